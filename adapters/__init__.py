@@ -1,0 +1,39 @@
+"""Data-loading adapters that keep an accelerator busy.
+
+The public names are bound when they are first used: importing ``adapters`` imports no framework.
+
+Example:
+    >>> import adapters
+    >>> "SafeSequence" in dir(adapters)
+    True
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from adapters.errors import AdapterError, ClosedError, WorkerError
+    from adapters.keras import SafeSequence
+
+__version__ = "0.1.0"
+__all__ = ["AdapterError", "ClosedError", "SafeSequence", "WorkerError", "__version__"]
+
+_ROOMS = {
+    "AdapterError": "adapters.errors",
+    "ClosedError": "adapters.errors",
+    "SafeSequence": "adapters.keras",
+    "WorkerError": "adapters.errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ROOMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_ROOMS[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,275 @@
+"""One batch: fetch, transform, collate, into memory that the caller owns.
+
+A ``Plan`` is the pure function that everything rests on: what it returns for (epoch, batch index)
+depends on nothing else, so any thread or process may compute any batch, any number of times. It
+asks ``allocate(shape, dtype)`` for the memory of the batch, which is how a worker process has the
+samples written straight into the slot that it shares with the trainer.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from dataclasses import dataclass, field
+from typing import Any, Callable, Iterator, Literal, NamedTuple, Sequence, Union
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.collate import Layout, collate, fill
+from adapters.order import Order
+from adapters.sources import AnySource, ArraySource, SequenceSource
+from adapters.structure import map_leaves
+
+Allocate = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]
+OnError = Union[Literal["raise", "skip"], Callable[[Exception, int], Any]]
+
+# Alignment from which TensorFlow and JAX take an array on the CPU without copying it.
+ALIGNMENT_BYTES = 64
+# With on_error="skip": neighbours that are tried before the data set is taken to be broken.
+_SKIP_TRIES = 100
+# Last word of a generator's counter: streams of samples and of batches must not meet.
+_SAMPLE_STREAM, _BATCH_STREAM = 0, 1
+
+
+class Assembled(NamedTuple):
+    """A batch and what is known about its making."""
+
+    batch: Any
+    """The batch: a structure of arrays, first axis the samples."""
+    layout: Layout | None
+    """How the collated samples lie in memory, before ``batch_transform``; None for whole batches
+    of a sequence and where a batch can't be filled in parts."""
+    skipped: int
+    """Samples that ``on_error`` replaced."""
+
+
+@dataclass
+class Plan:
+    """The pure function (epoch, batch index) -> batch.
+
+    Args:
+        source: Where samples, or whole batches, come from.
+        order: Which samples make which batch.
+        transform: ``transform(sample)`` or ``transform(sample, rng)``.
+        batch_transform: ``batch_transform(batch)`` or ``batch_transform(batch, rng)``.
+        seed: Of the generators that the transforms are given.
+        on_error: What happens to a sample that can't be fetched or transformed: ``"raise"``;
+            ``"skip"``, the sample with the next higher number that can (wrapping around) takes its
+            place; or ``on_error(exception, sample_number)`` returns a finished sample in its place.
+    """
+
+    source: AnySource
+    order: Order
+    transform: Callable[..., Any] | None = None
+    batch_transform: Callable[..., Any] | None = None
+    seed: int = 0
+    on_error: OnError = "raise"
+    _with_generator: tuple[bool, bool] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._with_generator = (
+            takes_generator(self.transform), takes_generator(self.batch_transform)
+        )
+
+    def __len__(self) -> int:
+        """Batches in an epoch."""
+        return len(self.order)
+
+    @property
+    def own_epochs(self) -> bool:
+        """Whether the source changes between epochs, so that none may be computed early."""
+        return isinstance(self.source, SequenceSource) and self.source.own_epochs
+
+    def batch(self, epoch: int, index: int, allocate: Allocate) -> Assembled:
+        """Compute batch ``index`` of ``epoch``.
+
+        Raises:
+            Exception: Whatever the source or a transform raises, with notes that name the sample
+                and the batch.
+            ValueError: Samples that don't fit together.
+        """
+        numbers = self.order.batch(epoch, index)
+        layout, skipped = None, 0
+        if isinstance(self.source, SequenceSource):
+            batch = self._whole(self.source, int(numbers[0]), epoch, index)
+        elif self.transform is None and isinstance(self.source, ArraySource):
+            batch = self.source.gather(numbers, allocate)
+        else:
+            samples = _Samples(self, epoch, index, numbers)
+            batch, layout = collate(samples, numbers, allocate)
+            skipped = samples.skipped
+        return Assembled(self.finish(epoch, index, batch), layout, skipped)
+
+    def part(self, epoch: int, index: int, start: int, rows: Sequence[NDArray[Any]],
+             layout: Layout) -> int:
+        """Compute rows ``start`` and on of a batch whose layout is known, into ``rows``.
+
+        Args:
+            epoch: Epoch of the batch.
+            index: Number of the batch.
+            start: First row of the part.
+            rows: One array per leaf, ``(rows in the part, ...)``.
+            layout: Of the samples.
+
+        Returns:
+            How many samples ``on_error`` replaced.
+
+        Raises:
+            LayoutChanged: A sample doesn't fit; compute the batch whole.
+        """
+        numbers = self.order.batch(epoch, index)[start : start + len(rows[0])]
+        samples = _Samples(self, epoch, index, numbers)
+        fill(samples, rows, layout)
+        return samples.skipped
+
+    def finish(self, epoch: int, index: int, batch: Any) -> Any:
+        """Apply ``batch_transform`` to a collated batch."""
+        if self.batch_transform is None:
+            return batch
+        try:
+            if self._with_generator[1]:
+                rng = generator(self.seed, epoch, index, _BATCH_STREAM)
+                batch = self.batch_transform(batch, rng)
+            else:
+                batch = self.batch_transform(batch)
+            if batch is None:
+                raise ValueError("batch_transform must return a batch, got None")
+        except BaseException as error:
+            note(error, f"in batch_transform, batch {index} of epoch {epoch}")
+            raise
+        return map_leaves(_as_array, batch)
+
+    def sample(self, epoch: int, number: int) -> Any:
+        """Fetch and transform one sample."""
+        assert not isinstance(self.source, SequenceSource)
+        return self._transformed(self.source.sample(number), epoch, number)
+
+    def _transformed(self, sample: Any, epoch: int, number: int) -> Any:
+        if self.transform is not None:
+            if self._with_generator[0]:
+                sample = self.transform(
+                    sample, generator(self.seed, epoch, number, _SAMPLE_STREAM)
+                )
+            else:
+                sample = self.transform(sample)
+        if sample is None:
+            made_by = "source" if self.transform is None else "transform"
+            raise ValueError(f"{made_by} must return a sample, got None")
+        return sample
+
+    def _whole(self, source: SequenceSource, number: int, epoch: int, index: int) -> Any:
+        try:
+            batch = source.batch(number)
+            if batch is None:
+                raise ValueError(f"source must return a batch for number {number}, got None")
+        except BaseException as error:
+            note(error, f"in item {number} of the source, batch {index} of epoch {epoch}")
+            raise
+        return map_leaves(_as_array, batch)
+
+
+class _Samples:
+    """Fetches and transforms the samples of a batch one after another, minding ``on_error``."""
+
+    def __init__(self, plan: Plan, epoch: int, index: int, numbers: NDArray[np.int64]) -> None:
+        self._plan = plan
+        self._epoch = epoch
+        self._index = index
+        self._numbers = numbers
+        self.skipped = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        plan, epoch = self._plan, self._epoch
+        fetched = self._fetch()
+        transform, with_generator = plan.transform, plan._with_generator[0]
+        for row, number in enumerate(self._numbers.tolist()):
+            try:
+                sample = fetched[row] if fetched is not None else plan.source.sample(number)  # type: ignore[union-attr]
+                if transform is None or with_generator:
+                    sample = plan._transformed(sample, epoch, number)
+                else:
+                    sample = transform(sample)
+                    if sample is None:
+                        raise ValueError("transform must return a sample, got None")
+            except BaseException as error:
+                note(error, f"in sample {number}, batch {self._index} of epoch {epoch}")
+                sample = self._replacement(error, number)
+            yield sample
+
+    def _fetch(self) -> Sequence[Any] | None:
+        """All samples of the batch at once; None where they must be fetched one at a time."""
+        source = self._plan.source
+        assert not isinstance(source, SequenceSource)
+        try:
+            return source.samples(self._numbers)
+        except BaseException as error:
+            if self._plan.on_error != "raise" and isinstance(error, Exception):
+                return None
+            listed = ", ".join(map(str, self._numbers[:8])) + ", ..." * (len(self._numbers) > 8)
+            note(error, f"in samples {listed}, batch {self._index} of epoch {self._epoch}")
+            raise
+
+    def _replacement(self, error: BaseException, number: int) -> Any:
+        plan = self._plan
+        if plan.on_error == "raise" or not isinstance(error, Exception):
+            raise error
+        self.skipped += 1
+        if plan.on_error != "skip":
+            return plan.on_error(error, number)
+        for step in range(1, min(_SKIP_TRIES, plan.order.size - 1) + 1):
+            try:
+                return plan.sample(self._epoch, (number + step) % plan.order.size)
+            except Exception:  # noqa: S112 - the first error says enough
+                continue
+        note(error, f"and on_error='skip' found no other sample that works in {_SKIP_TRIES}")
+        raise error
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """An uninitialised array that starts at a multiple of ``ALIGNMENT_BYTES``."""
+    dtype = np.dtype(dtype)
+    if dtype.hasobject:
+        return np.empty(shape, dtype)
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    block = np.empty(size + ALIGNMENT_BYTES, np.uint8)
+    start = -block.__array_interface__["data"][0] % ALIGNMENT_BYTES
+    return block[start : start + size].view(dtype).reshape(shape)
+
+
+def generator(seed: int, epoch: int, number: int, stream: int) -> np.random.Generator:
+    """The random generator of one sample or batch: a function of its arguments alone."""
+    words = np.array([0, epoch, number, stream], np.uint64)
+    return np.random.Generator(np.random.Philox(key=_key(seed), counter=words))
+
+
+@functools.lru_cache(maxsize=64)
+def _key(seed: int) -> NDArray[np.uint64]:
+    return np.random.SeedSequence(seed).generate_state(2, np.uint64)
+
+
+def takes_generator(function: Callable[..., Any] | None) -> bool:
+    """Whether ``function`` wants ``(item, rng)``: a second argument that has no default, or one
+    that is called ``rng``."""
+    if function is None:
+        return False
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # Some callables written in C don't tell.
+        return False
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return len(positional) > 1 and (
+        positional[1].default is inspect.Parameter.empty or positional[1].name == "rng"
+    )
+
+
+def _as_array(leaf: Any) -> Any:
+    """NumPy arrays out of what other libraries call an array; anything else as it is."""
+    if isinstance(leaf, np.ndarray):
+        return leaf
+    return np.asarray(leaf) if hasattr(leaf, "__array__") or isinstance(leaf, list) else leaf
+
+
+def note(error: BaseException, text: str) -> None:
+    """``error.add_note``, which Python 3.10 lacks."""
+    error.__notes__ = [*getattr(error, "__notes__", ()), text]  # type: ignore[attr-defined]

@@ -1,0 +1,160 @@
+"""Samples into one batch: a row of a batch's array per sample, written once.
+
+The first sample of a batch says how the batch lies in memory; every further sample is written into
+its row as it comes, so that no list of samples is kept and nothing is stacked afterwards. Numbers
+of different dtypes in one place are promoted as ``np.stack`` does; strings, bytes and other objects
+become an object array.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.structure import flatten, unflatten
+
+Allocate = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]
+
+
+class LayoutChanged(Exception):
+    """A sample doesn't fit the layout that was foretold for its batch."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the samples of a batch have in common.
+
+    Args:
+        skeleton: The sample's structure with leaf numbers in the leaves' places.
+        leaves: ``(shape, dtype)`` of each leaf of one sample.
+    """
+
+    skeleton: Any
+    leaves: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
+
+    @property
+    def fixed_size(self) -> bool:
+        """Whether every leaf has bytes of its own, so that it can lie in shared memory."""
+        return bool(self.leaves) and not any(dtype.hasobject for _, dtype in self.leaves)
+
+    def allocate(self, count: int, allocate: Allocate) -> list[NDArray[Any]]:
+        """Memory for a batch of ``count`` samples, an array per leaf."""
+        return [allocate((count, *shape), dtype) for shape, dtype in self.leaves]
+
+
+def collate(
+    samples: Iterable[Any], numbers: NDArray[np.int64], allocate: Allocate
+) -> tuple[Any, Layout | None]:
+    """Write samples into a new batch.
+
+    Args:
+        samples: As many as ``numbers``.
+        numbers: Their numbers, for error messages.
+        allocate: Gives the memory of the batch.
+
+    Returns:
+        The batch, and its layout where that is of fixed size.
+
+    Raises:
+        ValueError: Samples of different structures or shapes.
+    """
+    iterator = iter(samples)
+    leaves, skeleton = flatten(next(iterator))
+    if not leaves:
+        raise ValueError(f"sample {numbers[0]} must hold at least one array or number, got none")
+    first = [as_leaf(leaf) for leaf in leaves]
+    layout = Layout(skeleton, tuple((leaf.shape, leaf.dtype) for leaf in first))
+    columns = layout.allocate(len(numbers), allocate)
+    for column, leaf in zip(columns, first):
+        column[0] = leaf
+    promoted = False
+    for row, sample in enumerate(iterator, 1):
+        values, other = flatten(sample)
+        if other != skeleton:
+            raise ValueError(
+                f"samples of a batch must have one structure: sample {numbers[row]} is "
+                f"{_outline(sample)}, sample {numbers[0]} is {_outline_of(skeleton, first)}"
+            )
+        for place, value in enumerate(values):
+            leaf, column = as_leaf(value), columns[place]
+            if leaf.shape != column.shape[1:]:
+                raise ValueError(_ragged(numbers, row, place, leaf, column, len(columns)))
+            if leaf.dtype != column.dtype:
+                columns[place] = column = _promote(column, leaf.dtype, row, allocate)
+                promoted = True
+            column[row] = leaf
+    return unflatten(skeleton, columns), None if promoted or not layout.fixed_size else layout
+
+
+def fill(samples: Iterable[Any], rows: Sequence[NDArray[Any]], layout: Layout) -> None:
+    """Write samples into rows of a batch whose layout is known.
+
+    Raises:
+        LayoutChanged: A sample doesn't fit.
+    """
+    for row, sample in enumerate(samples):
+        values, skeleton = flatten(sample)
+        if skeleton != layout.skeleton:
+            raise LayoutChanged
+        for column, value in zip(rows, values):
+            leaf = as_leaf(value)
+            if leaf.shape != column.shape[1:] or leaf.dtype != column.dtype:
+                raise LayoutChanged
+            column[row] = leaf
+
+
+def as_leaf(value: Any) -> NDArray[Any]:
+    """A sample's leaf as an array; strings, bytes and other objects as an array of one object.
+
+    NumPy would make fixed-width strings of them, and drop the zero bytes at an end.
+    """
+    if isinstance(value, np.ndarray):
+        return value
+    if not isinstance(value, (str, bytes)):
+        array = np.asarray(value)
+        if array.dtype != object:
+            return array
+    boxed = np.empty((), object)
+    boxed[()] = value
+    return boxed
+
+
+def _promote(
+    column: NDArray[Any], dtype: np.dtype[Any], rows: int, allocate: Allocate
+) -> NDArray[Any]:
+    promoted = np.promote_types(column.dtype, dtype)
+    if promoted == column.dtype:
+        return column
+    wider = allocate(column.shape, promoted)
+    wider[:rows] = column[:rows]
+    return wider
+
+
+def _ragged(
+    numbers: NDArray[np.int64], row: int, place: int, leaf: NDArray[Any], column: NDArray[Any],
+    places: int,
+) -> str:
+    where = "" if places == 1 else f" (array {place} of {places})"
+    return (
+        f"samples of a batch must have equal shapes: sample {numbers[row]} has shape {leaf.shape}"
+        f"{where}, sample {numbers[0]} has {column.shape[1:]}; pad, crop or resize in transform"
+    )
+
+
+def _outline(sample: Any) -> str:
+    leaves, skeleton = flatten(sample)
+    return _outline_of(skeleton, [as_leaf(leaf) for leaf in leaves])
+
+
+def _outline_of(skeleton: Any, leaves: Sequence[NDArray[Any]]) -> str:
+    return str(unflatten(skeleton, [_Plain(f"{leaf.dtype}{leaf.shape}") for leaf in leaves]))
+
+
+class _Plain(str):
+    """A string that prints without quotes inside a structure."""
+
+    def __repr__(self) -> str:
+        return str(self)

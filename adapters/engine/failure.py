@@ -1,0 +1,68 @@
+"""An exception on its way from a worker process: its own type, whatever its constructor asks for.
+
+Pickle calls an exception's class with ``args`` again, which fails for every class whose constructor
+takes something else. So class, args, attributes and notes travel apart, and the object is put
+together without calling the constructor.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What crosses over: pickled parts, and a text for those that don't pickle."""
+
+    kind: bytes | None
+    args: bytes | None
+    attributes: bytes | None
+    notes: tuple[str, ...]
+    summary: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """Take apart ``error``, in the worker."""
+        attributes = {name: value for name, value in vars(error).items() if name != "__notes__"}
+        lines = traceback.format_exception(type(error), error, error.__traceback__)
+        told = f"\nTraceback in worker process {os.getpid()}:\n{''.join(lines).rstrip()}"
+        return cls(
+            _pickled(type(error)), _pickled(error.args), _pickled(attributes),
+            (*getattr(error, "__notes__", ()), told), f"{type(error).__qualname__}: {error}",
+        )
+
+    def restore(self) -> BaseException:
+        """Put the exception together, in the trainer's process."""
+        try:
+            error = self._restored()
+        except Exception:
+            error = RuntimeError(f"{self.summary} (an exception that could not be sent as it is)")
+        error.__notes__ = list(self.notes)  # type: ignore[attr-defined]
+        return error
+
+    def _restored(self) -> BaseException:
+        if self.kind is None or self.args is None:
+            raise ValueError("not pickled")
+        kind, args = cloudpickle.loads(self.kind), cloudpickle.loads(self.args)
+        if kind.__module__ == "builtins":
+            error: BaseException = kind(*args)
+        else:
+            error = kind.__new__(kind, *args)
+            error.args = args
+        if self.attributes is not None:
+            vars(error).update(cloudpickle.loads(self.attributes))
+        return error
+
+
+def _pickled(value: Any) -> bytes | None:
+    try:
+        data: bytes = cloudpickle.dumps(value)
+        cloudpickle.loads(data)
+    except Exception:
+        return None
+    return data

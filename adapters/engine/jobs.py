@@ -1,0 +1,115 @@
+"""What workers are given: batches, whole or in parts, and the finishing of one that was in parts.
+
+A ``Pending`` is one batch on its way through the window; a ``Job`` is what one worker does at a
+time. Whoever runs a job writes its outcome into the job's pendings and then reports the job done,
+once; the ``Engine`` reads the outcome only after that.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any, Callable, Protocol
+
+from adapters.assemble import Assembled
+from adapters.collate import Layout
+
+
+class Kind(enum.Enum):
+    """What a job does."""
+
+    WHOLE = "whole"
+    PART = "part"
+    FINISH = "finish"
+
+
+@dataclass(eq=False)
+class Pending:
+    """A batch between being asked for and being delivered.
+
+    Args:
+        epoch: Of the batch.
+        index: Number of the batch.
+    """
+
+    epoch: int
+    index: int
+    outcome: Assembled | None = None
+    error: BaseException | None = None
+    done: bool = False
+    dropped: bool = False
+    """Nobody waits for it any more."""
+    jobs_left: int = 1
+    layout_changed: bool = False
+    samples: int = 0
+    """Rows of a batch that is computed in parts."""
+    skipped: int = 0
+    layout: Layout | None = None
+    memory: Any = None
+    """Of a batch that is computed in parts: what the crew's workers write into."""
+    killers: list[str] = field(default_factory=list)
+    """Worker processes that died over this very batch, and how."""
+    seconds: float = 0.0
+    """What its computation took, over all parts."""
+    cpu_seconds: float = 0.0
+
+
+@dataclass(eq=False)
+class Job:
+    """One piece of work.
+
+    Args:
+        kind: What to do.
+        batches: Several only for whole ones.
+        start: First row of a part.
+        stop: Row behind a part.
+        number: Of the part.
+    """
+
+    kind: Kind
+    batches: list[Pending]
+    start: int = 0
+    stop: int = 0
+    number: int = 0
+    seconds: float = 0.0
+    skipped: int = 0
+    lost: bool = False
+    """Its worker, or a worker beside it, died; do it again."""
+
+
+Done = Callable[[Job], None]
+
+
+class Crew(Protocol):
+    """Workers of one kind. ``submit`` never blocks; ``done`` may be called from any thread."""
+
+    name: str
+    count: int
+
+    def submit(self, job: Job, done: Done) -> None:
+        """Have a worker do the job."""
+        ...
+
+    def allocate(self, pending: Pending) -> None:
+        """Make memory for a batch that is computed in parts."""
+        ...
+
+    def collect(self, pending: Pending) -> Assembled:
+        """The batch, after its last job is done."""
+        ...
+
+    def discard(self, pending: Pending) -> None:
+        """Free the memory of a batch that nobody wants."""
+        ...
+
+    def refresh(self) -> None:
+        """Make the workers see that the plan's source has changed."""
+        ...
+
+    def restart(self) -> None:
+        """Replace workers after some died."""
+        ...
+
+    def close(self, wait: bool) -> None:
+        """End all workers; with ``wait``, return when they are gone."""
+        ...

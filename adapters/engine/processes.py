@@ -1,0 +1,197 @@
+"""Worker processes: for work that holds the GIL.
+
+Fresh processes from loky: they don't import ``__main__``, inherit neither locks nor devices, and a
+dead one is noticed. The plan reaches them as a ``Parcel``, batches come back in ``Slots``, and
+what passes through loky's queues fits into one pipe write, so that a worker that is killed can't
+leave half a message behind.
+
+One dead worker ends a loky pool, and the jobs of the others with it. ``restart`` makes a new pool;
+a batch is to blame only if the process that had signed its slot is among the dead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import pickle
+import signal
+import threading
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
+
+import loky
+
+from adapters.assemble import Assembled, Plan
+from adapters.engine.failure import Failure
+from adapters.engine.jobs import Done, Job, Kind, Pending
+from adapters.engine.parcel import Parcel
+from adapters.engine.slots import Place, Slot, Slots, places_of
+from adapters.engine.worker import (
+    FinishTask, PartTask, PartWritten, Task, WholeTask, Written, prepare, work,
+)
+from adapters.structure import unflatten
+
+
+class Processes:
+    """A crew of processes.
+
+    Args:
+        plan: What is computed; sent once.
+        count: Processes.
+        held: Slots that the user may hold; see ``Slots``.
+
+    Raises:
+        Exception: The plan can't be pickled.
+    """
+
+    name = "processes"
+
+    def __init__(self, plan: Plan, count: int, held: int) -> None:
+        self.count = count
+        self._plan = plan
+        self._parcel = Parcel(plan)
+        self._slots = Slots(held)
+        self._in_slots: dict[Pending, Slot] = {}
+        self._results: dict[Pending, Slot] = {}
+        self._deaths: dict[int, str] | None = None
+        self._start()
+
+    def _start(self) -> None:
+        self._pool = loky.ProcessPoolExecutor(self.count, initializer=prepare)
+        self._deaths = None
+        self._members: dict[int, Any] = {}
+
+    def refresh(self) -> None:
+        """Send the plan again, after its source has changed."""
+        old, self._parcel = self._parcel, Parcel(self._plan)
+        old.close()
+
+    def submit(self, job: Job, done: Done) -> None:
+        """Send the job to the pool."""
+        task = self._task(job)
+        try:
+            future = self._pool.submit(work, self._parcel.address, task)
+        except BrokenProcessPool:
+            self._lose(job)
+            done(job)
+            return
+        if not self._members:
+            self._members = dict(self._pool._processes)
+        future.add_done_callback(functools.partial(self._finished, job, done))
+
+    def allocate(self, pending: Pending) -> None:
+        """Take a slot for the parts of a batch."""
+        self._in_slots[pending] = self._slots.take()
+
+    def collect(self, pending: Pending) -> Assembled:
+        """Make arrays of what lies in the batch's slot."""
+        slot = self._in_slots.pop(pending)
+        result = self._results.pop(pending, None)
+        if result is not None:
+            self._slots.give_back(slot)
+            slot = result
+        written: Written | None = pending.memory
+        if written is None:
+            assert pending.layout is not None
+            leaves = places_of(pending.samples, pending.layout.leaves)
+            written = Written(
+                pending.layout.skeleton, [*leaves], pending.layout, pending.skipped, 0.0
+            )
+        places = [leaf for leaf in written.leaves if isinstance(leaf, Place)]
+        arrays = iter(self._slots.deliver(slot, places))
+        leaves = [next(arrays) if isinstance(leaf, Place) else leaf for leaf in written.leaves]
+        return Assembled(unflatten(written.skeleton, leaves), written.layout, written.skipped)
+
+    def discard(self, pending: Pending) -> None:
+        """Take back the slots of a batch that nobody wants, once no worker writes there."""
+        for slots in (self._in_slots, self._results):
+            slot = slots.pop(pending, None)
+            if slot is not None:
+                self._slots.give_back(slot)
+
+    def restart(self) -> None:
+        """Replace the pool after one of its processes has died."""
+        self._pool.shutdown(wait=True, kill_workers=True)
+        self._start()
+
+    def close(self, wait: bool) -> None:
+        """Kill the processes and free what they shared."""
+        manager = getattr(self._pool, "_executor_manager_thread", None)
+        own = manager is threading.current_thread()
+        self._pool.shutdown(wait=wait and not own, kill_workers=True)
+        del self._pool, manager
+        self._members.clear()
+        self._slots.close()
+        self._parcel.close()
+
+    def _task(self, job: Job) -> Task:
+        if job.kind is Kind.WHOLE:
+            for pending in job.batches:
+                if pending not in self._in_slots:
+                    self._in_slots[pending] = self._slots.take()
+            return WholeTask(
+                [(p.epoch, p.index, self._in_slots[p].name) for p in job.batches]
+            )
+        (pending,) = job.batches
+        assert pending.layout is not None
+        slot = self._in_slots[pending].name
+        if job.kind is Kind.PART:
+            return PartTask(
+                pending.epoch, pending.index, slot, job.start, job.stop, job.number,
+                pending.samples, pending.layout,
+            )
+        if pending not in self._results:
+            self._results[pending] = self._slots.take()
+        return FinishTask(
+            pending.epoch, pending.index, slot, pending.samples, pending.layout,
+            self._results[pending].name,
+        )
+
+    def _finished(self, job: Job, done: Done, future: Future[bytes]) -> None:
+        """Runs in loky's manager thread."""
+        try:
+            answers = pickle.loads(future.result())
+        except BrokenProcessPool:
+            self._lose(job)
+        except BaseException as error:  # The pool was shut down, or the answer doesn't unpickle.
+            for pending in job.batches:
+                pending.error = error
+        else:
+            for pending, answer in zip(job.batches, answers):
+                if isinstance(answer, Failure):
+                    pending.error = answer.restore()
+                elif isinstance(answer, PartWritten):
+                    job.seconds += answer.seconds
+                    pending.layout_changed |= answer.skipped is None
+                    job.skipped = answer.skipped or 0
+                else:
+                    job.seconds += answer.seconds
+                    pending.memory = answer
+        done(job)
+
+    def _lose(self, job: Job) -> None:
+        if self._deaths is None:
+            # The first to be told is told before loky kills the rest of the pool.
+            self._deaths = {
+                pid: _cause(process.exitcode)
+                for pid, process in self._members.items()
+                if process.exitcode is not None
+            }
+        job.lost = True
+        for pending in job.batches:
+            slot = self._in_slots.get(pending)
+            if slot is None:
+                continue
+            pids = slot.workers()
+            pid = int(pids[job.number % len(pids)])
+            if pid in self._deaths:
+                pending.killers.append(f"worker process {pid} {self._deaths[pid]}")
+
+
+def _cause(exitcode: int) -> str:
+    if exitcode >= 0:
+        return f"exited with code {exitcode}"
+    with contextlib.suppress(ValueError):
+        return f"was killed by {signal.Signals(-exitcode).name} (signal {-exitcode})"
+    return f"was killed by signal {-exitcode}"

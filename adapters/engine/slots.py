@@ -1,0 +1,218 @@
+"""Shared-memory slots: where worker processes put batches, and where the trainer reads them.
+
+    | pid of the worker of part 0, 1, ... (int64) | array | pad to 64 | array | ... |
+    0                                             HEADER_BYTES
+
+A slot is free, or lent to the jobs of one batch, or held: delivered, with an array somewhere that
+refers to it. It is free again when the last such array is gone, never sooner, as TensorFlow and JAX
+read from it without a copy. The trainer's process owns all slots; a worker maps the slot that its
+job names and makes it longer when the batch needs it, so that no batch is too large for its slot.
+
+``Slots`` may be called from any thread and never blocks.
+"""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import mmap
+import os
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.assemble import ALIGNMENT_BYTES, aligned_empty
+from adapters.engine.memory import FileName, SharedFile, grow
+
+HEADER_PIDS = 128
+HEADER_BYTES = 8 * HEADER_PIDS
+
+
+@dataclass(frozen=True)
+class Place:
+    """An array in a slot."""
+
+    offset: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+
+class Slot:
+    """One shared file in the trainer's process."""
+
+    def __init__(self) -> None:
+        self._file = SharedFile()
+        self._file.grow(HEADER_BYTES)
+        self._memory = self._file.map()
+        self.lease: weakref.ref[Any] | None = None
+
+    @property
+    def name(self) -> FileName:
+        """For the worker."""
+        return self._file.name
+
+    def workers(self) -> NDArray[np.int64]:
+        """Process ids that wrote themselves down as working on the parts of this batch."""
+        return np.frombuffer(self._memory, np.int64, HEADER_PIDS).copy()
+
+    def forget_workers(self) -> None:
+        """Make the slot look untouched."""
+        self._memory[:HEADER_BYTES] = bytes(HEADER_BYTES)
+
+    def view(self) -> Any:
+        """The slot's memory as a new object; arrays made from it keep that object alive."""
+        if len(self._memory) < self._file.size:
+            self._memory = self._file.map()
+        return (ctypes.c_char * len(self._memory)).from_buffer(self._memory)
+
+    def close(self) -> None:
+        """Forget the file; arrays that refer to it stay valid."""
+        self._file.close()
+
+
+class Slots:
+    """The slots of one pool of workers.
+
+    Args:
+        held: Slots that may be held at a time. A batch delivered beyond that is copied out of its
+            slot: who keeps every batch of an epoch must not run out of file descriptors.
+    """
+
+    def __init__(self, held: int) -> None:
+        self._most_held = held
+        self._held: set[int] = set()
+        self._free: collections.deque[Slot] = collections.deque()
+        self._closed = False
+
+    def take(self) -> Slot:
+        """A free slot, a new one if need be."""
+        try:
+            slot = self._free.pop()
+        except IndexError:
+            return Slot()
+        slot.forget_workers()
+        return slot
+
+    def give_back(self, slot: Slot) -> None:
+        """Take back a slot that no array refers to."""
+        if self._closed:
+            slot.close()
+        else:
+            self._free.append(slot)
+
+    def deliver(self, slot: Slot, places: list[Place]) -> list[NDArray[Any]]:
+        """Arrays in the slot; it comes back by itself when the last of them is gone."""
+        lease = slot.view()
+        arrays = [_array(lease, place) for place in places]
+        if len(self._held) >= self._most_held:
+            copies = []
+            for array in arrays:
+                copies.append(aligned_empty(array.shape, array.dtype))
+                copies[-1][...] = array
+            self.give_back(slot)
+            return copies
+        self._held.add(id(slot))
+        slot.lease = weakref.ref(lease, lambda _: self._release(slot))
+        return arrays
+
+    def _release(self, slot: Slot) -> None:
+        self._held.discard(id(slot))
+        slot.lease = None
+        self.give_back(slot)
+
+    def close(self) -> None:
+        """Free what is free; held slots go as their arrays go."""
+        self._closed = True
+        while self._free:
+            self._free.pop().close()
+
+
+class SlotWriter:
+    """A slot in a worker process.
+
+    Args:
+        name: The slot.
+    """
+
+    def __init__(self, name: FileName) -> None:
+        self._descriptor = os.open(name.path, os.O_RDWR)
+        self._end = HEADER_BYTES
+        # The newest mapping is the longest; arrays may still lie in an older one.
+        self._maps: list[tuple[int, mmap.mmap]] = []
+        self._map()
+
+    def begin(self, part: int) -> None:
+        """Write this process down as working on ``part``, and start over with the memory."""
+        self._end = HEADER_BYTES
+        del self._maps[:-1]
+        self._sign(part, os.getpid())
+
+    def end(self, part: int) -> None:
+        """Write down that the part is done."""
+        self._sign(part, 0)
+
+    def allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Memory in the slot; of its own for Python objects, which can't be shared."""
+        dtype = np.dtype(dtype)
+        if dtype.hasobject:
+            return np.empty(shape, dtype)
+        place = Place(self._end, shape, dtype)
+        self._end += -(-place.nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        return self.array(place)
+
+    def array(self, place: Place) -> NDArray[Any]:
+        """The array at ``place``."""
+        if place.offset + place.nbytes > len(self._maps[-1][1]):
+            grow(self._descriptor, place.offset + place.nbytes)
+            self._map()
+        return _array(self._maps[-1][1], place)
+
+    def place(self, array: NDArray[Any]) -> Place:
+        """Where ``array`` lies in the slot; it is copied there unless it does already."""
+        if not array.nbytes:
+            return Place(HEADER_BYTES, array.shape, array.dtype)
+        if array.flags.c_contiguous:
+            address = array.__array_interface__["data"][0]
+            for base, memory in self._maps:
+                if base <= address and address + array.nbytes <= base + len(memory):
+                    return Place(address - base, array.shape, array.dtype)
+        copy = self.allocate(array.shape, array.dtype)
+        copy[...] = array
+        return self.place(copy)
+
+    def _map(self) -> None:
+        memory = mmap.mmap(self._descriptor, os.fstat(self._descriptor).st_size)
+        address = np.frombuffer(memory, np.uint8, 1).__array_interface__["data"][0]
+        self._maps.append((address, memory))
+
+    def _sign(self, part: int, pid: int) -> None:
+        offset = 8 * (part % HEADER_PIDS)
+        self._maps[-1][1][offset : offset + 8] = pid.to_bytes(8, "little")
+
+    def close(self) -> None:
+        """Give back the descriptor; mappings go as their arrays go."""
+        os.close(self._descriptor)
+
+
+def places_of(count: int, leaves: Any) -> list[Place]:
+    """Where the arrays of a batch of ``count`` samples of this layout lie, one after another."""
+    places, end = [], HEADER_BYTES
+    for shape, dtype in leaves:
+        places.append(Place(end, (count, *shape), dtype))
+        end += -(-places[-1].nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+    return places
+
+
+def _array(memory: Any, place: Place) -> NDArray[Any]:
+    if not place.nbytes:
+        return np.empty(place.shape, place.dtype)
+    count = place.nbytes // place.dtype.itemsize
+    return np.frombuffer(memory, place.dtype, count, place.offset).reshape(place.shape)

@@ -1,0 +1,147 @@
+"""Batches in order: what a consumer reads from, whatever computes them.
+
+A ``Stream`` walks through (epoch, step) without an end, with up to ``max_queue_size`` batches under
+way ahead of its reader, beyond the end of an epoch too. One consumer at a time may call ``next`` or
+``peek``, from any thread; both block until the batch is there. ``close`` may come from any thread,
+also while another waits, which then gets a ``ClosedError``.
+"""
+
+from __future__ import annotations
+
+import collections
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from adapters.assemble import aligned_empty
+from adapters.engine.jobs import Pending
+from adapters.errors import ClosedError
+
+if TYPE_CHECKING:
+    from adapters.engine.engine import Engine
+
+log = logging.getLogger("adapters")
+
+
+class Stream:
+    """An endless sequence of batches.
+
+    Args:
+        engine: Whose workers compute them.
+        epoch: Of the first batch.
+        step: Of the first batch in its epoch.
+        shuffled: Permute the batches of an epoch as wholes.
+    """
+
+    def __init__(self, engine: Engine, epoch: int, step: int, shuffled: bool) -> None:
+        self._engine = engine
+        self._shuffled = shuffled
+        self._window: collections.deque[Pending] = collections.deque()
+        self._last_epoch = epoch
+        self._asked = epoch, step
+        self.position = epoch, step
+        """(epoch, step) of the batch that comes next."""
+        self._fresh = True
+        self._skipped = 0
+        self.closed = False
+
+    def next(self) -> Any:
+        """The next batch.
+
+        Raises:
+            Exception: What its computation raised.
+            WorkerError: Worker processes died over it again and again.
+            ClosedError: The stream or its engine is closed.
+        """
+        if self.closed:
+            raise ClosedError("batches were asked of a closed sequence")
+        if self.position[1] == 0 or self._fresh:
+            self._engine.enter_epoch(self.position[0])
+        self._fresh = False
+        self._engine.choose_workers(self)
+        started = time.perf_counter()
+        self._ask(1)
+        assembled = self._engine.result(self._window[0])
+        self._window.popleft()
+        self._skipped += assembled.skipped
+        epoch = self.position[0]
+        self.position = self._after(self.position)
+        if self._skipped and self.position[0] > epoch:
+            log.warning("epoch %d: on_error replaced %d samples", epoch, self._skipped)
+            self._skipped = 0
+        self._engine.delivered(time.perf_counter() - started)
+        self._ask(0)
+        return assembled.batch
+
+    def peek(self, count: int) -> list[Any]:
+        """The next batches, which stay the next ones."""
+        self._engine.enter_epoch(self.position[0])
+        self._engine.choose_workers(self)
+        self._ask(count)
+        return [self._engine.result(self._window[i]).batch for i in range(count)]
+
+    def compute(self) -> Pending:
+        """Compute the first batch that hasn't been asked for, in the calling thread."""
+        pending = self.expect()
+        self.fulfil(pending)
+        return pending
+
+    def expect(self) -> Pending:
+        """The first batch that hasn't been asked for, which the caller will ``fulfil``."""
+        pending = self._new_pending()
+        self._window.append(pending)
+        return pending
+
+    def fulfil(self, pending: Pending) -> None:
+        """Compute a batch in the calling thread; an error waits for whoever reads the batch."""
+        started, started_cpu = time.perf_counter(), time.process_time()
+        try:
+            pending.outcome = self._engine.plan.batch(
+                pending.epoch, pending.index, aligned_empty
+            )
+        except BaseException as error:
+            pending.error = error
+        pending.seconds = time.perf_counter() - started
+        pending.cpu_seconds = time.process_time() - started_cpu
+        pending.done = True
+
+    @property
+    def failed(self) -> bool:
+        """Whether a batch in the window has an error that waits to be read."""
+        return any(pending.error is not None for pending in self._window)
+
+    def close(self) -> None:
+        """Let go of what is under way."""
+        if not self.closed:
+            self.closed = True
+            self._engine.drop(list(self._window))
+
+    def __del__(self) -> None:
+        # Another thread may hold the engine's lock, and this one may hold it in a frame below.
+        for pending in self._window:
+            pending.dropped = True
+
+    def _ask(self, least: int) -> None:
+        """Fill the window, with ``least`` batches at the least."""
+        depth = self._engine.depth
+        if len(self._window) >= max(least, depth):
+            return
+        while len(self._window) < max(least, depth):
+            if len(self._window) >= least and not self._may_read_ahead():
+                break
+            self._engine.ask(self.expect())
+        self._engine.start_jobs()
+
+    def _may_read_ahead(self) -> bool:
+        return not self._engine.plan.own_epochs or self._asked[0] == self.position[0]
+
+    def _new_pending(self) -> Pending:
+        epoch, step = self._asked
+        order = self._engine.plan.order
+        index = order.shuffled_batch(epoch, step) if self._shuffled else step
+        self._asked = self._after(self._asked)
+        return Pending(epoch, index)
+
+    def _after(self, position: tuple[int, int]) -> tuple[int, int]:
+        epoch, step = position
+        return (epoch, step + 1) if step + 1 < len(self._engine.plan) else (epoch + 1, 0)

@@ -1,0 +1,204 @@
+"""What runs inside a worker process.
+
+Imports no framework. A call computes one job and returns a small message; the batches themselves
+go through slots. Plans and slot mappings are kept between calls.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import pickle
+import signal
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Union
+
+import cloudpickle
+import numpy as np
+
+from adapters.assemble import Plan
+from adapters.collate import Layout, LayoutChanged
+from adapters.engine.failure import Failure
+from adapters.engine.memory import FileName
+from adapters.engine.parcel import Address, open_parcel
+from adapters.engine.slots import SlotWriter, places_of
+from adapters.structure import flatten, unflatten
+
+# A parent that was killed can't say goodbye; this is how often a worker looks.
+_PARENT_POLL_SECONDS = 1.0
+# Slots that stay mapped: more than any window holds, few enough to be forgotten some day.
+_KEPT_SLOTS = 128
+
+
+class WholeTask(NamedTuple):
+    """Compute whole batches, each into its slot: ``(epoch, index, slot)``."""
+
+    batches: list[tuple[int, int, FileName]]
+
+
+class PartTask(NamedTuple):
+    """Compute rows ``start`` to ``stop`` of a batch of ``samples`` into its slot."""
+
+    epoch: int
+    index: int
+    slot: FileName
+    start: int
+    stop: int
+    number: int
+    samples: int
+    layout: Layout
+
+
+class FinishTask(NamedTuple):
+    """Apply ``batch_transform`` to the collated batch in ``slot``; the result goes to ``result``."""
+
+    epoch: int
+    index: int
+    slot: FileName
+    samples: int
+    layout: Layout
+    result: FileName
+
+
+Task = Union[WholeTask, PartTask, FinishTask]
+
+
+@dataclass(frozen=True)
+class Written:
+    """A batch that lies in a slot."""
+
+    skeleton: Any
+    leaves: list[Any]
+    """A ``Place`` in the slot, or a value that can't be shared, such as strings."""
+    layout: Layout | None
+    skipped: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class PartWritten:
+    """Rows that lie in a slot; ``skipped`` is None where the samples didn't fit the layout."""
+
+    skipped: int | None
+    seconds: float
+
+
+Answer = Union[Written, PartWritten, Failure]
+
+
+def prepare() -> None:
+    """Set up a fresh worker process."""
+    # Ctrl-C reaches the whole process group; it is the trainer's to handle.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_leave_with_parent, args=(os.getppid(),), daemon=True).start()
+    # Shared data sets and slots count as this process's memory; loky would take them for a leak
+    # and restart the worker over and over.
+    import loky.process_executor
+
+    loky.process_executor._USE_PSUTIL = False
+
+
+def _leave_with_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_PARENT_POLL_SECONDS)
+    os._exit(1)
+
+
+def work(address: Address, task: Task) -> bytes:
+    """Do one task; returns the pickled answers, one per batch."""
+    answers: list[Answer] = []
+    if isinstance(task, WholeTask):
+        for epoch, index, slot in task.batches:
+            answers.append(_guarded(_whole, address, epoch, index, slot))
+    elif isinstance(task, PartTask):
+        answers.append(_guarded(_part, address, task))
+    else:
+        answers.append(_guarded(_finish, address, task))
+    try:
+        return pickle.dumps(answers, protocol=5)
+    except Exception:
+        return cloudpickle.dumps(answers, protocol=5)  # type: ignore[no-any-return]
+
+
+def _guarded(function: Any, *arguments: Any) -> Answer:
+    try:
+        return function(*arguments)  # type: ignore[no-any-return]
+    except BaseException as error:  # Belongs to whoever asks for the batch.
+        return Failure.of(error)
+
+
+def _whole(address: Address, epoch: int, index: int, name: FileName) -> Written:
+    started = time.perf_counter()
+    slot = _slot(name)
+    slot.begin(0)
+    assembled = _plan(address).batch(epoch, index, slot.allocate)
+    written = _written(slot, assembled.batch, assembled.layout, assembled.skipped, started)
+    slot.end(0)
+    return written
+
+
+def _part(address: Address, task: PartTask) -> PartWritten:
+    started = time.perf_counter()
+    slot = _slot(task.slot)
+    slot.begin(task.number)
+    columns = [slot.array(place) for place in places_of(task.samples, task.layout.leaves)]
+    skipped: int | None
+    try:
+        skipped = _plan(address).part(
+            task.epoch, task.index, task.start,
+            [column[task.start : task.stop] for column in columns], task.layout,
+        )
+    except LayoutChanged:
+        skipped = None
+    slot.end(task.number)
+    return PartWritten(skipped, time.perf_counter() - started)
+
+
+def _finish(address: Address, task: FinishTask) -> Written:
+    started = time.perf_counter()
+    slot, result = _slot(task.slot), _slot(task.result)
+    slot.begin(0)
+    result.begin(0)
+    columns = [slot.array(place) for place in places_of(task.samples, task.layout.leaves)]
+    batch = _plan(address).finish(
+        task.epoch, task.index, unflatten(task.layout.skeleton, columns)
+    )
+    written = _written(result, batch, task.layout, 0, started)
+    slot.end(0)
+    return written
+
+
+def _written(
+    slot: SlotWriter, batch: Any, layout: Layout | None, skipped: int, started: float
+) -> Written:
+    leaves, skeleton = flatten(batch)
+    placed: list[Any] = []
+    for leaf in leaves:
+        shared = isinstance(leaf, np.ndarray) and not leaf.dtype.hasobject
+        placed.append(slot.place(leaf) if shared else leaf)
+    return Written(skeleton, placed, layout, skipped, time.perf_counter() - started)
+
+
+_plans: collections.OrderedDict[int, Plan] = collections.OrderedDict()
+_slots: collections.OrderedDict[int, SlotWriter] = collections.OrderedDict()
+
+
+def _plan(address: Address) -> Plan:
+    plan = _plans.get(address.name.serial)
+    if plan is None:
+        _plans.clear()
+        plan = _plans[address.name.serial] = open_parcel(address)
+    return plan
+
+
+def _slot(name: FileName) -> SlotWriter:
+    slot = _slots.get(name.serial)
+    if slot is None:
+        slot = _slots[name.serial] = SlotWriter(name)
+        if len(_slots) > _KEPT_SLOTS:
+            _slots.popitem(last=False)[1].close()
+    else:
+        _slots.move_to_end(name.serial)
+    return slot

@@ -1,0 +1,21 @@
+"""The face towards Keras: ``SafeSequence``.
+
+The only room that imports keras; TensorFlow, JAX and PyTorch are reached through Keras alone.
+"""
+
+from __future__ import annotations
+
+try:
+    import keras as _keras  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        "SafeSequence needs Keras 3: pip install 'loader-adapters[keras]' (Keras with TensorFlow), "
+        "or pip install keras beside the backend of your choice"
+    ) from error
+
+from adapters.keras.adapter import install
+from adapters.keras.sequence import SafeSequence
+
+__all__ = ["SafeSequence"]
+
+install()

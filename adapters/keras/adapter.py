@@ -1,0 +1,280 @@
+"""Where Keras is told how to read a ``SafeSequence``.
+
+Keras makes a ``PyDatasetAdapter`` of every ``PyDataset``, which permutes the batch numbers with
+Python's global generator and asks for one batch after another, so that nothing can be read ahead at
+``fit``'s defaults. ``install`` stands in front of the one function that makes adapters, for
+instances of ``SafeSequence`` only. Where Keras has changed too much, or ``ADAPTERS_STOCK_KERAS=1``
+is set, the stock adapter is used: the same batches, none of them ahead of time.
+
+The order of calls that ``on_epoch_begin``, ``on_epoch_end`` and the iterators must make sense of
+differs between backends and versions; tests/keras/ runs them all.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import os
+import weakref
+from typing import Any, Iterator
+
+import keras
+from keras.src.trainers import data_adapters
+from keras.src.trainers.data_adapters import data_adapter_utils
+from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
+
+from adapters.engine import Stream
+from adapters.errors import ClosedError
+from adapters.keras.progress import Pass
+from adapters.keras.sequence import SafeSequence, raise_as_itself
+
+log = logging.getLogger("adapters")
+
+_NEEDED_ARGUMENTS = {"x", "y", "sample_weight", "steps_per_epoch", "shuffle", "class_weight"}
+_NEEDED_METHODS = ("_standardize_batch", "_get_iterator", "get_tf_dataset", "on_epoch_end")
+
+
+def install() -> bool:
+    """Have Keras read instances of ``SafeSequence`` through ``SafeSequenceAdapter``.
+
+    Returns:
+        Whether it does.
+    """
+    stock = data_adapters.get_data_adapter
+    if getattr(stock, "for_safe_sequence", False):
+        return True
+    if os.environ.get("ADAPTERS_STOCK_KERAS") == "1":
+        return False
+    signature = inspect.signature(stock)
+    if not (
+        _NEEDED_ARGUMENTS <= set(signature.parameters)
+        and all(hasattr(PyDatasetAdapter, method) for method in _NEEDED_METHODS)
+    ):
+        log.warning(
+            "Keras %s makes its data adapters in a way that is not known here: SafeSequence gives "
+            "the right batches, but computes none ahead of time", keras.__version__,
+        )
+        return False
+
+    @functools.wraps(stock)
+    def get_data_adapter(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs).arguments
+        x = given.get("x")
+        unsupported = given.get("y") is not None or given.get("sample_weight") is not None
+        if not isinstance(x, SafeSequence) or unsupported:
+            return stock(*args, **kwargs)
+        return SafeSequenceAdapter(
+            x, given.get("class_weight"), given.get("shuffle", False),
+            given.get("steps_per_epoch"),
+        )
+
+    get_data_adapter.for_safe_sequence = True  # type: ignore[attr-defined]
+    data_adapters.get_data_adapter = get_data_adapter
+    return True
+
+
+class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
+    """One ``fit``, ``evaluate`` or ``predict`` over a ``SafeSequence``.
+
+    Keras asks for an iterator per epoch, or for one that goes on over all of them where
+    ``steps_per_epoch`` is given; that one has no end. Workers that were started end with the
+    adapter.
+
+    Args:
+        x: What is read.
+        class_weight: As in ``fit``.
+        shuffle: Permute the batches of an epoch as wholes; of no use where the samples are
+            permuted already.
+        steps: Of an epoch, as Keras counts it; None for the length of the sequence.
+    """
+
+    def __init__(
+        self, x: SafeSequence, class_weight: Any = None, shuffle: bool = False,
+        steps: int | None = None,
+    ) -> None:
+        super().__init__(x, class_weight=class_weight, shuffle=shuffle)
+        # Keras leaves its iterators in reference cycles when training is stopped; they must not
+        # keep the sequence, and with it the workers, from going when its last user lets go.
+        self.py_dataset = weakref.proxy(x)
+        self._engine = x._engine
+        self._shuffled = bool(shuffle) and not x._plan.order.shuffle
+        self._endless = steps is not None
+        self._progress = x._progress
+        self._stamp = -1
+        self._pass: Pass | None = None
+        self._batches: weakref.ref[_Batches] | None = None
+        self._within = False
+        self._on_tensorflow = False
+        self._consumed: Any = None
+        self._error: BaseException | None = None
+        self._engine.retain()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_error"):
+            self._close_batches()
+            self._engine.release()
+
+    @property
+    def num_batches(self) -> int | None:
+        """Batches that Keras may ask an iterator for; None for an endless one."""
+        return None if self._endless else len(self._engine.plan)
+
+    def on_epoch_begin(self) -> None:
+        """Keras begins an epoch, or the symbolic build that looks like one."""
+        self._within = True
+
+    def on_epoch_end(self) -> None:
+        """Keras ends an epoch, or forgets its iterators before the first.
+
+        Raises:
+            Exception: What a batch raised; TensorFlow would have wrapped it beyond recognition.
+        """
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        if self._pass is not None:
+            # On JAX and PyTorch, an epoch of a single batch that nobody asked on after was the
+            # symbolic build.
+            if not self._on_tensorflow and self._is_probe(self._pass):
+                self._pass.taken = 0
+            self._progress.settle(self._pass)
+        self._within = False
+
+    def _is_probe(self, a_pass: Pass) -> bool:
+        return len(self._engine.plan) == 1 and not self._endless and self._within
+
+    def _get_iterator(self) -> Iterator[Any]:
+        # Keras asks for the next iterator when an epoch has come to its end, still within it.
+        if self._pass is not None and self._within:
+            self._progress.settle(self._pass)
+            self._within = False
+        return _Batches(self)
+
+    def get_tf_dataset(self) -> Any:
+        """The batches as a ``tf.data.Dataset``, at most one of them ahead of the trainer.
+
+        A counter behind the prefetch says how many batches have reached the trainer, as that is
+        what an epoch's end and ``state_dict`` are about.
+        """
+        from keras.src.utils.module_utils import tensorflow as tf
+
+        self._on_tensorflow = True
+        stream = self._open_stream(self._next_start())
+        try:
+            left = len(self._engine.plan) - stream.position[1]
+            batches = stream.peek(min(data_adapter_utils.NUM_BATCHES_FOR_TENSOR_SPEC, left))
+        except BaseException:
+            stream.close()
+            raise
+        self._engine.park(stream)
+        signature = data_adapter_utils.get_tensor_spec(
+            [self._standardize_batch(batch) for batch in batches]
+        )
+        this = weakref.ref(self)
+
+        def iterator() -> Iterator[Any]:
+            adapter = this()
+            return iter(()) if adapter is None else adapter._get_iterator()
+
+        dataset = tf.data.Dataset.from_generator(iterator, output_signature=signature)
+        dataset = dataset.prefetch(1)
+        if not tf.distribute.has_strategy():
+            with tf.device("/CPU:0"):
+                consumed = self._consumed = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+            def count(*batch: Any) -> Any:
+                consumed.assign_add(1)
+                return batch if len(batch) > 1 else batch[0]
+
+            dataset = dataset.map(count)
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        options.experimental_optimization.inject_prefetch = False
+        return dataset.with_options(options)
+
+    def _begin(self) -> tuple[Pass, Stream]:
+        """Start a pass; what an earlier one of this adapter has under way is let go."""
+        self._close_batches()
+        self._pass = self._progress.begin(self._next_start())
+        self._stamp = self._progress.stamp
+        if self._consumed is not None:
+            counter, before = self._consumed, int(self._consumed.numpy())
+            self._pass.consumed = lambda: int(counter.numpy()) - before
+        return self._pass, self._open_stream((self._pass.epoch, self._pass.step))
+
+    def _close_batches(self) -> None:
+        batches = self._batches() if self._batches is not None else None
+        if batches is not None:
+            batches.close()
+
+    def _next_start(self) -> tuple[int, int] | None:
+        # The epochs of one fit follow on each other, whatever else is done with the sequence in
+        # between, such as evaluating it in a callback; but for set_epoch and load_state_dict.
+        if self._pass is None or self._stamp != self._progress.stamp:
+            return None
+        return self._pass.start_of_next
+
+    def _open_stream(self, start: tuple[int, int] | None) -> Stream:
+        epoch, step = start or self._progress.start
+        return self._engine.stream(epoch, step, self._shuffled)
+
+
+class _Batches:
+    """The iterator that Keras reads; TensorFlow does so from a thread of its own.
+
+    TensorFlow may keep it long after the adapter is gone.
+    """
+
+    def __init__(self, adapter: SafeSequenceAdapter) -> None:
+        self._adapter = weakref.ref(adapter)
+        self._engine = adapter._engine
+        self._pass: Pass | None = None
+        self._stream: Stream | None = None
+        self._closed = False
+
+    def __iter__(self) -> _Batches:
+        return self
+
+    def __next__(self) -> Any:
+        adapter = self._adapter()
+        if self._closed or adapter is None:
+            raise StopIteration
+        if self._pass is None:
+            self._pass, self._stream = adapter._begin()
+            adapter._batches = weakref.ref(self)
+        assert self._stream is not None
+        if not (adapter._endless or self._pass.left):
+            self._end(adapter)
+            raise StopIteration
+        try:
+            batch = adapter._standardize_batch(self._stream.next())
+        except BaseException as error:
+            self.close()
+            if not adapter._on_tensorflow:
+                raise_as_itself(error)
+            if not isinstance(error, ClosedError):
+                adapter._error = error
+            raise StopIteration from error
+        self._pass.taken += 1
+        return batch
+
+    def _end(self, adapter: SafeSequenceAdapter) -> None:
+        """The epoch has been handed out; on TensorFlow the trainer may not have seen it yet."""
+        assert self._stream is not None and self._pass is not None
+        self._closed = True
+        if not adapter._on_tensorflow:
+            adapter._progress.settle(self._pass)
+        self._engine.park(self._stream)
+
+    def close(self) -> None:
+        """Let go of what is under way; at the end of an epoch, that is the next one's start."""
+        if not self._closed and self._stream is not None and self._pass is not None:
+            if self._pass.left or self._engine.plan.own_epochs:
+                self._stream.close()
+            else:
+                self._engine.park(self._stream)
+        self._closed = True
+
+    def __del__(self) -> None:
+        self.close()

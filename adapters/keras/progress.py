@@ -1,0 +1,96 @@
+"""Where a sequence stands: which epoch is current, and how far the latest pass has come.
+
+The epoch advances when a pass has delivered its last batch; a pass that was abandoned changes
+nothing, so the next one starts where it started. No class here knows a worker or a framework.
+"""
+
+from __future__ import annotations
+
+from typing import Callable
+
+
+class Pass:
+    """The account of one walk through batches, over the ends of epochs if it is endless.
+
+    Args:
+        batches: In an epoch.
+        epoch: Of the first batch.
+        step: Of the first batch in its epoch.
+    """
+
+    def __init__(self, batches: int, epoch: int, step: int) -> None:
+        self._batches = batches
+        self.epoch = epoch
+        self.step = step
+        self.taken = 0
+        """Batches that have been handed out."""
+        self.consumed: Callable[[], int] = lambda: self.taken
+        """Batches that have reached the trainer, where that lags behind."""
+
+    @property
+    def left(self) -> int:
+        """Batches to hand out until the end of the first epoch."""
+        return self._batches - self.step - self.taken
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """(epoch, step) of the batch that the trainer needs next."""
+        epochs, step = divmod(self.step + self.consumed(), self._batches)
+        return self.epoch + epochs, step
+
+    @property
+    def start_of_next(self) -> tuple[int, int]:
+        """Where the pass after this one starts."""
+        epoch = self.position[0]
+        return (epoch, 0) if epoch > self.epoch else (self.epoch, self.step)
+
+
+class Progress:
+    """The state of a sequence: two integers, and the pass that moves them.
+
+    Args:
+        batches: In an epoch.
+        on_advance: Called with the new epoch whenever it advances.
+    """
+
+    def __init__(self, batches: int, on_advance: Callable[[int], None]) -> None:
+        self._batches = batches
+        self._on_advance = on_advance
+        self._start = 0, 0
+        self._latest: Pass | None = None
+        self.stamp = 0
+        """Changes when somebody moves the sequence by hand."""
+
+    @property
+    def epoch(self) -> int:
+        """The current epoch."""
+        return self._start[0]
+
+    @property
+    def start(self) -> tuple[int, int]:
+        """(epoch, step) at which the next pass begins."""
+        if self._latest is not None:
+            self.settle(self._latest)
+        return self._start
+
+    def begin(self, start: tuple[int, int] | None = None) -> Pass:
+        """Start a pass, at the start of the current epoch or at ``start``."""
+        self._latest = Pass(self._batches, *(start or self.start))
+        return self._latest
+
+    def settle(self, a_pass: Pass) -> None:
+        """Advance the epoch if the pass has come to the end of one."""
+        start = a_pass.start_of_next
+        if start[0] > max(a_pass.epoch, self._start[0]):
+            self._start = start
+            self._on_advance(start[0])
+
+    def position(self) -> tuple[int, int]:
+        """(epoch, step) behind the last batch that was delivered."""
+        return self._latest.position if self._latest is not None else self._start
+
+    def move(self, epoch: int, step: int) -> None:
+        """Make this the place where the next pass starts."""
+        self._start = epoch, step
+        self._latest = None
+        self.stamp += 1

@@ -1,0 +1,65 @@
+"""Random access to samples: what a batch is fetched from.
+
+A source answers by sample number, changes nothing while it answers, and may be asked by many
+threads and processes at once. ``SequenceSource`` is the one kind whose items are whole batches.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, Sequence, Union
+
+from numpy.typing import NDArray
+import numpy as np
+
+from adapters.sources.arrays import ArraySource, holds_arrays
+from adapters.sources.mapped import MapSource
+from adapters.sources.sequence import SequenceSource
+
+__all__ = ["AnySource", "ArraySource", "MapSource", "SampleSource", "SequenceSource", "as_source"]
+
+
+class SampleSource(Protocol):
+    """What ``assemble`` asks of a source of single samples."""
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        ...
+
+    def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any]:
+        """The samples of these numbers, in their order."""
+        ...
+
+    def sample(self, number: int) -> Any:
+        """The sample of this number."""
+        ...
+
+
+AnySource = Union[SampleSource, SequenceSource]
+
+
+def as_source(data: Any) -> ArraySource | MapSource:
+    """Wrap what a user gives as the source of single samples.
+
+    Args:
+        data: An array, a tuple or dict (nested too) of arrays of equal length, or an object with
+            ``__len__`` and ``__getitem__``.
+
+    Raises:
+        TypeError: ``data`` has no length or no random access.
+        ValueError: Arrays of unequal lengths, or no sample at all.
+    """
+    if isinstance(data, (tuple, dict)) or holds_arrays(data):
+        source: ArraySource | MapSource = ArraySource(data)
+    elif isinstance(data, (str, bytes)) or not (
+        hasattr(data, "__len__") and hasattr(data, "__getitem__")
+    ):
+        raise TypeError(
+            "source must be an array, a tuple or dict of arrays, or an object with __len__ and "
+            f"__getitem__, got {type(data).__name__}: random access is what lets any worker "
+            "compute any batch; turn a generator into a list, or give a map-style data set"
+        )
+    else:
+        source = MapSource(data)
+    if not len(source):
+        raise ValueError("source must hold at least one sample, got 0")
+    return source

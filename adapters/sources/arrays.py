@@ -1,0 +1,109 @@
+"""Arrays in memory or memory-mapped, gathered a batch at a time."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.structure import flatten, map_leaves, unflatten
+
+Allocate = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]
+
+
+class ArraySource:
+    """A structure of arrays whose first axes are equally long: sample i is row i of each.
+
+    Args:
+        arrays: An array, or a tuple or dict (nested too) of arrays. Tensors of other libraries in
+            host memory are looked at as NumPy arrays, without a copy where their library allows.
+
+    Raises:
+        TypeError: A member has no rows.
+        ValueError: Members of unequal lengths.
+    """
+
+    def __init__(self, arrays: Any) -> None:
+        arrays = _lists_as_arrays(arrays)
+        columns, self._skeleton = flatten(arrays)
+        paths = _member_names(arrays)
+        self._columns = [_as_rows(column, path) for column, path in zip(columns, paths)]
+        if not self._columns:
+            raise ValueError(f"source must hold at least one array, got {arrays!r}")
+        lengths = [len(column) for column in self._columns]
+        if len(set(lengths)) > 1:
+            listed = ", ".join(f"{path}: {length}" for path, length in zip(paths, lengths))
+            raise ValueError(f"arrays of source must have equal lengths, got {listed}")
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def gather(self, numbers: NDArray[np.int64], allocate: Allocate) -> Any:
+        """The rows of these numbers as one batch, in memory from ``allocate``."""
+        gathered = []
+        # Unshuffled batches are one stretch (or stride) of rows, which copies faster than it
+        # gathers: 4x for 64 rows of 28 x 28 bytes.
+        first, last = int(numbers[0]), int(numbers[-1])
+        step = int(numbers[1]) - first if len(numbers) > 1 else 1
+        stretch = (
+            step > 0
+            and last - first == step * (len(numbers) - 1)
+            and bool((np.diff(numbers) == step).all())
+        )
+        for column in self._columns:
+            rows = allocate((len(numbers), *column.shape[1:]), column.dtype)
+            if stretch:
+                rows[...] = column[first : last + 1 : step]
+            else:
+                # The numbers are in range; NumPy buffers `out` in its default mode, "raise".
+                np.take(column, numbers, axis=0, out=rows, mode="clip")
+            gathered.append(rows)
+        return unflatten(self._skeleton, gathered)
+
+    def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any]:
+        """Rows of a copy, so that a transform that writes into its sample harms nobody."""
+        rows = self.gather(numbers, lambda shape, dtype: np.empty(shape, dtype))
+        return [map_leaves(lambda column: column[i], rows) for i in range(len(numbers))]
+
+    def sample(self, number: int) -> Any:
+        """The sample of this number, a copy."""
+        return self.samples(np.array([number]))[0]
+
+
+def holds_arrays(data: Any) -> bool:
+    """Whether ``data`` is an array or a tensor in memory, and not a file that looks like one."""
+    return isinstance(data, np.ndarray) or (
+        hasattr(data, "shape") and hasattr(data, "dtype") and hasattr(data, "__dlpack__")
+    ) or hasattr(data, "to_numpy")
+
+
+def _member_names(tree: Any, name: str = "source") -> list[str]:
+    """A path for every leaf, depth first, as one would write it in Python: ``source[0]['a']``."""
+    if tree is None:
+        return []
+    if isinstance(tree, dict):
+        return [path for key, member in tree.items()
+                for path in _member_names(member, f"{name}[{key!r}]")]
+    if isinstance(tree, tuple):
+        return [path for i, member in enumerate(tree)
+                for path in _member_names(member, f"{name}[{i}]")]
+    return [name]
+
+
+def _lists_as_arrays(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {name: _lists_as_arrays(member) for name, member in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(_lists_as_arrays(member) for member in tree)
+    return np.asarray(tree) if isinstance(tree, list) else tree
+
+
+def _as_rows(column: Any, path: str) -> NDArray[Any]:
+    array = column if isinstance(column, np.ndarray) else np.asarray(column)
+    if array.ndim == 0:
+        raise TypeError(
+            f"{path} must be an array with one row per sample, got {type(column).__name__}; "
+            "give a list for samples that aren't arrays"
+        )
+    return array

@@ -1,0 +1,55 @@
+"""Nested structures: tuples, named tuples, lists and dicts around leaves.
+
+A structure is taken apart into its leaves and a skeleton, the same structure with leaf numbers in
+the leaves' places, so that batches can be compared, allocated and sent as flat lists of arrays.
+``None`` is part of the skeleton, as Keras has it: an absent member, not a leaf.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import numpy as np
+
+
+def flatten(tree: Any) -> tuple[list[Any], Any]:
+    """Split ``tree`` into its leaves, depth first, and its skeleton."""
+    leaves: list[Any] = []
+
+    def number(leaf: Any) -> int:
+        leaves.append(leaf)
+        return len(leaves) - 1
+
+    return leaves, map_leaves(number, tree)
+
+
+def unflatten(skeleton: Any, leaves: list[Any]) -> Any:
+    """Put ``leaves`` back into the places that ``flatten`` numbered."""
+    return map_leaves(leaves.__getitem__, skeleton)
+
+
+def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
+    """The same structure with ``function(leaf)`` for every leaf; a list comes back as a tuple.
+
+    A list of numbers (nested or not) is a leaf, as it means an array to NumPy and to Keras.
+    """
+    if tree is None:
+        return None
+    if isinstance(tree, dict):
+        return {name: map_leaves(function, member) for name, member in tree.items()}
+    if isinstance(tree, tuple):
+        members = [map_leaves(function, member) for member in tree]
+        return type(tree)(*members) if hasattr(tree, "_fields") else tuple(members)
+    if isinstance(tree, list) and not is_numbers(tree):
+        return tuple(map_leaves(function, member) for member in tree)
+    return function(tree)
+
+
+def is_numbers(tree: Any) -> bool:
+    """Whether ``tree`` is a non-empty list of numbers, or of such lists."""
+    return (
+        isinstance(tree, list)
+        and bool(tree)
+        and all(isinstance(item, (int, float, complex, np.generic)) or is_numbers(item)
+                for item in tree)
+    )

@@ -1,0 +1,5 @@
+"""The shim that older tools ask for; everything stands in setup.cfg."""
+
+from setuptools import setup
+
+setup()
