@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Callable, Iterator, Literal, NamedTuple, Sequence, Union
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ from adapters.sources import AnySource, ArraySource, SequenceSource
 from adapters.structure import map_leaves
 
 Allocate = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]
-OnError = Union[Literal["raise", "skip"], Callable[[Exception, int], Any]]
+OnError = Literal["raise", "skip"] | Callable[[Exception, int], Any]
 
 # Alignment from which TensorFlow and JAX take an array on the CPU without copying it.
 ALIGNMENT_BYTES = 64
@@ -69,7 +70,8 @@ class Plan:
 
     def __post_init__(self) -> None:
         self._with_generator = (
-            takes_generator(self.transform), takes_generator(self.batch_transform)
+            takes_generator(self.transform),
+            takes_generator(self.batch_transform),
         )
 
     def __len__(self) -> int:
@@ -101,8 +103,9 @@ class Plan:
             skipped = samples.skipped
         return Assembled(self.finish(epoch, index, batch), layout, skipped)
 
-    def part(self, epoch: int, index: int, start: int, rows: Sequence[NDArray[Any]],
-             layout: Layout) -> int:
+    def part(
+        self, epoch: int, index: int, start: int, rows: Sequence[NDArray[Any]], layout: Layout
+    ) -> int:
         """Compute rows ``start`` and on of a batch whose layout is known, into ``rows``.
 
         Args:
@@ -148,9 +151,7 @@ class Plan:
     def _transformed(self, sample: Any, epoch: int, number: int) -> Any:
         if self.transform is not None:
             if self._with_generator[0]:
-                sample = self.transform(
-                    sample, generator(self.seed, epoch, number, _SAMPLE_STREAM)
-                )
+                sample = self.transform(sample, generator(self.seed, epoch, number, _SAMPLE_STREAM))
             else:
                 sample = self.transform(sample)
         if sample is None:
@@ -245,12 +246,14 @@ def generator(seed: int, epoch: int, number: int, stream: int) -> np.random.Gene
 
 @functools.lru_cache(maxsize=64)
 def _key(seed: int) -> NDArray[np.uint64]:
-    return np.random.SeedSequence(seed).generate_state(2, np.uint64)
+    return np.random.SeedSequence(seed).generate_state(2, np.uint64).astype(np.uint64)
 
 
 def takes_generator(function: Callable[..., Any] | None) -> bool:
-    """Whether ``function`` wants ``(item, rng)``: a second argument that has no default, or one
-    that is called ``rng``."""
+    """Whether ``function`` wants ``(item, rng)``.
+
+    It does if its second argument has no default, or is called ``rng``.
+    """
     if function is None:
         return False
     try:

@@ -8,8 +8,9 @@ become an object array.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,7 +135,11 @@ def _promote(
 
 
 def _ragged(
-    numbers: NDArray[np.int64], row: int, place: int, leaf: NDArray[Any], column: NDArray[Any],
+    numbers: NDArray[np.int64],
+    row: int,
+    place: int,
+    leaf: NDArray[Any],
+    column: NDArray[Any],
     places: int,
 ) -> str:
     where = "" if places == 1 else f" (array {place} of {places})"

@@ -83,9 +83,11 @@ class Order:
 
     def shuffled_batch(self, epoch: int, step: int) -> int:
         """Number of the batch that comes at ``step`` when the batches are permuted as a whole."""
-        return int(_shuffled_batches(len(self), self.seed, epoch, step // _BLOCK_SAMPLES)[
-            step % _BLOCK_SAMPLES
-        ])
+        return int(
+            _shuffled_batches(len(self), self.seed, epoch, step // _BLOCK_SAMPLES)[
+                step % _BLOCK_SAMPLES
+            ]
+        )
 
 
 @functools.lru_cache(maxsize=32)
@@ -123,7 +125,7 @@ def permute(positions: NDArray[np.int64], size: int, key: tuple[int, ...]) -> ND
         int64 ``(n,)``.
     """
     bits = max(_MIN_BITS, (size - 1).bit_length())
-    round_keys = np.random.SeedSequence(key).generate_state(_ROUNDS, np.uint32)
+    round_keys = np.random.SeedSequence(key).generate_state(_ROUNDS).astype(np.uint32)
     images = _feistel(positions, bits, round_keys)
     outside = np.flatnonzero(images >= size)
     while outside.size:

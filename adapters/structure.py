@@ -7,7 +7,8 @@ the leaves' places, so that batches can be compared, allocated and sent as flat 
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -50,6 +51,7 @@ def is_numbers(tree: Any) -> bool:
     return (
         isinstance(tree, list)
         and bool(tree)
-        and all(isinstance(item, (int, float, complex, np.generic)) or is_numbers(item)
-                for item in tree)
+        and all(
+            isinstance(item, (int, float, complex, np.generic)) or is_numbers(item) for item in tree
+        )
     )

@@ -1,4 +1,4 @@
-"""Many batches at once, in order, bounded and restartable; knows no framework and no file format."""
+"""Many batches at once, in order, bounded, restartable; knows no framework and no file format."""
 
 from adapters.engine.engine import Engine, Settings
 from adapters.engine.stream import Stream

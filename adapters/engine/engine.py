@@ -15,7 +15,7 @@ import logging
 import threading
 import weakref
 from dataclasses import dataclass
-from typing import Literal, Union
+from typing import Literal
 
 from adapters.assemble import Assembled, Plan, aligned_empty
 from adapters.collate import Layout
@@ -52,7 +52,7 @@ class Settings:
         max_queue_size: Batches that may be ready or under way ahead of the consumer.
     """
 
-    workers: Union[int, Literal["auto"]] = "auto"
+    workers: int | Literal["auto"] = "auto"
     use_multiprocessing: bool = False
     max_queue_size: int = 10
 
@@ -231,7 +231,9 @@ class Engine:
         """End the workers, unless somebody reads; they start again when they are needed."""
         with self._changed:
             self._users -= 1
-            if self._users or any(not stream.closed and stream is not self._parked for stream in self._streams):
+            if self._users or any(
+                not stream.closed and stream is not self._parked for stream in self._streams
+            ):
                 return
             if self._parked is not None:
                 self._parked.close()
@@ -305,9 +307,7 @@ class Engine:
         edges = [pending.samples * i // parts for i in range(parts + 1)]
         pending.jobs_left = parts
         for number in range(parts):
-            self._ready.append(
-                Job(Kind.PART, [pending], edges[number], edges[number + 1], number)
-            )
+            self._ready.append(Job(Kind.PART, [pending], edges[number], edges[number + 1], number))
 
     def _done(self, crew: Crew, job: Job) -> None:
         """Called by the crew, from any thread."""
@@ -358,7 +358,8 @@ class Engine:
         killers = [killer for job in lost for p in job.batches for killer in p.killers]
         log.warning(
             "%s; starting new workers and computing %d lost jobs again",
-            killers[-1] if killers else "a worker process died", len(lost),
+            killers[-1] if killers else "a worker process died",
+            len(lost),
         )
         self._crew.restart()
         for job in reversed(lost):

@@ -32,8 +32,11 @@ class Failure:
         lines = traceback.format_exception(type(error), error, error.__traceback__)
         told = f"\nTraceback in worker process {os.getpid()}:\n{''.join(lines).rstrip()}"
         return cls(
-            _pickled(type(error)), _pickled(error.args), _pickled(attributes),
-            (*getattr(error, "__notes__", ()), told), f"{type(error).__qualname__}: {error}",
+            _pickled(type(error)),
+            _pickled(error.args),
+            _pickled(attributes),
+            (*getattr(error, "__notes__", ()), told),
+            f"{type(error).__qualname__}: {error}",
         )
 
     def restore(self) -> BaseException:

@@ -8,8 +8,9 @@ once; the ``Engine`` reads the outcome only after that.
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Callable, Protocol
+from typing import Any, Protocol
 
 from adapters.assemble import Assembled
 from adapters.collate import Layout

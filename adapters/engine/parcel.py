@@ -93,9 +93,7 @@ def _reduce_memmap(array: np.memmap[Any, Any]) -> Any:
         return None
     # A slice keeps the offset attribute of the array that it was cut from; its address tells.
     ahead = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
-    return _open_memmap, (
-        str(base.filename), array.dtype, base.offset + ahead, array.shape
-    )
+    return _open_memmap, (str(base.filename), array.dtype, base.offset + ahead, array.shape)
 
 
 def _open_memmap(filename: str, dtype: Any, offset: int, shape: tuple[int, ...]) -> Any:

@@ -28,7 +28,14 @@ from adapters.engine.jobs import Done, Job, Kind, Pending
 from adapters.engine.parcel import Parcel
 from adapters.engine.slots import Place, Slot, Slots, places_of
 from adapters.engine.worker import (
-    FinishTask, PartTask, PartWritten, Task, WholeTask, Written, prepare, work,
+    FinishTask,
+    PartTask,
+    PartWritten,
+    Task,
+    WholeTask,
+    Written,
+    prepare,
+    work,
 )
 from adapters.structure import unflatten
 
@@ -94,9 +101,12 @@ class Processes:
         written: Written | None = pending.memory
         if written is None:
             assert pending.layout is not None
-            leaves = places_of(pending.samples, pending.layout.leaves)
             written = Written(
-                pending.layout.skeleton, [*leaves], pending.layout, pending.skipped, 0.0
+                pending.layout.skeleton,
+                [*places_of(pending.samples, pending.layout.leaves)],
+                pending.layout,
+                pending.skipped,
+                0.0,
             )
         places = [leaf for leaf in written.leaves if isinstance(leaf, Place)]
         arrays = iter(self._slots.deliver(slot, places))
@@ -130,21 +140,29 @@ class Processes:
             for pending in job.batches:
                 if pending not in self._in_slots:
                     self._in_slots[pending] = self._slots.take()
-            return WholeTask(
-                [(p.epoch, p.index, self._in_slots[p].name) for p in job.batches]
-            )
+            return WholeTask([(p.epoch, p.index, self._in_slots[p].name) for p in job.batches])
         (pending,) = job.batches
         assert pending.layout is not None
         slot = self._in_slots[pending].name
         if job.kind is Kind.PART:
             return PartTask(
-                pending.epoch, pending.index, slot, job.start, job.stop, job.number,
-                pending.samples, pending.layout,
+                pending.epoch,
+                pending.index,
+                slot,
+                job.start,
+                job.stop,
+                job.number,
+                pending.samples,
+                pending.layout,
             )
         if pending not in self._results:
             self._results[pending] = self._slots.take()
         return FinishTask(
-            pending.epoch, pending.index, slot, pending.samples, pending.layout,
+            pending.epoch,
+            pending.index,
+            slot,
+            pending.samples,
+            pending.layout,
             self._results[pending].name,
         )
 

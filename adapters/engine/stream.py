@@ -96,9 +96,7 @@ class Stream:
         """Compute a batch in the calling thread; an error waits for whoever reads the batch."""
         started, started_cpu = time.perf_counter(), time.process_time()
         try:
-            pending.outcome = self._engine.plan.batch(
-                pending.epoch, pending.index, aligned_empty
-            )
+            pending.outcome = self._engine.plan.batch(pending.epoch, pending.index, aligned_empty)
         except BaseException as error:
             pending.error = error
         pending.seconds = time.perf_counter() - started

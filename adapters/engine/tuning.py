@@ -76,7 +76,9 @@ def choose(stream: Stream, plan: Plan, use_multiprocessing: bool) -> Choice | No
     if busy < _WAITS * alone and not whole:
         count = min(_MOST_WAITING_THREADS // 2, math.ceil(cpus * alone / max(busy, 0.01 * alone)))
         return Choice(
-            "threads", count, _MOST_WAITING_THREADS,
+            "threads",
+            count,
+            _MOST_WAITING_THREADS,
             f'workers="auto": {count} threads ({cost}, {1 - busy / alone:.0%} of it waiting)',
         )
     if cpus == 1:
@@ -90,14 +92,10 @@ def choose(stream: Stream, plan: Plan, use_multiprocessing: bool) -> Choice | No
         gain = 2 * alone / seconds
         measured = f"two threads make {gain:.2g} times as many"
     if gain >= _SCALES:
-        return Choice(
-            "threads", cpus, cpus, f'workers="auto": {cpus} threads ({cost}; {measured})'
-        )
+        return Choice("threads", cpus, cpus, f'workers="auto": {cpus} threads ({cost}; {measured})')
     if (obstacle := pickles(plan)) is not None:
         return _read_ahead(f"{cost}; {measured}; processes can't be used: {obstacle}")
-    return Choice(
-        "processes", cpus, cpus, f'workers="auto": {cpus} processes ({cost}; {measured})'
-    )
+    return Choice("processes", cpus, cpus, f'workers="auto": {cpus} processes ({cost}; {measured})')
 
 
 def _read_ahead(reason: str) -> Choice:

@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Union
+from typing import Any
 
 import cloudpickle
 import numpy as np
@@ -32,13 +32,15 @@ _PARENT_POLL_SECONDS = 1.0
 _KEPT_SLOTS = 128
 
 
-class WholeTask(NamedTuple):
+@dataclass(frozen=True)
+class WholeTask:
     """Compute whole batches, each into its slot: ``(epoch, index, slot)``."""
 
     batches: list[tuple[int, int, FileName]]
 
 
-class PartTask(NamedTuple):
+@dataclass(frozen=True)
+class PartTask:
     """Compute rows ``start`` to ``stop`` of a batch of ``samples`` into its slot."""
 
     epoch: int
@@ -51,8 +53,9 @@ class PartTask(NamedTuple):
     layout: Layout
 
 
-class FinishTask(NamedTuple):
-    """Apply ``batch_transform`` to the collated batch in ``slot``; the result goes to ``result``."""
+@dataclass(frozen=True)
+class FinishTask:
+    """Apply ``batch_transform`` to the collated batch in ``slot``, and put it into ``result``."""
 
     epoch: int
     index: int
@@ -62,7 +65,7 @@ class FinishTask(NamedTuple):
     result: FileName
 
 
-Task = Union[WholeTask, PartTask, FinishTask]
+Task = WholeTask | PartTask | FinishTask
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ class PartWritten:
     seconds: float
 
 
-Answer = Union[Written, PartWritten, Failure]
+Answer = Written | PartWritten | Failure
 
 
 def prepare() -> None:
@@ -147,8 +150,11 @@ def _part(address: Address, task: PartTask) -> PartWritten:
     skipped: int | None
     try:
         skipped = _plan(address).part(
-            task.epoch, task.index, task.start,
-            [column[task.start : task.stop] for column in columns], task.layout,
+            task.epoch,
+            task.index,
+            task.start,
+            [column[task.start : task.stop] for column in columns],
+            task.layout,
         )
     except LayoutChanged:
         skipped = None
@@ -162,9 +168,7 @@ def _finish(address: Address, task: FinishTask) -> Written:
     slot.begin(0)
     result.begin(0)
     columns = [slot.array(place) for place in places_of(task.samples, task.layout.leaves)]
-    batch = _plan(address).finish(
-        task.epoch, task.index, unflatten(task.layout.skeleton, columns)
-    )
+    batch = _plan(address).finish(task.epoch, task.index, unflatten(task.layout.skeleton, columns))
     written = _written(result, batch, task.layout, 0, started)
     slot.end(0)
     return written

@@ -17,7 +17,8 @@ import inspect
 import logging
 import os
 import weakref
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import keras
 from keras.src.trainers import data_adapters
@@ -48,12 +49,13 @@ def install() -> bool:
         return False
     signature = inspect.signature(stock)
     if not (
-        _NEEDED_ARGUMENTS <= set(signature.parameters)
+        set(signature.parameters) >= _NEEDED_ARGUMENTS
         and all(hasattr(PyDatasetAdapter, method) for method in _NEEDED_METHODS)
     ):
         log.warning(
             "Keras %s makes its data adapters in a way that is not known here: SafeSequence gives "
-            "the right batches, but computes none ahead of time", keras.__version__,
+            "the right batches, but computes none ahead of time",
+            keras.__version__,
         )
         return False
 
@@ -65,7 +67,9 @@ def install() -> bool:
         if not isinstance(x, SafeSequence) or unsupported:
             return stock(*args, **kwargs)
         return SafeSequenceAdapter(
-            x, given.get("class_weight"), given.get("shuffle", False),
+            x,
+            given.get("class_weight"),
+            given.get("shuffle", False),
             given.get("steps_per_epoch"),
         )
 
@@ -90,7 +94,10 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
     """
 
     def __init__(
-        self, x: SafeSequence, class_weight: Any = None, shuffle: bool = False,
+        self,
+        x: SafeSequence,
+        class_weight: Any = None,
+        shuffle: bool = False,
         steps: int | None = None,
     ) -> None:
         super().__init__(x, class_weight=class_weight, shuffle=shuffle)
@@ -261,7 +268,8 @@ class _Batches:
 
     def _end(self, adapter: SafeSequenceAdapter) -> None:
         """The epoch has been handed out; on TensorFlow the trainer may not have seen it yet."""
-        assert self._stream is not None and self._pass is not None
+        assert self._stream is not None
+        assert self._pass is not None
         self._closed = True
         if not adapter._on_tensorflow:
             adapter._progress.settle(self._pass)

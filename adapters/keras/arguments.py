@@ -9,8 +9,15 @@ from adapters.order import Order
 
 
 def check_arguments(
-    *, batch_size: Any, transform: Any, batch_transform: Any, seed: Any, shard: Any, on_error: Any,
-    workers: Any, max_queue_size: Any,
+    *,
+    batch_size: Any,
+    transform: Any,
+    batch_transform: Any,
+    seed: Any,
+    shard: Any,
+    on_error: Any,
+    workers: Any,
+    max_queue_size: Any,
 ) -> None:
     """Check what doesn't depend on the source.
 

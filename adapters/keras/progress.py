@@ -6,7 +6,7 @@ nothing, so the next one starts where it started. No class here knows a worker o
 
 from __future__ import annotations
 
-from typing import Callable
+from collections.abc import Callable
 
 
 class Pass:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import Any, Callable, Iterator, Literal
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
 
 import keras
 
@@ -90,8 +91,14 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         max_queue_size: int = 10,
     ) -> None:
         check_arguments(
-            batch_size=batch_size, transform=transform, batch_transform=batch_transform, seed=seed,
-            shard=shard, on_error=on_error, workers=workers, max_queue_size=max_queue_size,
+            batch_size=batch_size,
+            transform=transform,
+            batch_transform=batch_transform,
+            seed=seed,
+            shard=shard,
+            on_error=on_error,
+            workers=workers,
+            max_queue_size=max_queue_size,
         )
         # What Keras sees: its own enqueuer must not come on top of our workers.
         super().__init__(workers=1, use_multiprocessing=False, max_queue_size=max_queue_size)
@@ -109,7 +116,11 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
                 f"{len(source)} members; put several inputs into a tuple or dict of their own"
             )
         order = Order(
-            len(self._source), int(batch_size), bool(shuffle), int(seed), bool(drop_remainder),
+            len(self._source),
+            int(batch_size),
+            bool(shuffle),
+            int(seed),
+            bool(drop_remainder),
             (int(shard[0]), int(shard[1])) if shard is not None else (0, 1),
         )
         check_order(order)
@@ -175,9 +186,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         try:
             epoch, step = int(state["epoch"]), int(state["batch"])
         except (KeyError, TypeError) as error:
-            raise ValueError(
-                f"state must be what state_dict() returned, got {state!r}"
-            ) from error
+            raise ValueError(f"state must be what state_dict() returned, got {state!r}") from error
         if epoch < 0 or not 0 <= step < len(self):
             raise ValueError(
                 f"state must have epoch >= 0 and batch in range({len(self)}), got {state!r}: it "
@@ -267,8 +276,9 @@ def _as_source(source: Any) -> AnySource:
             for hook in _HOOKS
         )
         return SequenceSource(source, own_epochs=own)
-    if any(base.startswith(("keras.", "tf_keras.")) and base.endswith(".Sequence")
-           for base in bases):
+    if any(
+        base.startswith(("keras.", "tf_keras.")) and base.endswith(".Sequence") for base in bases
+    ):
         return SequenceSource(source, own_epochs=True)
     return as_source(source)
 

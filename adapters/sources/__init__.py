@@ -6,10 +6,11 @@ threads and processes at once. ``SequenceSource`` is the one kind whose items ar
 
 from __future__ import annotations
 
-from typing import Any, Protocol, Sequence, Union
+from collections.abc import Sequence
+from typing import Any, Protocol, Union
 
-from numpy.typing import NDArray
 import numpy as np
+from numpy.typing import NDArray
 
 from adapters.sources.arrays import ArraySource, holds_arrays
 from adapters.sources.mapped import MapSource
@@ -34,7 +35,7 @@ class SampleSource(Protocol):
         ...
 
 
-AnySource = Union[SampleSource, SequenceSource]
+AnySource = SampleSource | SequenceSource
 
 
 def as_source(data: Any) -> ArraySource | MapSource:

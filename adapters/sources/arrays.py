@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.structure import flatten, map_leaves, unflatten
+from adapters.structure import flatten, unflatten
 
 Allocate = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]
 
@@ -64,7 +65,8 @@ class ArraySource:
     def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any]:
         """Rows of a copy, so that a transform that writes into its sample harms nobody."""
         rows = self.gather(numbers, lambda shape, dtype: np.empty(shape, dtype))
-        return [map_leaves(lambda column: column[i], rows) for i in range(len(numbers))]
+        columns, skeleton = flatten(rows)
+        return [unflatten(skeleton, [column[i] for column in columns]) for i in range(len(numbers))]
 
     def sample(self, number: int) -> Any:
         """The sample of this number, a copy."""
@@ -73,9 +75,11 @@ class ArraySource:
 
 def holds_arrays(data: Any) -> bool:
     """Whether ``data`` is an array or a tensor in memory, and not a file that looks like one."""
-    return isinstance(data, np.ndarray) or (
-        hasattr(data, "shape") and hasattr(data, "dtype") and hasattr(data, "__dlpack__")
-    ) or hasattr(data, "to_numpy")
+    return (
+        isinstance(data, np.ndarray)
+        or (hasattr(data, "shape") and hasattr(data, "dtype") and hasattr(data, "__dlpack__"))
+        or hasattr(data, "to_numpy")
+    )
 
 
 def _member_names(tree: Any, name: str = "source") -> list[str]:
@@ -83,11 +87,15 @@ def _member_names(tree: Any, name: str = "source") -> list[str]:
     if tree is None:
         return []
     if isinstance(tree, dict):
-        return [path for key, member in tree.items()
-                for path in _member_names(member, f"{name}[{key!r}]")]
+        return [
+            path
+            for key, member in tree.items()
+            for path in _member_names(member, f"{name}[{key!r}]")
+        ]
     if isinstance(tree, tuple):
-        return [path for i, member in enumerate(tree)
-                for path in _member_names(member, f"{name}[{i}]")]
+        return [
+            path for i, member in enumerate(tree) for path in _member_names(member, f"{name}[{i}]")
+        ]
     return [name]
 
 
