@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -93,6 +94,9 @@ class Plan:
         """
         numbers = self.order.batch(epoch, index)
         layout, skipped = None, 0
+        if self.batch_transform is not None:
+            # What is collated is not the batch yet.
+            allocate = np.empty
         if isinstance(self.source, SequenceSource):
             batch = self._whole(self.source, int(numbers[0]), epoch, index)
         elif self.transform is None and isinstance(self.source, ArraySource):
@@ -232,7 +236,7 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     dtype = np.dtype(dtype)
     if dtype.hasobject:
         return np.empty(shape, dtype)
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    size = math.prod(shape) * dtype.itemsize
     block = np.empty(size + ALIGNMENT_BYTES, np.uint8)
     start = -block.__array_interface__["data"][0] % ALIGNMENT_BYTES
     return block[start : start + size].view(dtype).reshape(shape)

@@ -34,6 +34,8 @@ def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
 
     A list of numbers (nested or not) is a leaf, as it means an array to NumPy and to Keras.
     """
+    if isinstance(tree, np.ndarray):
+        return function(tree)
     if tree is None:
         return None
     if isinstance(tree, dict):

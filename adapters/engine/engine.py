@@ -13,6 +13,7 @@ import collections
 import functools
 import logging
 import threading
+import time
 import weakref
 from dataclasses import dataclass
 from typing import Literal
@@ -82,6 +83,7 @@ class Engine:
         self._restarts = 0
         self._layout: Layout | None = None
         self._batch_seconds = 0.0
+        self._consumer_seconds = 0.0
         self._parked: Stream | None = None
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
         self._users = 0
@@ -119,14 +121,20 @@ class Engine:
     @property
     def depth(self) -> int:
         """Batches under way ahead of the consumer."""
-        return self._settings.max_queue_size if self._choice and self._choice.count else 0
+        choice = self._choice
+        if choice is None or not choice.count:
+            return 0
+        if choice.only_if_busy and self._consumer_seconds < self._batch_seconds:
+            return 0
+        return self._settings.max_queue_size
 
     # --- jobs ---
 
     def ask(self, pending: Pending) -> None:
         """Queue the jobs that make up a batch."""
-        if self._choice is None or not self._choice.count:
+        if self._choice is None or not self.depth:
             return
+        pending.queued = True
         with self._changed:
             crew = self._open_crew(self._choice)
             if self._splits(crew):
@@ -165,9 +173,21 @@ class Engine:
             WorkerError: Worker processes died over it again and again.
             ClosedError: The engine was closed meanwhile.
         """
-        if not (pending.done or (self._choice and self._choice.count)):
+        if not pending.queued and not pending.done:
+            started = time.perf_counter()
             pending.outcome = self.plan.batch(pending.epoch, pending.index, aligned_empty)
+            pending.seconds = time.perf_counter() - started
             pending.done = True
+        if not pending.done or pending.outcome is None:
+            self._await(pending)
+        outcome = pending.outcome
+        assert outcome is not None
+        if pending.seconds:
+            self._batch_seconds = pending.seconds
+        self._layout = outcome.layout
+        return outcome
+
+    def _await(self, pending: Pending) -> None:
         with self._changed:
             while not pending.done:
                 if self._closed or pending.dropped:
@@ -181,13 +201,10 @@ class Engine:
             if pending.outcome is None:
                 assert self._crew is not None
                 pending.outcome = self._crew.collect(pending)
-        if pending.seconds:
-            self._batch_seconds = pending.seconds
-        self._layout = pending.outcome.layout
-        return pending.outcome
 
-    def delivered(self, waited_seconds: float) -> None:
-        """Take note of how long the consumer waited for a batch."""
+    def delivered(self, busy_seconds: float, waited_seconds: float) -> None:
+        """Take note of how long the consumer was busy with one batch and waited for the next."""
+        self._consumer_seconds += (busy_seconds - self._consumer_seconds) / 8
         if self._tuner is not None:
             self._tuner.observe(waited_seconds)
 

@@ -37,6 +37,8 @@ class Pending:
     index: int
     outcome: Assembled | None = None
     error: BaseException | None = None
+    queued: bool = False
+    """Workers have it, or will; who waits must not compute it."""
     done: bool = False
     dropped: bool = False
     """Nobody waits for it any more."""

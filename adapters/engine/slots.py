@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import collections
 import ctypes
+import math
 import mmap
 import os
 import weakref
@@ -42,7 +43,7 @@ class Place:
     @property
     def nbytes(self) -> int:
         """Bytes of the array."""
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 class Slot:

@@ -42,6 +42,7 @@ class Stream:
         self.position = epoch, step
         """(epoch, step) of the batch that comes next."""
         self._fresh = True
+        self._returned = time.perf_counter()
         self._skipped = 0
         self.closed = False
 
@@ -69,8 +70,9 @@ class Stream:
         if self._skipped and self.position[0] > epoch:
             log.warning("epoch %d: on_error replaced %d samples", epoch, self._skipped)
             self._skipped = 0
-        self._engine.delivered(time.perf_counter() - started)
         self._ask(0)
+        self._returned, busy = time.perf_counter(), started - self._returned
+        self._engine.delivered(busy, self._returned - started)
         return assembled.batch
 
     def peek(self, count: int) -> list[Any]:
@@ -121,10 +123,10 @@ class Stream:
 
     def _ask(self, least: int) -> None:
         """Fill the window, with ``least`` batches at the least."""
-        depth = self._engine.depth
-        if len(self._window) >= max(least, depth):
+        wanted = max(least, self._engine.depth)
+        if len(self._window) >= wanted:
             return
-        while len(self._window) < max(least, depth):
+        while len(self._window) < wanted:
             if len(self._window) >= least and not self._may_read_ahead():
                 break
             self._engine.ask(self.expect())

@@ -51,6 +51,9 @@ class Choice:
     count: int
     ceiling: int = 0
     reason: str = ""
+    only_if_busy: bool = False
+    """Read ahead only while the consumer takes longer over a batch than the batch itself does;
+    otherwise the two would only take turns."""
 
 
 def usable_cpus() -> int:
@@ -99,7 +102,8 @@ def choose(stream: Stream, plan: Plan, use_multiprocessing: bool) -> Choice | No
 
 
 def _read_ahead(reason: str) -> Choice:
-    return Choice("threads", 1, 1, f'workers="auto": one thread that reads ahead ({reason})')
+    reason = f'workers="auto": inline, with one thread that reads ahead ({reason})'
+    return Choice("threads", 1, 1, reason, only_if_busy=True)
 
 
 def _on_two_threads(stream: Stream) -> float | None:

@@ -7,7 +7,7 @@ threads and processes at once. ``SequenceSource`` is the one kind whose items ar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, Union
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray

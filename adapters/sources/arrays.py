@@ -58,7 +58,7 @@ class ArraySource:
                 rows[...] = column[first : last + 1 : step]
             else:
                 # The numbers are in range; NumPy buffers `out` in its default mode, "raise".
-                np.take(column, numbers, axis=0, out=rows, mode="clip")
+                column.take(numbers, axis=0, out=rows, mode="clip")
             gathered.append(rows)
         return unflatten(self._skeleton, gathered)
 
