@@ -145,7 +145,7 @@ class Plan:
         except BaseException as error:
             note(error, f"in batch_transform, batch {index} of epoch {epoch}")
             raise
-        return map_leaves(_as_array, batch)
+        return _as_arrays(batch)
 
     def sample(self, epoch: int, number: int) -> Any:
         """Fetch and transform one sample."""
@@ -171,7 +171,7 @@ class Plan:
         except BaseException as error:
             note(error, f"in item {number} of the source, batch {index} of epoch {epoch}")
             raise
-        return map_leaves(_as_array, batch)
+        return _as_arrays(batch)
 
 
 class _Samples:
@@ -268,6 +268,12 @@ def takes_generator(function: Callable[..., Any] | None) -> bool:
     return len(positional) > 1 and (
         positional[1].default is inspect.Parameter.empty or positional[1].name == "rng"
     )
+
+
+def _as_arrays(batch: Any) -> Any:
+    if type(batch) is tuple and all(type(member) is np.ndarray for member in batch):
+        return batch
+    return map_leaves(_as_array, batch)
 
 
 def _as_array(leaf: Any) -> Any:

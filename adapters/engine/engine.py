@@ -24,7 +24,7 @@ from adapters.engine.jobs import Crew, Job, Kind, Pending
 from adapters.engine.processes import Processes
 from adapters.engine.stream import Stream
 from adapters.engine.threads import Threads
-from adapters.engine.tuning import Choice, Tuner, choose
+from adapters.engine.tuning import Choice, Tuner, choose, pays_to_read_ahead
 from adapters.errors import ClosedError, WorkerError
 from adapters.sources import SequenceSource
 
@@ -88,13 +88,13 @@ class Engine:
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
         self._users = 0
         self._source_epoch: int | None = None
-        self._closed = False
+        self.closed = False
 
     # --- streams ---
 
     def stream(self, epoch: int, step: int, shuffled: bool) -> Stream:
         """A stream from this batch on; the parked one where it stands just there."""
-        if self._closed:
+        if self.closed:
             raise ClosedError("the sequence is closed: make a new one")
         parked, self._parked = self._parked, None
         if parked is not None and not parked.closed:
@@ -124,7 +124,9 @@ class Engine:
         choice = self._choice
         if choice is None or not choice.count:
             return 0
-        if choice.only_if_busy and self._consumer_seconds < self._batch_seconds:
+        if choice.only_if_busy and not pays_to_read_ahead(
+            self._batch_seconds, self._consumer_seconds
+        ):
             return 0
         return self._settings.max_queue_size
 
@@ -149,7 +151,7 @@ class Engine:
     def start_jobs(self) -> None:
         """Give ready jobs to workers that are free."""
         with self._changed:
-            while self._ready and self._crew and not self._closed:
+            while self._ready and self._crew and not self.closed:
                 if self._running >= self._limit(self._crew):
                     break
                 job = self._ready.popleft()
@@ -160,10 +162,20 @@ class Engine:
                     self._running += 1
                     try:
                         self._crew.submit(job, functools.partial(self._done, self._crew))
-                    except RuntimeError:  # The interpreter is going down.
+                    except RuntimeError as error:
                         self._running -= 1
-                        self._closed = True
+                        if "shutdown" not in str(error):
+                            raise
+                        self.closed = True  # The interpreter is going down.
                         self._changed.notify_all()
+
+    def compute(self, epoch: int, index: int) -> Assembled:
+        """Compute a batch in the calling thread."""
+        started = time.perf_counter()
+        assembled = self.plan.batch(epoch, index, aligned_empty)
+        self._batch_seconds = time.perf_counter() - started
+        self._layout = assembled.layout
+        return assembled
 
     def result(self, pending: Pending) -> Assembled:
         """Wait for a batch.
@@ -174,9 +186,7 @@ class Engine:
             ClosedError: The engine was closed meanwhile.
         """
         if not pending.queued and not pending.done:
-            started = time.perf_counter()
-            pending.outcome = self.plan.batch(pending.epoch, pending.index, aligned_empty)
-            pending.seconds = time.perf_counter() - started
+            pending.outcome = self.compute(pending.epoch, pending.index)
             pending.done = True
         if not pending.done or pending.outcome is None:
             self._await(pending)
@@ -190,7 +200,7 @@ class Engine:
     def _await(self, pending: Pending) -> None:
         with self._changed:
             while not pending.done:
-                if self._closed or pending.dropped:
+                if self.closed or pending.dropped:
                     raise ClosedError("the sequence was closed while a batch was awaited")
                 if self._lost and not self._running:
                     self._recover()
@@ -261,7 +271,7 @@ class Engine:
     def close(self) -> None:
         """End the workers for good; whoever waits for a batch gets a ``ClosedError``."""
         with self._changed:
-            self._closed = True
+            self.closed = True
             self._parked = None
             crew = self._take_crew()
             self._changed.notify_all()
@@ -283,7 +293,7 @@ class Engine:
     # --- with the lock held ---
 
     def _open_crew(self, choice: Choice) -> Crew:
-        if self._closed:
+        if self.closed:
             raise ClosedError("the sequence is closed: make a new one")
         if self._crew is None:
             count = choice.ceiling or choice.count

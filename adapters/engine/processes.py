@@ -22,7 +22,7 @@ from typing import Any
 
 import loky
 
-from adapters.assemble import Assembled, Plan
+from adapters.assemble import Assembled, Plan, note
 from adapters.engine.failure import Failure
 from adapters.engine.jobs import Done, Job, Kind, Pending
 from adapters.engine.parcel import Parcel
@@ -38,6 +38,13 @@ from adapters.engine.worker import (
     work,
 )
 from adapters.structure import unflatten
+
+
+_NOT_PICKLED = (
+    "source, transform and batch_transform must be picklable (by cloudpickle) to be sent to worker "
+    "processes: make what can't be pickled when it is first used, or use threads "
+    "(use_multiprocessing=False)"
+)
 
 
 class Processes:
@@ -57,7 +64,11 @@ class Processes:
     def __init__(self, plan: Plan, count: int, held: int) -> None:
         self.count = count
         self._plan = plan
-        self._parcel = Parcel(plan)
+        try:
+            self._parcel = Parcel(plan)
+        except Exception as error:
+            note(error, _NOT_PICKLED)
+            raise
         self._slots = Slots(held)
         self._in_slots: dict[Pending, Slot] = {}
         self._results: dict[Pending, Slot] = {}

@@ -36,8 +36,8 @@ class Stream:
     def __init__(self, engine: Engine, epoch: int, step: int, shuffled: bool) -> None:
         self._engine = engine
         self._shuffled = shuffled
+        self._batches = len(engine.plan)
         self._window: collections.deque[Pending] = collections.deque()
-        self._last_epoch = epoch
         self._asked = epoch, step
         self.position = epoch, step
         """(epoch, step) of the batch that comes next."""
@@ -54,25 +54,28 @@ class Stream:
             WorkerError: Worker processes died over it again and again.
             ClosedError: The stream or its engine is closed.
         """
-        if self.closed:
+        engine = self._engine
+        if self.closed or engine.closed:
             raise ClosedError("batches were asked of a closed sequence")
-        if self.position[1] == 0 or self._fresh:
-            self._engine.enter_epoch(self.position[0])
-        self._fresh = False
-        self._engine.choose_workers(self)
+        epoch, step = self.position
+        if step == 0 or self._fresh:
+            engine.enter_epoch(epoch)
+            self._fresh = False
+        engine.choose_workers(self)
         started = time.perf_counter()
-        self._ask(1)
-        assembled = self._engine.result(self._window[0])
-        self._window.popleft()
-        self._skipped += assembled.skipped
-        epoch = self.position[0]
-        self.position = self._after(self.position)
-        if self._skipped and self.position[0] > epoch:
-            log.warning("epoch %d: on_error replaced %d samples", epoch, self._skipped)
-            self._skipped = 0
-        self._ask(0)
+        if self._window or engine.depth:
+            self._ask(1)
+            assembled = engine.result(self._window[0])
+            self._window.popleft()
+            self.position = self._after(epoch, step)
+            self._ask(0)
+        else:
+            assembled = engine.compute(epoch, self._index(epoch, step))
+            self._asked = self.position = self._after(epoch, step)
         self._returned, busy = time.perf_counter(), started - self._returned
-        self._engine.delivered(busy, self._returned - started)
+        engine.delivered(busy, self._returned - started)
+        if assembled.skipped or self._skipped:
+            self._count_skipped(assembled.skipped, epoch)
         return assembled.batch
 
     def peek(self, count: int) -> list[Any]:
@@ -90,7 +93,9 @@ class Stream:
 
     def expect(self) -> Pending:
         """The first batch that hasn't been asked for, which the caller will ``fulfil``."""
-        pending = self._new_pending()
+        epoch, step = self._asked
+        pending = Pending(epoch, self._index(epoch, step))
+        self._asked = self._after(epoch, step)
         self._window.append(pending)
         return pending
 
@@ -135,13 +140,14 @@ class Stream:
     def _may_read_ahead(self) -> bool:
         return not self._engine.plan.own_epochs or self._asked[0] == self.position[0]
 
-    def _new_pending(self) -> Pending:
-        epoch, step = self._asked
-        order = self._engine.plan.order
-        index = order.shuffled_batch(epoch, step) if self._shuffled else step
-        self._asked = self._after(self._asked)
-        return Pending(epoch, index)
+    def _count_skipped(self, skipped: int, epoch: int) -> None:
+        self._skipped += skipped
+        if self.position[0] > epoch:
+            log.warning("epoch %d: on_error replaced %d samples", epoch, self._skipped)
+            self._skipped = 0
 
-    def _after(self, position: tuple[int, int]) -> tuple[int, int]:
-        epoch, step = position
-        return (epoch, step + 1) if step + 1 < len(self._engine.plan) else (epoch + 1, 0)
+    def _index(self, epoch: int, step: int) -> int:
+        return self._engine.plan.order.shuffled_batch(epoch, step) if self._shuffled else step
+
+    def _after(self, epoch: int, step: int) -> tuple[int, int]:
+        return (epoch, step + 1) if step + 1 < self._batches else (epoch + 1, 0)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # Up to here a batch is not worth a handover to a process (0.5 ms, loky 3.7, two cores), and one
 # thread that reads ahead hides it.
 _TRIVIAL_SECONDS = 0.001
+# What it takes to have another thread do something, and the interpreter lock with it.
+_HANDOVER_SECONDS = 0.0001
 # Two threads must make that much more than one, or the work is taken to hold the GIL.
 _SCALES = 1.4
 # Below this share of a CPU, the work is taken to wait for something.
@@ -52,8 +54,16 @@ class Choice:
     ceiling: int = 0
     reason: str = ""
     only_if_busy: bool = False
-    """Read ahead only while the consumer takes longer over a batch than the batch itself does;
-    otherwise the two would only take turns."""
+    """Read ahead only while it pays, see ``pays_to_read_ahead``."""
+
+
+def pays_to_read_ahead(batch_seconds: float, consumer_seconds: float) -> bool:
+    """Whether a thread should compute trivial batches ahead of the consumer.
+
+    Not while the consumer takes less time over a batch than the batch itself does, as the two
+    would only take turns, and not where handing over a batch takes longer than making it.
+    """
+    return _HANDOVER_SECONDS < batch_seconds < consumer_seconds
 
 
 def usable_cpus() -> int:
@@ -77,7 +87,7 @@ def choose(stream: Stream, plan: Plan, use_multiprocessing: bool) -> Choice | No
     if alone < _TRIVIAL_SECONDS:
         return _read_ahead(f"{cost}, which needs no more")
     if busy < _WAITS * alone and not whole:
-        count = min(_MOST_WAITING_THREADS // 2, math.ceil(cpus * alone / max(busy, 0.01 * alone)))
+        count = min(_MOST_WAITING_THREADS, math.ceil(cpus * alone / max(busy, 0.01 * alone)))
         return Choice(
             "threads",
             count,

@@ -18,7 +18,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from adapters.assemble import Plan
+from adapters.assemble import Plan, note
 from adapters.collate import Layout, LayoutChanged
 from adapters.engine.failure import Failure
 from adapters.engine.memory import FileName
@@ -119,10 +119,13 @@ def work(address: Address, task: Task) -> bytes:
         answers.append(_guarded(_part, address, task))
     else:
         answers.append(_guarded(_finish, address, task))
-    try:
-        return pickle.dumps(answers, protocol=5)
-    except Exception:
-        return cloudpickle.dumps(answers, protocol=5)  # type: ignore[no-any-return]
+    for dumps in (pickle.dumps, cloudpickle.dumps):
+        try:
+            return dumps(answers, protocol=5)  # type: ignore[no-any-return]
+        except Exception as error:
+            obstacle = error
+    note(obstacle, "the batch holds something that can't be sent from a worker process")
+    return pickle.dumps([Failure.of(obstacle)] * len(answers))
 
 
 def _guarded(function: Any, *arguments: Any) -> Answer:

@@ -29,6 +29,7 @@ from adapters.engine import Stream
 from adapters.errors import ClosedError
 from adapters.keras.progress import Pass
 from adapters.keras.sequence import SafeSequence, raise_as_itself
+from adapters.structure import map_leaves
 
 log = logging.getLogger("adapters")
 
@@ -157,6 +158,16 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
             self._progress.settle(self._pass)
             self._within = False
         return _Batches(self)
+
+    def get_jax_iterator(self) -> Iterator[Any]:
+        """The batches as they are: NumPy arrays, which is what JAX takes."""
+        return self._get_iterator()
+
+    def get_torch_dataloader(self) -> Iterator[Any]:
+        """The batches as tensors on Keras's device; no ``DataLoader`` is needed for that."""
+        from keras.src.backend.torch.core import convert_to_tensor
+
+        return (map_leaves(convert_to_tensor, batch) for batch in self._get_iterator())
 
     def get_tf_dataset(self) -> Any:
         """The batches as a ``tf.data.Dataset``, at most one of them ahead of the trainer.
