@@ -39,7 +39,6 @@ from adapters.engine.worker import (
 )
 from adapters.structure import unflatten
 
-
 _NOT_PICKLED = (
     "source, transform and batch_transform must be picklable (by cloudpickle) to be sent to worker "
     "processes: make what can't be pickled when it is first used, or use threads "

@@ -121,7 +121,7 @@ def work(address: Address, task: Task) -> bytes:
         answers.append(_guarded(_finish, address, task))
     for dumps in (pickle.dumps, cloudpickle.dumps):
         try:
-            return dumps(answers, protocol=5)  # type: ignore[no-any-return]
+            return dumps(answers, protocol=5)
         except Exception as error:
             obstacle = error
     note(obstacle, "the batch holds something that can't be sent from a worker process")
