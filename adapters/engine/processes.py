@@ -138,7 +138,7 @@ class Processes:
     def close(self, wait: bool) -> None:
         """Kill the processes and free what they shared."""
         manager = getattr(self._pool, "_executor_manager_thread", None)
-        own = manager is threading.current_thread()
+        own = manager is not None and manager.ident == threading.get_ident()
         self._pool.shutdown(wait=wait and not own, kill_workers=True)
         del self._pool, manager
         self._members.clear()

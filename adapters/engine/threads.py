@@ -55,7 +55,8 @@ class Threads:
 
     def close(self, wait: bool) -> None:
         """Let running jobs end, and drop the others."""
-        own = threading.current_thread() in self._pool._threads
+        # Not current_thread(), which would leave a dummy behind for a thread of TensorFlow's.
+        own = threading.get_ident() in {thread.ident for thread in self._pool._threads}
         self._pool.shutdown(wait=wait and not own, cancel_futures=True)
 
     def _run(self, job: Job, done: Done) -> None:
