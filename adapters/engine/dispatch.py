@@ -67,6 +67,15 @@ class Dispatcher:
         self._restarts = 0
         self.closed = False
 
+    def open(self) -> Crew:
+        """Start the workers, if they haven't."""
+        with self._changed:
+            if self.closed:
+                raise ClosedError("the sequence is closed: make a new one")
+            if self._crew is None:
+                self._crew = self._open_crew()
+            return self._crew
+
     def ask(self, pending: Pending, layout: Layout | None, seconds: float) -> None:
         """Queue the jobs that make up a batch.
 
@@ -77,16 +86,13 @@ class Dispatcher:
         """
         pending.queued = True
         with self._changed:
-            if self.closed:
-                raise ClosedError("the sequence is closed: make a new one")
-            if self._crew is None:
-                self._crew = self._open_crew()
-            count, batch_size = self._crew.count, self._plan.order.batch_size
+            crew = self.open()
+            count, batch_size = crew.count, self._plan.order.batch_size
             if layout is not None and min(count, batch_size) > 1 and seconds > _SPLIT_SECONDS:
-                self._queue_parts(self._crew, pending, layout)
+                self._queue_parts(crew, pending, layout)
                 return
             last = self._ready[-1] if self._ready else None
-            most = self._group_size(self._crew, seconds)
+            most = self._group_size(crew, seconds)
             if last and last.kind is Kind.WHOLE and len(last.batches) < most:
                 last.batches.append(pending)
             else:

@@ -59,6 +59,8 @@ class Engine:
         if settings.workers != "auto":
             kind = "processes" if settings.use_multiprocessing else "threads"
             self._choice = Choice(kind if settings.workers else "inline", settings.workers)
+        self.ahead_elsewhere = 0
+        """Batches that the framework keeps ahead of the trainer on top of ours."""
         self._tuner: Tuner | None = None
         self._dispatcher = Dispatcher(plan, self._open_crew, self._active, settings.max_queue_size)
         self._layout: Layout | None = None
@@ -108,7 +110,7 @@ class Engine:
             self._batch_seconds, self._consumer_seconds
         ):
             return 0
-        return self._settings.max_queue_size
+        return max(1, self._settings.max_queue_size - self.ahead_elsewhere)
 
     # --- batches ---
 
@@ -116,6 +118,11 @@ class Engine:
         """Have workers compute a batch, where there are any."""
         if self.depth:
             self._dispatcher.ask(pending, self._layout, self._batch_seconds)
+
+    def start_workers(self) -> None:
+        """Start the workers from the calling thread, where a choice has been made."""
+        if self._choice is not None and self._choice.count:
+            self._dispatcher.open()
 
     def start_jobs(self) -> None:
         """Let workers begin with what was asked for."""

@@ -17,7 +17,7 @@ class Threads:
 
     Args:
         plan: What is computed.
-        count: Threads at the most; they start when there is work for them.
+        count: Threads.
     """
 
     name = "threads"
@@ -26,6 +26,14 @@ class Threads:
         self._plan = plan
         self.count = count
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="adapters-worker")
+        # All of them start here and now. TensorFlow asks for batches from a thread of its own, and
+        # if that started any, Python would keep a dummy thread for it.
+        started = threading.Event()
+        try:
+            for _ in range(count):
+                self._pool.submit(started.wait)
+        finally:
+            started.set()
 
     def submit(self, job: Job, done: Done) -> None:
         """Have a thread do the job."""

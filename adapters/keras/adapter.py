@@ -178,10 +178,12 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         from keras.src.utils.module_utils import tensorflow as tf
 
         self._on_tensorflow = True
+        self._engine.ahead_elsewhere = 2  # One in the prefetch buffer, one on its way there.
         stream = self._open_stream(self._next_start())
         try:
             left = len(self._engine.plan) - stream.position[1]
             batches = stream.peek(min(data_adapter_utils.NUM_BATCHES_FOR_TENSOR_SPEC, left))
+            self._engine.start_workers()
         except BaseException:
             stream.close()
             raise

@@ -1,0 +1,199 @@
+"""A row as a fresh process: started, watched and, where it must be, ended from outside.
+
+The harness samples the memory of the row's whole process tree, so that the row's interpreter lock
+isn't disturbed by its own measurement. A row that crashes, hangs or leaves processes behind is a
+result with a reason, never an end of the sweep; nothing that a row started outlives it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.row import Measurement
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Reading the memory of a row with TensorFlow in it (0.8 GiB) took 11 to 15 ms of processor time;
+# at this interval that is 3 % of one core.
+SAMPLE_INTERVAL_SECONDS = 0.5
+EXIT_LIMIT_SECONDS = 20.0  # from the row's result to its end; slower is a hang
+CHILDREN_LIMIT_SECONDS = 3.0  # from the row's end to the end of everything that it started
+TRACEBACK_SECONDS = 1.0  # for faulthandler to write where a hanging row stands
+EXIT_CODE = "exit code"
+LOG_CHARACTERS = 8_000  # of a failed row's output, kept in the JSON
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one row.
+
+    Args:
+        result: What the row program returned, if it came that far.
+        failure: Why the row doesn't count as good; None where nothing went wrong. With a result,
+            it is about the end: a hang at exit, processes left behind.
+        peak_pss_bytes: The most memory that the tree held at once over the measured window,
+            shared pages counted once; None where the system doesn't tell.
+        log: The end of the row's output where it failed, with the threads' tracebacks of a hang.
+    """
+
+    result: Measurement | None
+    failure: str | None
+    peak_pss_bytes: int | None
+    log: str
+
+
+def run_row(program: str, options: Mapping[str, Any], limit_seconds: float) -> Outcome:
+    """Run one row in a fresh process; blocks until it and all that it started are gone.
+
+    Args:
+        program: The module whose `measure` the row calls.
+        options: Its argument; must survive JSON.
+        limit_seconds: From the start to the result.
+
+    Returns:
+        The row's outcome; failures of the row are in it, not raised.
+    """
+    with tempfile.TemporaryDirectory(prefix="benchmark-row-") as folder:
+        options_path, result_path = Path(folder, "options.json"), Path(folder, "result.json")
+        log_path = Path(folder, "log.txt")
+        options_path.write_text(json.dumps(options))
+        with log_path.open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "benchmarks.row", program, options_path, result_path],
+                cwd=ROOT,
+                env=_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                # Ctrl-C in the terminal reaches the harness only, which then ends the tree.
+                start_new_session=True,
+            )
+            watch = _Watch(process)
+            try:
+                failure = watch.wait(result_path, limit_seconds)
+            finally:
+                left_behind = watch.end()
+        output = log_path.read_text(errors="replace").strip()
+        result: Measurement | None = None
+        if result_path.is_file():
+            result = json.loads(result_path.read_text())
+    if failure is None and left_behind:
+        failure = f"left {left_behind} of its processes running"
+    if failure is not None and failure.startswith(EXIT_CODE) and output:
+        # An exception's own line; other ends leave tracebacks of many threads.
+        failure += ": " + output.splitlines()[-1].strip()
+    peak = None if result is None else watch.peak_pss_bytes(*result["window"])
+    return Outcome(result, failure, peak, "" if failure is None else output[-LOG_CHARACTERS:])
+
+
+def _environment() -> dict[str, str]:
+    environment = dict(os.environ)
+    paths = [str(ROOT), environment.get("PYTHONPATH", "")]
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    environment["PYTHONFAULTHANDLER"] = "1"
+    environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    return environment
+
+
+class _Watch:
+    """Owns the row's process and its descendants until `end`; used by one thread."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self._seen: set[psutil.Process] = set()
+        self._samples: list[tuple[float, int]] = []
+
+    def wait(self, result_path: Path, limit_seconds: float) -> str | None:
+        """Sample memory until the process ends or its time is up; say what went wrong."""
+        now = time.monotonic()
+        deadline, reason = now + limit_seconds, f"no result within {limit_seconds:.0f} s"
+        exiting = False
+        while self._process.poll() is None:
+            now = time.monotonic()
+            if now > deadline:
+                return reason
+            if not exiting and result_path.is_file():
+                exiting = True
+                deadline = now + EXIT_LIMIT_SECONDS
+                reason = f"hung at exit for {EXIT_LIMIT_SECONDS:.0f} s"
+            self._sample()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(SAMPLE_INTERVAL_SECONDS)
+        code = self._process.returncode
+        if code < 0:
+            return f"killed by {signal.Signals(-code).name}"
+        return f"{EXIT_CODE} {code}" if code else None
+
+    def end(self) -> int:
+        """End all that still runs; returns how many processes outlived a row that ended itself."""
+        if self._process.poll() is None:
+            self._descendants()
+            # faulthandler answers this with every thread's traceback, then the process dies.
+            self._process.send_signal(signal.SIGABRT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(TRACEBACK_SECONDS)
+            self._process.kill()
+            self._process.wait()
+            left = list(self._seen)
+        else:
+            left = psutil.wait_procs(self._seen, timeout=CHILDREN_LIMIT_SECONDS)[1]
+        running = [one for one in left if _is_alive(one)]
+        for one in running:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        return len(running)
+
+    def peak_pss_bytes(self, begin: float, end: float) -> int | None:
+        """The largest sample in a stretch of monotonic time."""
+        inside = [pss for moment, pss in self._samples if begin <= moment <= end]
+        return max(inside, default=None)
+
+    def _sample(self) -> None:
+        moment = time.monotonic()
+        sizes = [_pss_bytes(pid) for pid in [self._process.pid, *self._descendants()]]
+        known = [size for size in sizes if size is not None]
+        if known:
+            self._samples.append((moment, sum(known)))
+
+    def _descendants(self) -> list[int]:
+        try:
+            children = psutil.Process(self._process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+        self._seen.update(children)
+        return [child.pid for child in children]
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    """Whether it still runs; a zombie that nobody has reaped doesn't."""
+    try:
+        return bool(process.is_running()) and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _pss_bytes(pid: int) -> int | None:
+    """Proportional set size: own pages, and of each shared page this process's part."""
+    try:
+        with Path(f"/proc/{pid}/smaps_rollup").open() as file:
+            for line in file:
+                if line.startswith("Pss:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        pass  # gone in the meantime, or a system without such a file
+    return None

@@ -1,0 +1,46 @@
+"""One row of a table: the program that runs in a fresh process.
+
+    python -m benchmarks.row PROGRAM OPTIONS.json RESULT.json
+
+PROGRAM is a module with `measure(options) -> Measurement`. It is imported under its own name, not
+as `__main__`, so that transforms and data sets that a row sends to worker processes can be found
+there. The result appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TypedDict
+
+
+class Measurement(TypedDict):
+    """What a row program reports.
+
+    `software` and `device` are for the table's head: which framework on which backend, with
+    versions, and what it trained on. `metrics` are numbers under the keys of the experiment's
+    columns. `window` is the begin and the end, by `time.monotonic`, of what was measured: the
+    harness, which shares that clock, takes the peak of its memory samples over it.
+    """
+
+    software: str
+    device: str
+    metrics: dict[str, float]
+    window: tuple[float, float]
+
+
+def main() -> None:
+    """Run the program named on the command line and write its result."""
+    program, options_path, result_path = sys.argv[1:]
+    options = json.loads(Path(options_path).read_text())
+    result: Measurement = importlib.import_module(program).measure(options)
+    unfinished = Path(result_path + ".unfinished")
+    unfinished.write_text(json.dumps(result))
+    os.replace(unfinished, result_path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""A sweep: the rows of an experiment, one fresh process after the other."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from benchmarks.processes import run_row
+from benchmarks.results import Experiment, Run
+
+
+@dataclass(frozen=True)
+class RowSpec:
+    """What one row runs.
+
+    Args:
+        framework: Groups rows: "Keras", "Gluon".
+        loader: The contestant.
+        workers: How many, or "auto".
+        ours: Whether the loader is this package's: its failures fail the test.
+        program: The module whose `measure` the row calls.
+        options: Its argument, besides `loader` and `workers`, which are added; survives JSON.
+        limit_seconds: From the row's start to its result.
+    """
+
+    framework: str
+    loader: str
+    workers: int | str
+    ours: bool
+    program: str
+    options: Mapping[str, Any]
+    limit_seconds: float
+
+    @property
+    def name(self) -> str:
+        """What `--rows` is looked for in."""
+        return f"{self.framework} {self.loader} workers {self.workers}"
+
+
+@dataclass
+class Session:
+    """What was asked for on the command line, and the experiments that ran so far.
+
+    Args:
+        size: "smoke", "default" or "full".
+        repeats: How many times each row runs; None leaves it to the experiment.
+        rows: Only rows whose name contains this, whatever the case.
+        out: The folder for JSON and figures.
+        data_dir: Where to look for data sets first.
+        uncaptured: Gives a context in which output reaches the terminal.
+        experiments: By name; filled by the tests.
+    """
+
+    size: str
+    repeats: int | None
+    rows: str
+    out: Path
+    data_dir: Path | None
+    uncaptured: Callable[[], AbstractContextManager[None]]
+    experiments: dict[str, Experiment] = field(default_factory=dict)
+
+    def experiment(self, name: str, title: str) -> Experiment:
+        """The experiment of that name: the same one for every test that adds rows to it."""
+        return self.experiments.setdefault(name, Experiment(name, title))
+
+    def sweep(self, experiment: Experiment, specs: Iterable[RowSpec], repeats: int) -> list[Run]:
+        """Run the rows that were asked for; the JSON is rewritten after each.
+
+        Args:
+            experiment: Where the runs go.
+            specs: The rows.
+            repeats: How many times each, unless the command line says otherwise. The rounds follow
+                each other, so that a slow minute of the machine doesn't fall on one row alone.
+
+        Returns:
+            The runs of this sweep, failed ones too.
+        """
+        chosen = [spec for spec in specs if self.rows.lower() in spec.name.lower()]
+        planned = chosen * (repeats if self.repeats is None else self.repeats)
+        runs = []
+        with (
+            self.uncaptured(),
+            # None: no bar where the output isn't a terminal.
+            tqdm(planned, desc=experiment.name, unit="row", file=sys.stderr, disable=None) as bar,
+        ):
+            for spec in bar:
+                bar.set_postfix_str(spec.name)
+                options = {**spec.options, "loader": spec.loader, "workers": spec.workers}
+                outcome = run_row(spec.program, options, spec.limit_seconds)
+                run = Run.of(spec.framework, spec.loader, spec.workers, spec.ours, outcome)
+                runs.append(run)
+                experiment.runs.append(run)
+                experiment.write_json(self.out)
+        return runs
+
+
+def our_failures(runs: Iterable[Run]) -> list[str]:
+    """What went wrong in rows of this package's loaders, with the end of their output."""
+    return [
+        f"{run.name}: {run.failure}\n{run.log}"
+        for run in runs
+        if run.ours and run.failure is not None
+    ]
