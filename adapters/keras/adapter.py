@@ -79,6 +79,15 @@ def install() -> bool:
     return True
 
 
+def _jax_lag() -> int:
+    """Batches that Keras puts on the device before the trainer asks for them."""
+    import jax
+    from keras.src.backend.jax.trainer import JAXEpochIterator
+
+    ahead = hasattr(JAXEpochIterator, "_one_batch_ahead_iterator")
+    return int(not ahead or jax.default_backend() != "cpu")
+
+
 class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
     """One ``fit``, ``evaluate`` or ``predict`` over a ``SafeSequence``.
 
@@ -114,6 +123,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         self._batches: weakref.ref[_Batches] | None = None
         self._within = False
         self._on_tensorflow = False
+        self._lag = 0
         self._consumed: Any = None
         self._error: BaseException | None = None
         self._engine.retain()
@@ -161,6 +171,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
 
     def get_jax_iterator(self) -> Iterator[Any]:
         """The batches as they are: NumPy arrays, which is what JAX takes."""
+        self._lag = _jax_lag()
         return self._get_iterator()
 
     def get_torch_dataloader(self) -> Iterator[Any]:
@@ -205,7 +216,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
 
             def count(*batch: Any) -> Any:
                 consumed.assign_add(1)
-                return batch if len(batch) > 1 else batch[0]
+                return batch if isinstance(signature, tuple) else batch[0]
 
             dataset = dataset.map(count)
         options = tf.data.Options()
@@ -220,7 +231,8 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         self._stamp = self._progress.stamp
         if self._consumed is not None:
             counter, before = self._consumed, int(self._consumed.numpy())
-            self._pass.consumed = lambda: int(counter.numpy()) - before
+            self._pass.count = lambda: int(counter.numpy()) - before
+        self._pass.lag = self._lag
         return self._pass, self._open_stream((self._pass.epoch, self._pass.step))
 
     def _close_batches(self) -> None:
@@ -276,7 +288,7 @@ class _Batches:
             if not isinstance(error, ClosedError):
                 adapter._error = error
             raise StopIteration from error
-        self._pass.taken += 1
+        adapter._progress.hand_out(self._pass)
         return batch
 
     def _end(self, adapter: SafeSequenceAdapter) -> None:
@@ -284,7 +296,8 @@ class _Batches:
         assert self._stream is not None
         assert self._pass is not None
         self._closed = True
-        if not adapter._on_tensorflow:
+        self._pass.lag = 0
+        if not adapter._on_tensorflow and not adapter._lag:
             adapter._progress.settle(self._pass)
         self._engine.park(self._stream)
 

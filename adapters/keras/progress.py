@@ -24,8 +24,10 @@ class Pass:
         self.step = step
         self.taken = 0
         """Batches that have been handed out."""
-        self.consumed: Callable[[], int] = lambda: self.taken
-        """Batches that have reached the trainer, where that lags behind."""
+        self.lag = 0
+        """Batches that the framework keeps before it gives one to the trainer."""
+        self.count: Callable[[], int] | None = None
+        """Counts the batches that have reached the trainer, where the framework can tell."""
 
     @property
     def left(self) -> int:
@@ -33,9 +35,14 @@ class Pass:
         return self._batches - self.step - self.taken
 
     @property
+    def consumed(self) -> int:
+        """Batches that have reached the trainer."""
+        return self.count() if self.count is not None else max(0, self.taken - self.lag)
+
+    @property
     def position(self) -> tuple[int, int]:
         """(epoch, step) of the batch that the trainer needs next."""
-        epochs, step = divmod(self.step + self.consumed(), self._batches)
+        epochs, step = divmod(self.step + self.consumed, self._batches)
         return self.epoch + epochs, step
 
     @property
@@ -77,6 +84,11 @@ class Progress:
         """Start a pass, at the start of the current epoch or at ``start``."""
         self._latest = Pass(self._batches, *(start or self.start))
         return self._latest
+
+    def hand_out(self, a_pass: Pass) -> None:
+        """The pass has delivered a batch; it is the one that ``position`` is about."""
+        a_pass.taken += 1
+        self._latest = a_pass
 
     def settle(self, a_pass: Pass) -> None:
         """Advance the epoch if the pass has come to the end of one."""

@@ -244,7 +244,7 @@ class _Epoch:
             self._stream.close()
             self._stream = None
             raise_as_itself(error)
-        self._pass.taken += 1
+        self._progress.hand_out(self._pass)
         return batch
 
     def _end(self) -> None:
