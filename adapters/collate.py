@@ -79,9 +79,9 @@ def collate(
                 f"samples of a batch must have one structure: sample {numbers[row]} is "
                 f"{_outline(sample)}, sample {numbers[0]} is {_outline_of(skeleton, first)}"
             )
-        for place, value in enumerate(values):
+        for place, (value, (shape, _)) in enumerate(zip(values, layout.leaves)):
             leaf, column = as_leaf(value), columns[place]
-            if leaf.shape != column.shape[1:]:
+            if leaf.shape != shape:
                 raise ValueError(_ragged(numbers, row, place, leaf, column, len(columns)))
             if leaf.dtype != column.dtype:
                 columns[place] = column = _promote(column, leaf.dtype, row, allocate)
@@ -100,9 +100,9 @@ def fill(samples: Iterable[Any], rows: Sequence[NDArray[Any]], layout: Layout) -
         values, skeleton = flatten(sample)
         if skeleton != layout.skeleton:
             raise LayoutChanged
-        for column, value in zip(rows, values):
+        for column, value, (shape, dtype) in zip(rows, values, layout.leaves):
             leaf = as_leaf(value)
-            if leaf.shape != column.shape[1:] or leaf.dtype != column.dtype:
+            if leaf.shape != shape or leaf.dtype != dtype:
                 raise LayoutChanged
             column[row] = leaf
 

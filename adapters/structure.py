@@ -12,9 +12,17 @@ from typing import Any
 
 import numpy as np
 
+_PLAIN = (np.ndarray, np.generic, int, float)
+
 
 def flatten(tree: Any) -> tuple[list[Any], Any]:
     """Split ``tree`` into its leaves, depth first, and its skeleton."""
+    if type(tree) is tuple:  # The sample that nearly everybody has is (x, y).
+        for member in tree:
+            if not isinstance(member, _PLAIN):
+                break
+        else:
+            return list(tree), tuple(range(len(tree)))
     leaves: list[Any] = []
 
     def number(leaf: Any) -> int:

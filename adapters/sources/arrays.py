@@ -66,7 +66,9 @@ class ArraySource:
         """Rows of a copy, so that a transform that writes into its sample harms nobody."""
         rows = self.gather(numbers, lambda shape, dtype: np.empty(shape, dtype))
         columns, skeleton = flatten(rows)
-        return [unflatten(skeleton, [column[i] for column in columns]) for i in range(len(numbers))]
+        if skeleton == tuple(range(len(columns))):
+            return list(zip(*columns))
+        return [unflatten(skeleton, list(leaves)) for leaves in zip(*columns)]
 
     def sample(self, number: int) -> Any:
         """The sample of this number, a copy."""
