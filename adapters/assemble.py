@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.collate import Layout, collate, fill
+from adapters.errors import note
 from adapters.order import Order
 from adapters.sources import AnySource, ArraySource, SequenceSource
 from adapters.structure import map_leaves
@@ -30,8 +31,6 @@ OnError = Literal["raise", "skip"] | Callable[[Exception, int], Any]
 ALIGNMENT_BYTES = 64
 # With on_error="skip": neighbours that are tried before the data set is taken to be broken.
 _SKIP_TRIES = 100
-# Last word of a generator's counter: streams of samples and of batches must not meet.
-_SAMPLE_STREAM, _BATCH_STREAM = 0, 1
 
 
 class Assembled(NamedTuple):
@@ -67,12 +66,12 @@ class Plan:
     batch_transform: Callable[..., Any] | None = None
     seed: int = 0
     on_error: OnError = "raise"
-    _with_generator: tuple[bool, bool] = field(init=False)
+    _generator_arguments: tuple[str | None, str | None] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._with_generator = (
-            takes_generator(self.transform),
-            takes_generator(self.batch_transform),
+        self._generator_arguments = (
+            generator_argument(self.transform),
+            generator_argument(self.batch_transform),
         )
 
     def __len__(self) -> int:
@@ -135,11 +134,7 @@ class Plan:
         if self.batch_transform is None:
             return batch
         try:
-            if self._with_generator[1]:
-                rng = generator(self.seed, epoch, index, _BATCH_STREAM)
-                batch = self.batch_transform(batch, rng)
-            else:
-                batch = self.batch_transform(batch)
+            batch = self._call(1, self.batch_transform, batch, epoch, index)
             if batch is None:
                 raise ValueError("batch_transform must return a batch, got None")
         except BaseException as error:
@@ -154,14 +149,20 @@ class Plan:
 
     def _transformed(self, sample: Any, epoch: int, number: int) -> Any:
         if self.transform is not None:
-            if self._with_generator[0]:
-                sample = self.transform(sample, generator(self.seed, epoch, number, _SAMPLE_STREAM))
-            else:
-                sample = self.transform(sample)
+            sample = self._call(0, self.transform, sample, epoch, number)
         if sample is None:
             made_by = "source" if self.transform is None else "transform"
             raise ValueError(f"{made_by} must return a sample, got None")
         return sample
+
+    def _call(
+        self, stream: int, function: Callable[..., Any], item: Any, epoch: int, number: int
+    ) -> Any:
+        argument = self._generator_arguments[stream]
+        if argument is None:
+            return function(item)
+        rng = generator(self.seed, epoch, number, stream)
+        return function(item, rng) if argument == "second" else function(item, rng=rng)
 
     def _whole(self, source: SequenceSource, number: int, epoch: int, index: int) -> Any:
         try:
@@ -187,11 +188,11 @@ class _Samples:
     def __iter__(self) -> Iterator[Any]:
         plan, epoch = self._plan, self._epoch
         fetched = self._fetch()
-        transform, with_generator = plan.transform, plan._with_generator[0]
+        transform, rng = plan.transform, plan._generator_arguments[0]
         for row, number in enumerate(self._numbers.tolist()):
             try:
                 sample = fetched[row] if fetched is not None else plan.source.sample(number)  # type: ignore[union-attr]
-                if transform is None or with_generator:
+                if transform is None or rng:
                     sample = plan._transformed(sample, epoch, number)
                 else:
                     sample = transform(sample)
@@ -243,7 +244,7 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def generator(seed: int, epoch: int, number: int, stream: int) -> np.random.Generator:
-    """The random generator of one sample or batch: a function of its arguments alone."""
+    """The random generator of one sample (stream 0) or batch (1): a function of its arguments."""
     words = np.array([0, epoch, number, stream], np.uint64)
     return np.random.Generator(np.random.Philox(key=_key(seed), counter=words))
 
@@ -253,21 +254,26 @@ def _key(seed: int) -> NDArray[np.uint64]:
     return np.random.SeedSequence(seed).generate_state(2, np.uint64).astype(np.uint64)
 
 
-def takes_generator(function: Callable[..., Any] | None) -> bool:
-    """Whether ``function`` wants ``(item, rng)``.
+def generator_argument(function: Callable[..., Any] | None) -> Literal["second", "rng"] | None:
+    """How ``function`` wants its random generator.
 
-    It does if its second argument has no default, or is called ``rng``.
+    As its second argument if that has no default or is called ``rng``; by the name ``rng`` if that
+    can't be given otherwise; not at all if there is neither.
     """
     if function is None:
-        return False
+        return None
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # Some callables written in C don't tell.
-        return False
+        return None
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return len(positional) > 1 and (
-        positional[1].default is inspect.Parameter.empty or positional[1].name == "rng"
-    )
+    if len(positional) > 1:
+        second = positional[1]
+        if second.default is inspect.Parameter.empty or second.name == "rng":
+            return "second"
+    if any(p.name == "rng" and p.kind is p.KEYWORD_ONLY for p in parameters):
+        return "rng"
+    return None
 
 
 def _as_arrays(batch: Any) -> Any:
@@ -281,8 +287,3 @@ def _as_array(leaf: Any) -> Any:
     if isinstance(leaf, np.ndarray):
         return leaf
     return np.asarray(leaf) if hasattr(leaf, "__array__") or isinstance(leaf, list) else leaf
-
-
-def note(error: BaseException, text: str) -> None:
-    """``error.add_note``, which Python 3.10 lacks."""
-    error.__notes__ = [*getattr(error, "__notes__", ()), text]  # type: ignore[attr-defined]

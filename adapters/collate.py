@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.errors import note
 from adapters.structure import flatten, unflatten
 
 Allocate = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]
@@ -63,31 +64,63 @@ def collate(
         ValueError: Samples of different structures or shapes.
     """
     iterator = iter(samples)
-    leaves, skeleton = flatten(next(iterator))
-    if not leaves:
+    first, skeleton = flatten(next(iterator))
+    if not first:
         raise ValueError(f"sample {numbers[0]} must hold at least one array or number, got none")
-    first = [as_leaf(leaf) for leaf in leaves]
-    layout = Layout(skeleton, tuple((leaf.shape, leaf.dtype) for leaf in first))
+    try:
+        leaves = [as_leaf(leaf) for leaf in first]
+    except (TypeError, ValueError) as error:
+        note(error, f"in sample {numbers[0]}")
+        raise
+    layout = Layout(skeleton, tuple((leaf.shape, leaf.dtype) for leaf in leaves))
     columns = layout.allocate(len(numbers), allocate)
-    for column, leaf in zip(columns, first):
-        column[0] = leaf
+    seen: list[set[np.dtype[Any]]] = [{leaf.dtype} for leaf in leaves]
+    for column, leaf in zip(columns, leaves):
+        _write(column, 0, leaf)
     promoted = False
     for row, sample in enumerate(iterator, 1):
         values, other = flatten(sample)
         if other != skeleton:
             raise ValueError(
                 f"samples of a batch must have one structure: sample {numbers[row]} is "
-                f"{_outline(sample)}, sample {numbers[0]} is {_outline_of(skeleton, first)}"
+                f"{_outline(sample)}, sample {numbers[0]} is {_outline_of(skeleton, leaves)}"
             )
-        for place, (value, (shape, _)) in enumerate(zip(values, layout.leaves)):
-            leaf, column = as_leaf(value), columns[place]
+        for place, (value, (shape, dtype)) in enumerate(zip(values, layout.leaves)):
+            try:
+                leaf = value if type(value) is np.ndarray else as_leaf(value)
+                if leaf.dtype is not dtype and leaf.dtype not in seen[place]:
+                    columns[place] = _widen(columns[place], row, leaf.dtype, seen[place], allocate)
+                    promoted = True
+            except (TypeError, ValueError) as error:
+                note(error, f"in sample {numbers[row]}")
+                raise
             if leaf.shape != shape:
-                raise ValueError(_ragged(numbers, row, place, leaf, column, len(columns)))
-            if leaf.dtype != column.dtype:
-                columns[place] = column = _promote(column, leaf.dtype, row, allocate)
-                promoted = True
-            column[row] = leaf
+                raise ValueError(_ragged(numbers, row, place, leaf, shape, len(columns)))
+            _write(columns[place], row, leaf)
     return unflatten(skeleton, columns), None if promoted or not layout.fixed_size else layout
+
+
+def _widen(
+    column: NDArray[Any],
+    rows: int,
+    dtype: np.dtype[Any],
+    seen: set[np.dtype[Any]],
+    allocate: Allocate,
+) -> NDArray[Any]:
+    """The column with a dtype that all seen ones and ``dtype`` promote to."""
+    seen.add(dtype)
+    # In an order of its own, as NumPy's promotion depends on the order.
+    common = np.result_type(*sorted(seen, key=str))
+    if common == column.dtype:
+        return column
+    wider = allocate(column.shape, common)
+    wider[:rows] = column[:rows]
+    return wider
+
+
+def _write(column: NDArray[Any], row: int, leaf: NDArray[Any]) -> None:
+    # An array without axes would itself become the item of an array of objects.
+    column[row] = leaf[()] if column.dtype.hasobject else leaf
 
 
 def fill(samples: Iterable[Any], rows: Sequence[NDArray[Any]], layout: Layout) -> None:
@@ -104,7 +137,7 @@ def fill(samples: Iterable[Any], rows: Sequence[NDArray[Any]], layout: Layout) -
             leaf = as_leaf(value)
             if leaf.shape != shape or leaf.dtype != dtype:
                 raise LayoutChanged
-            column[row] = leaf
+            _write(column, row, leaf)
 
 
 def as_leaf(value: Any) -> NDArray[Any]:
@@ -123,29 +156,18 @@ def as_leaf(value: Any) -> NDArray[Any]:
     return boxed
 
 
-def _promote(
-    column: NDArray[Any], dtype: np.dtype[Any], rows: int, allocate: Allocate
-) -> NDArray[Any]:
-    promoted = np.promote_types(column.dtype, dtype)
-    if promoted == column.dtype:
-        return column
-    wider = allocate(column.shape, promoted)
-    wider[:rows] = column[:rows]
-    return wider
-
-
 def _ragged(
     numbers: NDArray[np.int64],
     row: int,
     place: int,
     leaf: NDArray[Any],
-    column: NDArray[Any],
+    shape: tuple[int, ...],
     places: int,
 ) -> str:
     where = "" if places == 1 else f" (array {place} of {places})"
     return (
         f"samples of a batch must have equal shapes: sample {numbers[row]} has shape {leaf.shape}"
-        f"{where}, sample {numbers[0]} has {column.shape[1:]}; pad, crop or resize in transform"
+        f"{where}, sample {numbers[0]} has {shape}; pad, crop or resize in transform"
     )
 
 

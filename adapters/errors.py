@@ -20,3 +20,8 @@ class WorkerError(AdapterError):
 
 class ClosedError(AdapterError):
     """Batches were asked of a sequence or a loader that has been closed."""
+
+
+def note(error: BaseException, text: str) -> None:
+    """``error.add_note``, which Python 3.10 lacks."""
+    error.__notes__ = [*getattr(error, "__notes__", ()), text]  # type: ignore[attr-defined]

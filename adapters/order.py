@@ -71,13 +71,15 @@ class Order:
         stop = min(start + self.batch_size, self.shard_size)
         if not self.shuffle:
             shard, count = self.shard
-            return np.arange(start * count + shard, stop * count + shard, count, dtype=np.int64)
+            return _read_only(
+                np.arange(start * count + shard, stop * count + shard, count, dtype=np.int64)
+            )
         first, last = start // _BLOCK_SAMPLES, (stop - 1) // _BLOCK_SAMPLES
         blocks = [
             _shuffled_block(self.size, self.shard, self.seed, epoch, number)
             for number in range(first, last + 1)
         ]
-        samples = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
+        samples = blocks[0] if len(blocks) == 1 else _read_only(np.concatenate(blocks))
         offset = first * _BLOCK_SAMPLES
         return samples[start - offset : stop - offset]
 

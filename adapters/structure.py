@@ -47,13 +47,22 @@ def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
     if tree is None:
         return None
     if isinstance(tree, dict):
-        return {name: map_leaves(function, member) for name, member in tree.items()}
+        mapped = {name: map_leaves(function, tree[name]) for name in _in_order(tree)}
+        return {name: mapped[name] for name in tree}
     if isinstance(tree, tuple):
         members = [map_leaves(function, member) for member in tree]
         return type(tree)(*members) if hasattr(tree, "_fields") else tuple(members)
     if isinstance(tree, list) and not is_numbers(tree):
         return tuple(map_leaves(function, member) for member in tree)
     return function(tree)
+
+
+def _in_order(names: dict[Any, Any]) -> list[Any]:
+    """The same order for dicts of the same keys, wherever keys can be compared."""
+    try:
+        return sorted(names)
+    except TypeError:
+        return list(names)
 
 
 def is_numbers(tree: Any) -> bool:

@@ -22,7 +22,7 @@ from adapters.engine.jobs import Crew, Pending
 from adapters.engine.processes import Processes
 from adapters.engine.stream import Stream
 from adapters.engine.threads import Threads
-from adapters.engine.tuning import Choice, Tuner, choose, pays_to_read_ahead
+from adapters.engine.tuning import Choice, Trial, Tuner, pays_to_read_ahead
 from adapters.errors import ClosedError
 from adapters.sources import SequenceSource
 
@@ -61,6 +61,7 @@ class Engine:
             self._choice = Choice(kind if settings.workers else "inline", settings.workers)
         self.ahead_elsewhere = 0
         """Batches that the framework keeps ahead of the trainer on top of ours."""
+        self._trial: Trial | None = None
         self._tuner: Tuner | None = None
         self._dispatcher = Dispatcher(plan, self._open_crew, self._active, settings.max_queue_size)
         self._layout: Layout | None = None
@@ -93,12 +94,18 @@ class Engine:
             self._parked.close()
         self._parked = stream
 
+    @property
+    def undecided(self) -> bool:
+        """Whether ``workers="auto"`` has not been decided yet."""
+        return self._choice is None
+
     def choose_workers(self, stream: Stream) -> None:
-        """With ``workers="auto"``, measure the stream's first batches and decide."""
-        if self._choice is None and not stream.failed:
-            self._choice = choose(stream, self.plan, self._settings.use_multiprocessing)
-            if self._choice is not None:
-                log.info("%s", self._choice.reason)
+        """Compute the stream's next batches, measure that, and decide when enough is known."""
+        if self._trial is None:
+            self._trial = Trial(self.plan, self._settings.use_multiprocessing)
+        self._choice = self._trial.step(stream)
+        if self._choice is not None:
+            log.info("%s", self._choice.reason)
 
     @property
     def depth(self) -> int:

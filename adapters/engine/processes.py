@@ -22,7 +22,7 @@ from typing import Any
 
 import loky
 
-from adapters.assemble import Assembled, Plan, note
+from adapters.assemble import Assembled, Plan
 from adapters.engine.failure import Failure
 from adapters.engine.jobs import Done, Job, Kind, Pending
 from adapters.engine.parcel import Parcel
@@ -37,6 +37,7 @@ from adapters.engine.worker import (
     prepare,
     work,
 )
+from adapters.errors import note
 from adapters.structure import unflatten
 
 _NOT_PICKLED = (

@@ -41,7 +41,7 @@ class Stream:
         self._asked = epoch, step
         self.position = epoch, step
         """(epoch, step) of the batch that comes next."""
-        self._fresh = True
+        self._entered: int | None = None
         self._returned = time.perf_counter()
         self._skipped = 0
         self.closed = False
@@ -55,13 +55,10 @@ class Stream:
             ClosedError: The stream or its engine is closed.
         """
         engine = self._engine
-        if self.closed or engine.closed:
-            raise ClosedError("batches were asked of a closed sequence")
         epoch, step = self.position
-        if step == 0 or self._fresh:
-            engine.enter_epoch(epoch)
-            self._fresh = False
-        engine.choose_workers(self)
+        self._enter(epoch)
+        if engine.undecided and not self._window:
+            engine.choose_workers(self)
         started = time.perf_counter()
         if self._window or engine.depth:
             self._ask(1)
@@ -80,10 +77,18 @@ class Stream:
 
     def peek(self, count: int) -> list[Any]:
         """The next batches, which stay the next ones."""
-        self._engine.enter_epoch(self.position[0])
-        self._engine.choose_workers(self)
+        self._enter(self.position[0])
+        while self._engine.undecided and len(self._window) < count and not self.failed:
+            self._engine.choose_workers(self)
         self._ask(count)
         return [self._engine.result(self._window[i]).batch for i in range(count)]
+
+    def _enter(self, epoch: int) -> None:
+        if self.closed or self._engine.closed:
+            raise ClosedError("batches were asked of a closed sequence")
+        if epoch != self._entered:
+            self._engine.enter_epoch(epoch)
+            self._entered = epoch
 
     def compute(self) -> Pending:
         """Compute the first batch that hasn't been asked for, in the calling thread."""
@@ -138,7 +143,7 @@ class Stream:
         self._engine.start_jobs()
 
     def _may_read_ahead(self) -> bool:
-        return not self._engine.plan.own_epochs or self._asked[0] == self.position[0]
+        return not self._engine.plan.own_epochs or self._asked[0] == self._entered
 
     def _count_skipped(self, skipped: int, epoch: int) -> None:
         self._skipped += skipped

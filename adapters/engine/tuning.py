@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import loky
 
 from adapters.assemble import Plan
+from adapters.engine.jobs import Pending
 from adapters.engine.parcel import pickles
 from adapters.sources import SequenceSource
 
@@ -71,44 +72,76 @@ def usable_cpus() -> int:
     return int(loky.cpu_count())
 
 
-def choose(stream: Stream, plan: Plan, use_multiprocessing: bool) -> Choice | None:
-    """Measure the first batches of a stream; None where one of them fails."""
-    cpus = usable_cpus()
-    if use_multiprocessing:
-        return Choice("processes", cpus, cpus, f'workers="auto": {cpus} processes, as asked for')
-    whole = isinstance(plan.source, SequenceSource)
-    batches = [stream.compute()]
-    if not plan.own_epochs:
-        batches.append(stream.compute())  # The first one may have loaded and cached things.
-    if any(pending.error is not None for pending in batches):
-        return None
-    alone, busy = batches[-1].seconds, batches[-1].cpu_seconds
-    cost = f"a batch takes {1000 * alone:.3g} ms"
-    if alone < _TRIVIAL_SECONDS:
-        return _read_ahead(f"{cost}, which needs no more")
-    if busy < _WAITS * alone and not whole:
-        count = min(_MOST_WAITING_THREADS, math.ceil(cpus * alone / max(busy, 0.01 * alone)))
-        return Choice(
-            "threads",
-            count,
-            _MOST_WAITING_THREADS,
-            f'workers="auto": {count} threads ({cost}, {1 - busy / alone:.0%} of it waiting)',
-        )
-    if cpus == 1:
-        return _read_ahead(f"{cost}, and there is one CPU")
-    if whole:
-        gain, measured = 1.0, "one at a time, as the sequence may not be thread-safe"
-    else:
-        seconds = _on_two_threads(stream)
-        if seconds is None:
+class Trial:
+    """The measurement behind ``workers="auto"``: one batch or two at a time, as they are needed.
+
+    The first batch may load and cache things, so the second one counts; then, if there is a
+    question left, two at once on two threads, twice.
+
+    Args:
+        plan: What is computed.
+        use_multiprocessing: The user has decided for processes.
+    """
+
+    def __init__(self, plan: Plan, use_multiprocessing: bool) -> None:
+        self._plan = plan
+        self._processes = use_multiprocessing
+        self._whole = isinstance(plan.source, SequenceSource)
+        self._cpus = usable_cpus()
+        self._alone: list[Pending] = []
+        self._together = math.inf
+        self._tries = 0
+
+    def step(self, stream: Stream) -> Choice | None:
+        """Compute the stream's next batches; returns the choice when it can be made."""
+        cpus = self._cpus
+        if self._processes:
+            reason = f'workers="auto": {cpus} processes, as asked for'
+            return Choice("processes", cpus, cpus, reason)
+        if len(self._alone) < 2:
+            pending = stream.compute()
+            if pending.error is None:
+                self._alone.append(pending)
+            return self._early_choice() if len(self._alone) == 2 else None
+        self._together = min(self._together, _on_two_threads(stream))
+        self._tries += 1
+        gain = 2 * self._alone[1].seconds / self._together
+        if self._tries < 2 and gain < _SCALES:
             return None
-        gain = 2 * alone / seconds
-        measured = f"two threads make {gain:.2g} times as many"
-    if gain >= _SCALES:
-        return Choice("threads", cpus, cpus, f'workers="auto": {cpus} threads ({cost}; {measured})')
-    if (obstacle := pickles(plan)) is not None:
-        return _read_ahead(f"{cost}; {measured}; processes can't be used: {obstacle}")
-    return Choice("processes", cpus, cpus, f'workers="auto": {cpus} processes ({cost}; {measured})')
+        return self._scaled_choice(gain, f"two threads make {gain:.2g} times as many")
+
+    @property
+    def _cost(self) -> str:
+        return f"a batch takes {1000 * self._alone[1].seconds:.3g} ms"
+
+    def _early_choice(self) -> Choice | None:
+        """What one thread tells; None where two threads must be tried."""
+        alone, busy = self._alone[1].seconds, self._alone[1].cpu_seconds
+        if alone < _TRIVIAL_SECONDS:
+            return _read_ahead(f"{self._cost}, which needs no more")
+        if busy < _WAITS * alone and not self._whole:
+            count = math.ceil(self._cpus * alone / max(busy, 0.01 * alone))
+            count = min(_MOST_WAITING_THREADS, count)
+            waiting = f"{self._cost}, {1 - busy / alone:.0%} of it waiting"
+            reason = f'workers="auto": {count} threads ({waiting})'
+            return Choice("threads", count, _MOST_WAITING_THREADS, reason)
+        if self._cpus == 1:
+            return _read_ahead(f"{self._cost}, and there is one CPU")
+        if self._whole:
+            return self._scaled_choice(
+                1.0, "one at a time, as the sequence doesn't say that it is thread-safe"
+            )
+        return None
+
+    def _scaled_choice(self, gain: float, measured: str) -> Choice:
+        cpus = self._cpus
+        if gain >= _SCALES:
+            reason = f'workers="auto": {cpus} threads ({self._cost}; {measured})'
+            return Choice("threads", cpus, cpus, reason)
+        if (obstacle := pickles(self._plan)) is not None:
+            return _read_ahead(f"{self._cost}; {measured}; processes can't be used: {obstacle}")
+        reason = f'workers="auto": {cpus} processes ({self._cost}; {measured})'
+        return Choice("processes", cpus, cpus, reason)
 
 
 def _read_ahead(reason: str) -> Choice:
@@ -116,21 +149,18 @@ def _read_ahead(reason: str) -> Choice:
     return Choice("threads", 1, 1, reason, only_if_busy=True)
 
 
-def _on_two_threads(stream: Stream) -> float | None:
-    """Seconds that two batches take on two threads; the better of two tries."""
-    best = math.inf
-    for _ in range(2):
-        batches = [stream.expect(), stream.expect()]
-        threads = [threading.Thread(target=stream.fulfil, args=(batch,)) for batch in batches]
-        started = time.perf_counter()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        best = min(best, time.perf_counter() - started)
-        if any(batch.error is not None for batch in batches):
-            return None
-    return best
+def _on_two_threads(stream: Stream) -> float:
+    """Seconds that two batches take on two threads; infinite where one of them fails."""
+    batches = [stream.expect(), stream.expect()]
+    threads = [threading.Thread(target=stream.fulfil, args=(batch,)) for batch in batches]
+    started = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if any(batch.error is not None for batch in batches):
+        return math.inf
+    return time.perf_counter() - started
 
 
 class Tuner:

@@ -18,12 +18,13 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from adapters.assemble import Plan, note
+from adapters.assemble import Plan
 from adapters.collate import Layout, LayoutChanged
 from adapters.engine.failure import Failure
 from adapters.engine.memory import FileName
 from adapters.engine.parcel import Address, open_parcel
 from adapters.engine.slots import SlotWriter, places_of
+from adapters.errors import note
 from adapters.structure import flatten, unflatten
 
 # A parent that was killed can't say goodbye; this is how often a worker looks.

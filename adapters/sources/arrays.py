@@ -66,6 +66,9 @@ class ArraySource:
         """Rows of a copy, so that a transform that writes into its sample harms nobody."""
         rows = self.gather(numbers, lambda shape, dtype: np.empty(shape, dtype))
         columns, skeleton = flatten(rows)
+        for column in columns:
+            if column.dtype.hasobject and column.ndim == 1:
+                column[:] = [own(item) for item in column]
         if skeleton == tuple(range(len(columns))):
             return list(zip(*columns))
         return [unflatten(skeleton, list(leaves)) for leaves in zip(*columns)]
@@ -73,6 +76,11 @@ class ArraySource:
     def sample(self, number: int) -> Any:
         """The sample of this number, a copy."""
         return self.samples(np.array([number]))[0]
+
+
+def own(item: Any) -> Any:
+    """A copy of an array that somebody stores; other things as they are."""
+    return item.copy() if isinstance(item, np.ndarray) else item
 
 
 def holds_arrays(data: Any) -> bool:
@@ -105,7 +113,8 @@ def _lists_as_arrays(tree: Any) -> Any:
     if isinstance(tree, dict):
         return {name: _lists_as_arrays(member) for name, member in tree.items()}
     if isinstance(tree, tuple):
-        return tuple(_lists_as_arrays(member) for member in tree)
+        members = [_lists_as_arrays(member) for member in tree]
+        return type(tree)(*members) if hasattr(tree, "_fields") else tuple(members)
     return np.asarray(tree) if isinstance(tree, list) else tree
 
 

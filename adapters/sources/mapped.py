@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.sources.arrays import own
+from adapters.structure import map_leaves
+
 
 class MapSource:
     """A list, or a map-style data set as Grain, PyTorch and Gluon have them.
@@ -27,7 +30,7 @@ class MapSource:
     def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any]:
         """The samples of these numbers; a long fetch one at a time stays lazy."""
         if self._fetch_many is None:
-            return _Lazy(self._data, numbers)
+            return _Lazy(self, numbers)
         samples = self._fetch_many(numbers.tolist())
         if len(samples) != len(numbers):
             raise ValueError(
@@ -38,18 +41,20 @@ class MapSource:
 
     def sample(self, number: int) -> Any:
         """The sample of this number."""
-        return self._data[number]
+        sample = self._data[number]
+        # What a list gives is what it stores; a transform may write into its sample.
+        return map_leaves(own, sample) if isinstance(self._data, list) else sample
 
 
 class _Lazy(Sequence[Any]):
     """Fetches sample i when it is asked for, so that one sample is in memory at a time."""
 
-    def __init__(self, data: Any, numbers: NDArray[np.int64]) -> None:
-        self._data = data
+    def __init__(self, source: MapSource, numbers: NDArray[np.int64]) -> None:
+        self._source = source
         self._numbers = numbers.tolist()
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def __getitem__(self, index: Any) -> Any:
-        return self._data[self._numbers[index]]
+        return self._source.sample(self._numbers[index])
