@@ -77,7 +77,6 @@ def grow(descriptor: int, size: int) -> None:
     """
     if os.fstat(descriptor).st_size >= size:
         return
-    size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
     try:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(descriptor, 0, size)

@@ -1,6 +1,6 @@
 """A plan on its way to worker processes: pickled once, its arrays shared and not copied to each.
 
-    | array | pad to 64 | array | pad to 64 | ... | pickle |
+    | array | pad to 64 | array | pad to 64 | ... | pickle | pad to 64 | places (int64) |
 
 Pickle's protocol 5 hands out contiguous arrays as buffers; they go into one shared file, which each
 worker maps privately: reading shares the pages, and a transform that writes into its data set
@@ -21,11 +21,11 @@ from adapters.engine.memory import FileName, SharedFile, map_private
 
 
 class Address(NamedTuple):
-    """Where a parcel lies; small enough to travel with every job."""
+    """Where a parcel lies; small, as it travels with every job."""
 
     name: FileName
-    pickle: tuple[int, int]
-    buffers: tuple[tuple[int, int], ...]
+    places: int
+    """Offset of the table that ends the file: start and length of every array, and the pickle."""
 
 
 class Parcel:
@@ -40,16 +40,17 @@ class Parcel:
         stream = io.BytesIO()
         _Pickler(stream, protocol=5, buffer_callback=buffers.append).dump(content)
         parts = [*(buffer.raw() for buffer in buffers), stream.getbuffer()]
-        places, end = [], 0
-        for part in parts:
-            places.append((end, part.nbytes))
+        places, end = np.empty((len(parts), 2), np.int64), 0
+        for place, part in zip(places, parts):
+            place[:] = end, part.nbytes
             end += -(-part.nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         self._file = SharedFile()
-        self._file.grow(end)
+        self._file.grow(end + places.nbytes)
         with self._file.map() as memory:
             for (start, length), part in zip(places, parts):
                 memory[start : start + length] = part
-        self.address = Address(self._file.name, places[-1], tuple(places[:-1]))
+            memory[end:] = places.tobytes()
+        self.address = Address(self._file.name, end)
 
     def close(self) -> None:
         """Give the memory back, once no worker maps it."""
@@ -59,11 +60,9 @@ class Parcel:
 def open_parcel(address: Address) -> Any:
     """The object, in another process; its arrays lie in the shared memory."""
     memory = memoryview(map_private(address.name))
-    start, length = address.pickle
-    return pickle.loads(
-        memory[start : start + length],
-        buffers=[memory[start : start + length] for start, length in address.buffers],
-    )
+    places = np.frombuffer(memory[address.places :], np.int64).reshape(-1, 2).tolist()
+    *buffers, content = (memory[start : start + length] for start, length in places)
+    return pickle.loads(content, buffers=buffers)
 
 
 def pickles(content: Any) -> str | None:
@@ -79,7 +78,14 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, value: Any) -> Any:
         if type(value) is np.memmap and (reduced := _reduce_memmap(value)) is not None:
             return reduced
+        if type(value) is np.ndarray and _has_gaps(value):
+            # Pickle would put it into the stream, from which every worker makes a copy.
+            return np.ascontiguousarray(value).__reduce_ex__(5)
         return super().reducer_override(value)
+
+
+def _has_gaps(array: np.ndarray[Any, Any]) -> bool:
+    return not (array.flags.c_contiguous or array.flags.f_contiguous or array.dtype.hasobject)
 
 
 def _reduce_memmap(array: np.memmap[Any, Any]) -> Any:

@@ -172,7 +172,8 @@ class SlotWriter:
     def array(self, place: Place) -> NDArray[Any]:
         """The array at ``place``."""
         if place.offset + place.nbytes > len(self._maps[-1][1]):
-            grow(self._descriptor, place.offset + place.nbytes)
+            pages = -(-(place.offset + place.nbytes) // mmap.PAGESIZE)
+            grow(self._descriptor, pages * mmap.PAGESIZE)
             self._map()
         return _array(self._maps[-1][1], place)
 
