@@ -181,6 +181,10 @@ class Processes:
         """Runs in loky's manager thread."""
         try:
             answers = pickle.loads(future.result())
+            if isinstance(answers, Place):
+                first = job.batches[0]
+                slot = (self._results if job.kind is Kind.FINISH else self._in_slots)[first]
+                answers = pickle.loads(slot.read(answers))
         except BrokenProcessPool:
             self._lose(job)
         except BaseException as error:  # The pool was shut down, or the answer doesn't unpickle.

@@ -74,6 +74,10 @@ class Slot:
             self._memory = self._file.map()
         return (ctypes.c_char * len(self._memory)).from_buffer(self._memory)
 
+    def read(self, place: Place) -> bytes:
+        """A copy of the bytes at ``place``."""
+        return _array(self.view(), place).tobytes()
+
     def close(self) -> None:
         """Forget the file; arrays that refer to it stay valid."""
         self._file.close()

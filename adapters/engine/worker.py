@@ -29,6 +29,9 @@ from adapters.structure import flatten, unflatten
 
 # A parent that was killed can't say goodbye; this is how often a worker looks.
 _PARENT_POLL_SECONDS = 1.0
+# A pipe takes PIPE_BUF at once, whatever happens to the writer: 4096 bytes on Linux. Some of it is
+# loky's.
+_MESSAGE_BYTES = 3072
 # Slots that stay mapped: more than any window holds, few enough to be forgotten some day.
 _KEPT_SLOTS = 128
 
@@ -111,15 +114,33 @@ def _leave_with_parent(parent: int) -> None:
 
 
 def work(address: Address, task: Task) -> bytes:
-    """Do one task; returns the pickled answers, one per batch."""
+    """Do one task.
+
+    Returns:
+        The pickled answers, one per batch; or, where those are long, the pickled ``Place`` of them
+        in the slot of the task's first batch.
+    """
     answers: list[Answer] = []
     if isinstance(task, WholeTask):
-        for epoch, index, slot in task.batches:
-            answers.append(_guarded(_whole, address, epoch, index, slot))
+        for epoch, index, name in task.batches:
+            answers.append(_guarded(_whole, address, epoch, index, name))
     elif isinstance(task, PartTask):
         answers.append(_guarded(_part, address, task))
     else:
         answers.append(_guarded(_finish, address, task))
+    data = _pickled(answers)
+    if len(data) <= _MESSAGE_BYTES:
+        return data
+    if isinstance(task, PartTask):
+        # The slot is full of other parts. Computed whole, the batch will fail the same way.
+        return pickle.dumps([PartWritten(None, 0.0)])
+    slot = _slot(task.result if isinstance(task, FinishTask) else task.batches[0][2])
+    memory = slot.allocate((len(data),), np.dtype(np.uint8))
+    memory[:] = np.frombuffer(data, np.uint8)
+    return pickle.dumps(slot.place(memory))
+
+
+def _pickled(answers: list[Answer]) -> bytes:
     for dumps in (pickle.dumps, cloudpickle.dumps):
         try:
             return dumps(answers, protocol=5)
