@@ -226,14 +226,18 @@ class Dispatcher:
             crew.discard(pending)
             pending.done = True
         elif pending.layout_changed:
-            crew.discard(pending)
-            pending.layout_changed, pending.layout, pending.memory = False, None, None
-            pending.seconds, pending.skipped = 0.0, 0
-            self._requeue(Job(Kind.WHOLE, [pending]))
+            self._start_over(crew, pending)
         elif job.kind is Kind.PART and self._plan.batch_transform is not None:
             self._requeue(Job(Kind.FINISH, [pending]))
         else:
             pending.done = True
+
+    def _start_over(self, crew: Crew, pending: Pending) -> None:
+        """Compute a batch whole that was computed in parts."""
+        crew.discard(pending)
+        pending.layout_changed, pending.layout, pending.memory = False, None, None
+        pending.seconds, pending.skipped = 0.0, 0
+        self._requeue(Job(Kind.WHOLE, [pending]))
 
     def _requeue(self, job: Job) -> None:
         for pending in job.batches:
@@ -253,10 +257,12 @@ class Dispatcher:
         )
         self._crew.restart()
         for job in reversed(lost):
-            job.lost = False
             for pending in reversed(job.batches):
                 if len(pending.killers) >= _TRIES or self._restarts > _RESTARTS:
                     self._give_up(pending, killers)
+                elif job.kind is Kind.FINISH:
+                    # The transform may have written into what it was given.
+                    self._start_over(self._crew, pending)
                 else:
                     # One batch a job from here on, so that the next death has one to blame.
                     again = Job(job.kind, [pending], job.start, job.stop, job.number)

@@ -90,7 +90,8 @@ class Processes:
         task = self._task(job)
         try:
             future = self._pool.submit(work, self._parcel.address, task)
-        except BrokenProcessPool:
+        except BrokenProcessPool as error:
+            error.with_traceback(None)
             self._lose(job)
             done(job)
             return
@@ -133,18 +134,24 @@ class Processes:
 
     def restart(self) -> None:
         """Replace the pool after one of its processes has died."""
-        self._pool.shutdown(wait=True, kill_workers=True)
+        self._end_pool(wait=True)
         self._start()
 
     def close(self, wait: bool) -> None:
         """Kill the processes and free what they shared."""
         manager = getattr(self._pool, "_executor_manager_thread", None)
         own = manager is not None and manager.ident == threading.get_ident()
-        self._pool.shutdown(wait=wait and not own, kill_workers=True)
-        del self._pool, manager
-        self._members.clear()
+        self._end_pool(wait and not own)
         self._slots.close()
         self._parcel.close()
+
+    def _end_pool(self, wait: bool) -> None:
+        self._pool.shutdown(wait=wait, kill_workers=True)
+        if wait:
+            # Its parts refer to each other in a circle; the named semaphores among them would stay
+            # in /dev/shm until the garbage collector comes by.
+            vars(self._pool).clear()
+        self._members = {}
 
     def _task(self, job: Job) -> Task:
         if job.kind is Kind.WHOLE:
@@ -179,29 +186,35 @@ class Processes:
 
     def _finished(self, job: Job, done: Done, future: Future[bytes]) -> None:
         """Runs in loky's manager thread."""
-        try:
-            answers = pickle.loads(future.result())
-            if isinstance(answers, Place):
-                first = job.batches[0]
-                slot = (self._results if job.kind is Kind.FINISH else self._in_slots)[first]
-                answers = pickle.loads(slot.read(answers))
-        except BrokenProcessPool:
+        # Not raised here: the traceback would keep loky's thread, and the semaphores that it has.
+        error = future.exception()
+        if isinstance(error, BrokenProcessPool):
             self._lose(job)
-        except BaseException as error:  # The pool was shut down, or the answer doesn't unpickle.
+        elif error is not None:  # The pool was shut down.
             for pending in job.batches:
                 pending.error = error
         else:
-            for pending, answer in zip(job.batches, answers):
-                if isinstance(answer, Failure):
-                    pending.error = answer.restore()
-                elif isinstance(answer, PartWritten):
-                    job.seconds += answer.seconds
-                    pending.layout_changed |= answer.skipped is None
-                    job.skipped = answer.skipped or 0
-                else:
-                    job.seconds += answer.seconds
-                    pending.memory = answer
+            try:
+                self._take_answers(job, pickle.loads(future.result()))
+            except Exception as problem:  # An answer that doesn't unpickle.
+                for pending in job.batches:
+                    pending.error = problem
         done(job)
+
+    def _take_answers(self, job: Job, answers: Any) -> None:
+        if isinstance(answers, Place):
+            slots = self._results if job.kind is Kind.FINISH else self._in_slots
+            answers = pickle.loads(slots[job.batches[0]].read(answers))
+        for pending, answer in zip(job.batches, answers):
+            if isinstance(answer, Failure):
+                pending.error = answer.restore()
+                continue
+            job.seconds += answer.seconds
+            if isinstance(answer, PartWritten):
+                pending.layout_changed |= answer.skipped is None
+                job.skipped = answer.skipped or 0
+            else:
+                pending.memory = answer
 
     def _lose(self, job: Job) -> None:
         if self._deaths is None:
