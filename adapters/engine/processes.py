@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import multiprocessing
 import pickle
 import signal
 import threading
@@ -152,6 +153,8 @@ class Processes:
             # in /dev/shm until the garbage collector comes by.
             vars(self._pool).clear()
         self._members = {}
+        # Joins those that were dead before; Python keeps them, and their semaphores, until then.
+        multiprocessing.active_children()
 
     def _task(self, job: Job) -> Task:
         if job.kind is Kind.WHOLE:

@@ -124,11 +124,17 @@ def work(address: Address, task: Task) -> bytes:
     if isinstance(task, WholeTask):
         for epoch, index, name in task.batches:
             answers.append(_guarded(_whole, address, epoch, index, name))
+            if len(answers) < len(task.batches):
+                _slot(name).end(0)
     elif isinstance(task, PartTask):
         answers.append(_guarded(_part, address, task))
     else:
         answers.append(_guarded(_finish, address, task))
     data = _pickled(answers)
+    # Only now, as pickling an answer may be what kills a worker.
+    _slot(task.batches[-1][2] if isinstance(task, WholeTask) else task.slot).end(
+        task.number if isinstance(task, PartTask) else 0
+    )
     if len(data) <= _MESSAGE_BYTES:
         return data
     if isinstance(task, PartTask):
@@ -162,9 +168,7 @@ def _whole(address: Address, epoch: int, index: int, name: FileName) -> Written:
     slot = _slot(name)
     slot.begin(0)
     assembled = _plan(address).batch(epoch, index, slot.allocate)
-    written = _written(slot, assembled.batch, assembled.layout, assembled.skipped, started)
-    slot.end(0)
-    return written
+    return _written(slot, assembled.batch, assembled.layout, assembled.skipped, started)
 
 
 def _part(address: Address, task: PartTask) -> PartWritten:
@@ -183,7 +187,6 @@ def _part(address: Address, task: PartTask) -> PartWritten:
         )
     except LayoutChanged:
         skipped = None
-    slot.end(task.number)
     return PartWritten(skipped, time.perf_counter() - started)
 
 
@@ -194,9 +197,7 @@ def _finish(address: Address, task: FinishTask) -> Written:
     result.begin(0)
     columns = [slot.array(place) for place in places_of(task.samples, task.layout.leaves)]
     batch = _plan(address).finish(task.epoch, task.index, unflatten(task.layout.skeleton, columns))
-    written = _written(result, batch, task.layout, 0, started)
-    slot.end(0)
-    return written
+    return _written(result, batch, task.layout, 0, started)
 
 
 def _written(
