@@ -219,7 +219,10 @@ class _Samples:
     def _replacement(self, error: BaseException, number: int) -> Any:
         plan = self._plan
         if plan.on_error == "raise" or not isinstance(error, Exception):
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # The traceback would refer to it through this frame, in a circle.
         self.skipped += 1
         if plan.on_error != "skip":
             return plan.on_error(error, number)

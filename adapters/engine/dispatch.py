@@ -138,8 +138,12 @@ class Dispatcher:
                     self._recover()
                 else:
                     self._changed.wait(_WAIT_SECONDS)
-            if pending.error is not None:
-                raise pending.error
+            error, pending.error = pending.error, None
+            if error is not None:
+                try:
+                    raise error
+                finally:
+                    del error  # The traceback would refer to it through this frame, in a circle.
             if pending.outcome is None:
                 assert self._crew is not None
                 pending.outcome = self._crew.collect(pending)

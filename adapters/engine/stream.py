@@ -125,6 +125,8 @@ class Stream:
         if not self.closed:
             self.closed = True
             self._engine.drop(list(self._window))
+            # An error among them would keep every frame that it has passed through.
+            self._window.clear()
 
     def __del__(self) -> None:
         # Another thread may hold the engine's lock, and this one may hold it in a frame below.

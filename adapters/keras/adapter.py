@@ -150,7 +150,10 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         """
         error, self._error = self._error, None
         if error is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # The traceback would refer to it through this frame, in a circle.
         if self._pass is not None:
             # On JAX and PyTorch, an epoch of a single batch that nobody asked on after was the
             # symbolic build.
@@ -275,12 +278,14 @@ class _Batches:
         if self._pass is None:
             self._pass, self._stream = adapter._begin()
             adapter._batches = weakref.ref(self)
-        assert self._stream is not None
+        stream = self._stream
+        if stream is None:  # Closed from another thread.
+            raise StopIteration
         if not (adapter._endless or self._pass.left):
-            self._end(adapter)
+            self._end(adapter, self._pass, stream)
             raise StopIteration
         try:
-            batch = adapter._standardize_batch(self._stream.next())
+            batch = adapter._standardize_batch(stream.next())
         except BaseException as error:
             self.close()
             if not adapter._on_tensorflow:
@@ -291,23 +296,22 @@ class _Batches:
         adapter._progress.hand_out(self._pass)
         return batch
 
-    def _end(self, adapter: SafeSequenceAdapter) -> None:
+    def _end(self, adapter: SafeSequenceAdapter, a_pass: Pass, stream: Stream) -> None:
         """The epoch has been handed out; on TensorFlow the trainer may not have seen it yet."""
-        assert self._stream is not None
-        assert self._pass is not None
         self._closed = True
-        self._pass.lag = 0
+        a_pass.lag = 0
         if not adapter._on_tensorflow and not adapter._lag:
-            adapter._progress.settle(self._pass)
-        self._engine.park(self._stream)
+            adapter._progress.settle(a_pass)
+        self._engine.park(stream)
 
     def close(self) -> None:
         """Let go of what is under way; at the end of an epoch, that is the next one's start."""
-        if not self._closed and self._stream is not None and self._pass is not None:
+        stream, self._stream = self._stream, None
+        if not self._closed and stream is not None and self._pass is not None:
             if self._pass.left or self._engine.plan.own_epochs:
-                self._stream.close()
+                stream.close()
             else:
-                self._engine.park(self._stream)
+                self._engine.park(stream)
         self._closed = True
 
     def __del__(self) -> None:

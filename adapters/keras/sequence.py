@@ -263,9 +263,12 @@ class _Epoch:
 
 def raise_as_itself(error: BaseException) -> None:
     """Raise an exception out of an iterator, where ``StopIteration`` would end it in silence."""
-    if isinstance(error, StopIteration):
-        raise RuntimeError("source or transform raised StopIteration") from error
-    raise error
+    try:
+        if isinstance(error, StopIteration):
+            raise RuntimeError("source or transform raised StopIteration") from error
+        raise error
+    finally:
+        del error  # The traceback would refer to it through this frame, in a circle.
 
 
 def _as_source(source: Any) -> AnySource:
