@@ -120,7 +120,7 @@ def _widen(
 
 def _write(column: NDArray[Any], row: int, leaf: NDArray[Any]) -> None:
     # An array without axes would itself become the item of an array of objects.
-    column[row] = leaf[()] if column.dtype.hasobject else leaf
+    column[row] = leaf.item() if column.dtype.hasobject and not leaf.ndim else leaf
 
 
 def fill(samples: Iterable[Any], rows: Sequence[NDArray[Any]], layout: Layout) -> None:

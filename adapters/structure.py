@@ -47,7 +47,7 @@ def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
     if tree is None:
         return None
     if isinstance(tree, dict):
-        mapped = {name: map_leaves(function, tree[name]) for name in _in_order(tree)}
+        mapped = {name: map_leaves(function, tree[name]) for name in in_order(tree)}
         return {name: mapped[name] for name in tree}
     if isinstance(tree, tuple):
         members = [map_leaves(function, member) for member in tree]
@@ -57,7 +57,7 @@ def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
     return function(tree)
 
 
-def _in_order(names: dict[Any, Any]) -> list[Any]:
+def in_order(names: dict[Any, Any]) -> list[Any]:
     """The same order for dicts of the same keys, wherever keys can be compared."""
     try:
         return sorted(names)

@@ -33,7 +33,7 @@ class Failure:
         told = f"\nTraceback in worker process {os.getpid()}:\n{''.join(lines).rstrip()}"
         return cls(
             _pickled(type(error)),
-            _pickled(error.args),
+            _pickled(_arguments(error)),
             _pickled(attributes),
             (*getattr(error, "__notes__", ()), told),
             f"{type(error).__qualname__}: {error}",
@@ -60,6 +60,12 @@ class Failure:
         if self.attributes is not None:
             vars(error).update(cloudpickle.loads(self.attributes))
         return error
+
+
+def _arguments(error: BaseException) -> tuple[Any, ...]:
+    """What makes the exception again; Python's own ones have more than ``args`` at times."""
+    reduced = error.__reduce__() if type(error).__module__ == "builtins" else ()
+    return reduced[1] if len(reduced) > 1 and isinstance(reduced[1], tuple) else error.args
 
 
 def _pickled(value: Any) -> bytes | None:

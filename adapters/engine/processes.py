@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import multiprocessing
+import os
 import pickle
 import signal
 import threading
@@ -77,7 +78,9 @@ class Processes:
         self._start()
 
     def _start(self) -> None:
-        self._pool = loky.ProcessPoolExecutor(self.count, initializer=prepare)
+        self._pool = loky.ProcessPoolExecutor(
+            self.count, initializer=prepare, initargs=(os.getpid(),)
+        )
         self._deaths = None
         self._members: dict[int, Any] = {}
 

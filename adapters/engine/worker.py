@@ -95,11 +95,11 @@ class PartWritten:
 Answer = Written | PartWritten | Failure
 
 
-def prepare() -> None:
-    """Set up a fresh worker process."""
+def prepare(parent: int) -> None:
+    """Set up a fresh worker process of the process ``parent``."""
     # Ctrl-C reaches the whole process group; it is the trainer's to handle.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_leave_with_parent, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_leave_with_parent, args=(parent,), daemon=True).start()
     # Shared data sets and slots count as this process's memory; loky would take them for a leak
     # and restart the worker over and over.
     import loky.process_executor

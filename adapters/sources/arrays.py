@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.structure import flatten, unflatten
+from adapters.structure import flatten, in_order, unflatten
 
 Allocate = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]
 
@@ -56,9 +56,12 @@ class ArraySource:
             rows = allocate((len(numbers), *column.shape[1:]), column.dtype)
             if stretch:
                 rows[...] = column[first : last + 1 : step]
-            else:
+            elif column.flags.c_contiguous:
                 # The numbers are in range; NumPy buffers `out` in its default mode, "raise".
                 column.take(numbers, axis=0, out=rows, mode="clip")
+            else:
+                # take() would first make a contiguous copy of the whole array.
+                rows[...] = column[numbers]
             gathered.append(rows)
         return unflatten(self._skeleton, gathered)
 
@@ -93,20 +96,16 @@ def holds_arrays(data: Any) -> bool:
 
 
 def _member_names(tree: Any, name: str = "source") -> list[str]:
-    """A path for every leaf, depth first, as one would write it in Python: ``source[0]['a']``."""
+    """A path for every leaf, in ``flatten``'s order, as one would write it: ``source[0]['a']``."""
     if tree is None:
         return []
     if isinstance(tree, dict):
-        return [
-            path
-            for key, member in tree.items()
-            for path in _member_names(member, f"{name}[{key!r}]")
-        ]
-    if isinstance(tree, tuple):
-        return [
-            path for i, member in enumerate(tree) for path in _member_names(member, f"{name}[{i}]")
-        ]
-    return [name]
+        members = [(f"{name}[{key!r}]", tree[key]) for key in in_order(tree)]
+    elif isinstance(tree, tuple):
+        members = [(f"{name}[{i}]", member) for i, member in enumerate(tree)]
+    else:
+        return [name]
+    return [path for each, member in members for path in _member_names(member, each)]
 
 
 def _lists_as_arrays(tree: Any) -> Any:
