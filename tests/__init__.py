@@ -1,0 +1,1 @@
+"""Mirrors ``adapters/``: a folder per room, a file per module."""

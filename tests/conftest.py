@@ -1,0 +1,27 @@
+"""After every test: no new thread, child process or shared memory is left."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.leftovers import Leftovers
+
+_DEADLINE_SECONDS = 3.0
+_POLL_SECONDS = 0.01
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """Fail a test that leaves something behind."""
+    before = Leftovers.now()
+    yield
+    deadline = time.monotonic() + _DEADLINE_SECONDS
+    while left := Leftovers.now().beyond(before):
+        if time.monotonic() > deadline:
+            pytest.fail("left behind:\n" + "\n".join(left))
+        gc.collect()
+        time.sleep(_POLL_SECONDS)

@@ -1,0 +1,71 @@
+"""Engines with every kind of crew, and the children that they have."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psutil
+
+from adapters.engine import Engine, Settings
+from tests.leftovers import command_line
+from tests.plans import plan_of
+
+THREADS = ["threads-1", "threads-2", "threads-4"]
+PROCESSES = ["processes-1", "processes-2"]
+POOLS = [*THREADS, *PROCESSES]
+CREWS = ["inline", *POOLS, "auto", "auto-processes"]
+_WAIT_SECONDS = 20.0
+
+
+def settings_of(crew: str, queue: int = 4) -> Settings:
+    """``"threads-2"``, ``"processes-1"``, ``"inline"``, ``"auto"`` as what a user asks for."""
+    kind, _, count = crew.partition("-")
+    if kind == "auto":
+        return Settings("auto", count == "processes", queue)
+    return Settings(int(count or 0), kind == "processes", queue)
+
+
+@contextmanager
+def opened(
+    data: Any, crew: str, batch_size: int = 4, *, queue: int = 4, **arguments: Any
+) -> Iterator[Engine]:
+    """An engine, closed in the end."""
+    engine = Engine(plan_of(data, batch_size, **arguments), settings_of(crew, queue))
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def read(
+    engine: Engine, count: int, epoch: int = 0, step: int = 0, shuffled: bool = False
+) -> list[Any]:
+    """The next batches of a new stream."""
+    stream = engine.stream(epoch, step, shuffled)
+    try:
+        return [stream.next() for _ in range(count)]
+    finally:
+        stream.close()
+
+
+def workers() -> list[psutil.Process]:
+    """Worker processes of this process's pools that are alive."""
+    return [
+        child for child in psutil.Process().children() if "popen_loky_posix" in command_line(child)
+    ]
+
+
+def wait_until(condition: Callable[[], Any], seconds: float = _WAIT_SECONDS) -> None:
+    """Come back as soon as ``condition()`` holds.
+
+    Raises:
+        TimeoutError: It never did.
+    """
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {seconds} s for {condition}")
+        time.sleep(0.002)

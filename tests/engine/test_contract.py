@@ -1,0 +1,214 @@
+"""What holds for every crew: the batches don't say who computed them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from adapters.assemble import ALIGNMENT_BYTES
+from adapters.sources import SequenceSource
+from adapters.structure import flatten
+from tests.batches import exact
+from tests.engine.crews import CREWS, opened, read
+from tests.engine.workloads import Numbers, Uneven, jitter, rich
+from tests.plans import epoch_of, plan_of
+
+every_crew = pytest.mark.parametrize("crew", CREWS)
+# Where the claim is about data, one of each kind has the same code behind it as all.
+one_of_each_kind = pytest.mark.parametrize("crew", ["inline", "threads-2", "processes-2"])
+
+
+class Pair(NamedTuple):
+    image: Any
+    label: Any
+
+
+@every_crew
+@pytest.mark.parametrize("shuffled", [False, True], ids=["in order", "batches shuffled"])
+def test_batches_are_the_same_to_the_last_bit(crew, shuffled):
+    arguments = {"shuffle": True, "seed": 7, "transform": rich, "batch_transform": jitter}
+    plan = plan_of(Numbers(), **arguments)
+    expected = []
+    for epoch in range(3):
+        batches = epoch_of(plan, epoch)
+        order = [plan.order.shuffled_batch(epoch, i) if shuffled else i for i in range(7)]
+        expected += [exact(batches[index]) for index in order]
+    with opened(Numbers(), crew, **arguments) as engine:
+        assert [exact(batch) for batch in read(engine, 21, shuffled=shuffled)] == expected
+
+
+@every_crew
+@pytest.mark.parametrize("arguments", [{}, {"drop_remainder": True}, {"shard": (1, 3)}], ids=str)
+def test_every_sample_comes_once_per_epoch(crew, arguments):
+    order = plan_of(Numbers(), shuffle=True, **arguments).order
+    expected = Counter(int(n) for i in range(len(order)) for n in order.batch(1, i))
+    with opened(Numbers(), crew, shuffle=True, **arguments) as engine:
+        batches = read(engine, len(order), epoch=1)
+    assert Counter(np.concatenate(batches).tolist()) == expected
+    assert set(expected.values()) == {1}
+
+
+@every_crew
+def test_batches_come_in_order_however_long_each_takes(crew):
+    with opened(Numbers(48), crew, transform=Uneven()) as engine:
+        assert np.concatenate(read(engine, 12)).tolist() == list(range(48))
+
+
+@every_crew
+def test_a_stream_starts_wherever_it_is_asked_to(crew):
+    expected = [exact(batch) for batch in epoch_of(plan_of(Numbers(), shuffle=True), 5)][3:]
+    with opened(Numbers(), crew, shuffle=True) as engine:
+        assert [exact(batch) for batch in read(engine, 4, epoch=5, step=3)] == expected
+
+
+@every_crew
+def test_two_streams_of_one_engine_do_not_mix(crew):
+    with opened(Numbers(), crew) as engine:
+        one, other = engine.stream(0, 0, False), engine.stream(0, 0, False)
+        pairs = [(one.next().tolist(), other.next().tolist()) for _ in range(7)]
+        one.close()
+        other.close()
+    assert [pair[0] for pair in pairs] == [pair[1] for pair in pairs]
+    assert [number for pair in pairs for number in pair[0]] == list(range(26))
+
+
+@one_of_each_kind
+@pytest.mark.parametrize("queue", [1, 2, 50])
+def test_the_length_of_the_queue_changes_nothing(crew, queue):
+    with opened(Numbers(), crew, queue=queue) as engine:
+        assert np.concatenate(read(engine, 7)).tolist() == list(range(26))
+
+
+@one_of_each_kind
+@pytest.mark.parametrize(
+    "data",
+    [
+        np.arange(52, dtype=">i2").reshape(26, 2),
+        (np.arange(26.0), {"y": np.arange(26) > 5, "none": None}),
+        np.array([f"word {i}" for i in range(26)]),
+        np.array([f"word {i}" for i in range(26)], object),
+        np.arange(26).astype("M8[s]"),
+        np.array([(i, i / 3) for i in range(26)], "i4,f2"),
+        np.zeros((26, 0, 3), np.float16),
+        [Pair(np.full((2, 2), i), i) for i in range(26)],
+        [(f"word {i}" * 50, b"\0" * i, {i}, i) for i in range(26)],
+        [np.full(1 + i // 4, i) for i in range(26)],
+        [np.full((200, 200) if i // 4 == 3 else (2,), i) for i in range(26)],
+        [i if i % 3 else i / 2 for i in range(26)],
+    ],
+    ids=[
+        "big endian",
+        "nested",
+        "words",
+        "objects",
+        "times",
+        "records",
+        "of size zero",
+        "named tuples",
+        "text and bytes",
+        "a shape per batch",
+        "one batch much larger",
+        "promoted",
+    ],
+)
+def test_whatever_the_samples_are(crew, data):
+    expected = [exact(batch) for batch in epoch_of(plan_of(data)) * 2]
+    with opened(data, crew) as engine:
+        assert [exact(batch) for batch in read(engine, 14)] == expected
+
+
+@one_of_each_kind
+@pytest.mark.parametrize(
+    "batch_transform",
+    [
+        lambda batch: batch[::-1],
+        lambda batch: (batch, batch, batch[:1]),
+        lambda batch: np.broadcast_to(batch[:1], (300, len(batch))),
+        lambda batch: batch.reshape(1, -1).T,
+        lambda batch: {"sum": int(batch.sum()), "text": "a", "none": None},
+        lambda batch: [1.5, 2.5],
+        lambda batch: batch.astype(object),
+        lambda batch: np.float32(batch.sum()),
+        lambda batch: np.multiply(batch, 3, out=batch),
+        lambda batch: np.zeros((0, 5)),
+        lambda batch: np.repeat(batch, 5000),
+        lambda batch: (),
+    ],
+    ids=[
+        "reversed",
+        "the same twice",
+        "broadcast",
+        "transposed",
+        "no arrays",
+        "a list",
+        "objects",
+        "a scalar",
+        "in place",
+        "of size zero",
+        "much larger",
+        "nothing",
+    ],
+)
+def test_whatever_a_batch_transform_returns(crew, batch_transform):
+    arguments = {"transform": lambda sample: sample, "batch_transform": batch_transform}
+    expected = [exact(batch) for batch in epoch_of(plan_of(Numbers(), **arguments))]
+    with opened(Numbers(), crew, **arguments) as engine:
+        assert [exact(batch) for batch in read(engine, 7)] == expected
+
+
+@every_crew
+def test_a_sequence_of_whole_batches_is_read_in_the_order_asked_for(crew):
+    source = SequenceSource([(np.full(i + 1, i), "text") for i in range(9)], own_epochs=False)
+    expected = [exact(batch) for batch in epoch_of(plan_of(source, 1, shuffle=True))]
+    with opened(source, crew, 1, shuffle=True) as engine:
+        assert [exact(batch) for batch in read(engine, 9)] == expected
+
+
+@every_crew
+@pytest.mark.parametrize("transform", [None, lambda sample: sample], ids=["gathered", "collated"])
+def test_a_batch_belongs_to_the_consumer(crew, transform):
+    """Who writes into one changes neither the source nor any other batch."""
+    data = np.ones((16, 3))
+    with opened(data, crew, transform=transform) as engine:
+        stream = engine.stream(0, 0, False)
+        sums = []
+        for _ in range(12):
+            batch = stream.next()
+            sums.append(batch.sum())
+            batch[...] = 5
+        stream.close()
+    assert (sums, data.sum()) == ([12] * 12, 48)
+
+
+@every_crew
+def test_batches_lie_where_frameworks_take_them_without_a_copy(crew):
+    data = (np.ones((26, 3), np.uint8), np.ones(26))
+    with opened(data, crew, transform=lambda sample: sample) as engine:
+        arrays = [array for batch in read(engine, 14) for array in flatten(batch)[0]]
+    assert {array.ctypes.data % ALIGNMENT_BYTES for array in arrays} == {0}
+
+
+@every_crew
+def test_nobody_elses_random_state_is_touched(crew):
+    before = random.getstate(), exact(np.random.get_state())
+    with opened(Numbers(), crew, shuffle=True, transform=rich, batch_transform=jitter) as engine:
+        read(engine, 14)
+    assert (random.getstate(), exact(np.random.get_state())) == before
+
+
+@every_crew
+def test_skipped_samples_are_replaced_and_counted(crew, caplog):
+    data = [1, None, 3, "x", 5, None, 7, 8]
+
+    def number(sample: Any) -> int:
+        return sample + 0
+
+    with opened(data, crew, 3, transform=number, on_error="skip") as engine:
+        batches = read(engine, 6)
+    assert [batch.tolist() for batch in batches] == [[1, 3, 3], [5, 5, 7], [7, 8]] * 2
+    warnings = [record.getMessage() for record in caplog.records if "on_error" in record.message]
+    assert warnings == [f"epoch {epoch}: on_error replaced 3 samples" for epoch in (0, 1)]

@@ -1,0 +1,383 @@
+"""Worker processes that die: the batch is computed again, or somebody is told; never a hang."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from adapters import WorkerError
+from adapters.sources import SequenceSource
+from tests.batches import exact
+from tests.engine.crews import PROCESSES, opened, read, wait_until, workers
+from tests.engine.scripts import script
+from tests.engine.workloads import Dying, Gate, Numbers, Slow, die, jitter, rich
+from tests.plans import epoch_of, plan_of
+
+pytestmark = pytest.mark.timeout(60)
+every_pool = pytest.mark.parametrize("crew", PROCESSES)
+every_death = pytest.mark.parametrize("how", ["exit", "kill"])
+HOW = {"exit": "exited with code 7", "kill": r"was killed by SIGKILL \(signal 9\)"}
+# Recovery is promised within seconds.
+SECONDS = 10
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    started = time.monotonic()
+    yield
+    assert time.monotonic() - started < seconds
+
+
+# --- run ---
+
+
+@every_pool
+@every_death
+@pytest.mark.parametrize("place", ["transform", "batch_transform"])
+def test_a_worker_that_dies_once_costs_nothing_but_time(crew, how, place, tmp_path):
+    dying = Dying(tmp_path / "deaths", how, 9, times=1)
+    with opened(Numbers(), crew, shuffle=True, **{place: dying}) as engine, within(SECONDS):
+        batches = np.concatenate(read(engine, 14)).tolist()
+    plan = plan_of(Numbers(), shuffle=True)
+    assert batches == [n for epoch in (0, 1) for n in np.concatenate(epoch_of(plan, epoch))]
+    assert dying.deaths.calls == 1
+
+
+@every_pool
+@every_death
+def test_a_worker_that_dies_in_the_source_is_replaced(crew, how, tmp_path):
+    class Data(Numbers):
+        def __getitem__(self, number: int) -> int:
+            return dying(number)
+
+    dying = Dying(tmp_path / "deaths", how, 9, times=1)
+    with opened(Data(), crew) as engine, within(SECONDS):
+        assert np.concatenate(read(engine, 7)).tolist() == list(range(26))
+
+
+@every_pool
+def test_a_worker_that_dies_in_a_sequence_is_replaced(crew, tmp_path):
+    class Batches(Numbers):
+        def __getitem__(self, number: int) -> Any:
+            return dying(np.full(2, number))
+
+    dying = Dying(tmp_path / "deaths", "kill", 5, times=1)
+    source = SequenceSource(Batches(9), own_epochs=False)
+    with opened(source, crew, 1) as engine, within(SECONDS):
+        assert [batch.tolist() for batch in read(engine, 9)] == [[i, i] for i in range(9)]
+
+
+@every_pool
+@every_death
+def test_a_batch_that_always_kills_its_worker_is_given_up_with_all_that_is_known(
+    crew, how, tmp_path
+):
+    dying = Dying(tmp_path / "deaths", how, 9)
+    with opened(Numbers(), crew, transform=dying) as engine, within(SECONDS):
+        stream = engine.stream(0, 0, False)
+        assert [stream.next()[0], stream.next()[0]] == [0, 4]
+        expected = rf"worker process \d+ {HOW[how]} while computing batch 2 of epoch 0; tried 3 t"
+        with pytest.raises(WorkerError, match=expected):
+            stream.next()
+        stream.close()
+    assert dying.deaths.calls == 3
+
+
+@every_pool
+def test_a_deadly_batch_spares_the_others(crew, tmp_path):
+    with opened(Numbers(), crew, transform=Dying(tmp_path / "deaths", "exit", 9)) as engine:
+        for _ in range(2):
+            with pytest.raises(WorkerError):
+                read(engine, 3)
+            assert np.concatenate(read(engine, 4, step=3)).tolist() == list(range(12, 26))
+
+
+def test_a_deadly_batch_is_found_among_the_many_that_one_job_has(tmp_path):
+    """Batches that take little go to a worker several at a time."""
+    dying = Dying(tmp_path / "deaths", "kill", 333)
+    with opened(Numbers(800), "processes-2", queue=40, transform=dying) as engine:
+        stream = engine.stream(0, 0, False)
+        for step in range(83):
+            assert stream.next()[0] == 4 * step
+        with pytest.raises(WorkerError, match="computing batch 83 of epoch 0; tried 3 times"):
+            stream.next()
+        stream.close()
+        assert read(engine, 1, step=84)[0].tolist() == [336, 337, 338, 339]
+
+
+@every_pool
+def test_two_deadly_batches_are_told_apart(crew, tmp_path):
+    first, second = Dying(tmp_path / "a", "exit", 9), Dying(tmp_path / "b", "kill", 13)
+
+    def both(sample: int) -> int:
+        return second(first(sample))
+
+    with opened(Numbers(), crew, transform=both) as engine:
+        with pytest.raises(WorkerError, match=rf"{HOW['exit']} while computing batch 2 "):
+            read(engine, 3)
+        with pytest.raises(WorkerError, match=rf"{HOW['kill']} while computing batch 3 "):
+            read(engine, 1, step=3)
+
+
+# --- run, in parts ---
+
+
+def heavy(sample: int) -> int:
+    time.sleep(0.01)
+    return sample
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_worker_that_dies_over_a_part_is_replaced(times, tmp_path):
+    dying = Dying(tmp_path / "deaths", "kill", 45, times)
+
+    def transform(sample: int) -> int:
+        return dying(heavy(sample))
+
+    with opened(Numbers(64), "processes-2", 8, queue=1, transform=transform) as engine:
+        assert np.concatenate(read(engine, 8)).tolist() == list(range(64))
+    assert dying.deaths.calls == times
+
+
+def test_a_part_that_always_kills_its_worker_is_given_up(tmp_path):
+    dying = Dying(tmp_path / "deaths", "kill", 45)
+
+    def transform(sample: int) -> int:
+        return dying(heavy(sample))
+
+    with opened(Numbers(64), "processes-2", 8, queue=2, transform=transform) as engine:
+        stream = engine.stream(0, 0, False)
+        for _ in range(5):
+            stream.next()
+        with pytest.raises(WorkerError, match="computing batch 5 of epoch 0; tried 3 times"):
+            stream.next()
+        stream.close()
+        assert read(engine, 1, step=6)[0].tolist() == list(range(48, 56))
+
+
+def test_a_worker_that_dies_after_writing_into_its_batch_leaves_no_trace(tmp_path):
+    dying = Dying(tmp_path / "deaths", "kill", 2 * 45, times=1)
+
+    def double(batch: Any) -> Any:
+        batch *= 2
+        return dying(batch)
+
+    arguments = {"transform": heavy, "batch_transform": double}
+    with opened(Numbers(64), "processes-2", 8, queue=1, **arguments) as engine:
+        assert np.concatenate(read(engine, 8)).tolist() == list(range(0, 128, 2))
+    assert dying.deaths.calls == 1
+
+
+# --- submit ---
+
+
+@every_pool
+@every_death
+def test_a_plan_that_kills_whoever_receives_it_is_given_up(crew, how):
+    class Deadly:
+        def __init__(self) -> None:
+            self.how = how
+
+        def __setstate__(self, state: Any) -> None:
+            die(state["how"])
+
+        def __getstate__(self) -> Any:
+            return vars(self)
+
+        def __call__(self, sample: int) -> int:
+            return sample
+
+    with (
+        within(SECONDS),
+        opened(Numbers(), crew, transform=Deadly()) as engine,
+        pytest.raises(WorkerError, match=HOW[how]),
+    ):
+        read(engine, 1)
+
+
+@every_pool
+def test_idle_workers_that_were_killed_are_replaced_when_there_is_work(crew):
+    with opened(Numbers(), crew, queue=1) as engine, within(SECONDS):
+        stream = engine.stream(0, 0, False)
+        assert stream.next().tolist() == [0, 1, 2, 3]
+        for worker in workers():
+            worker.kill()
+            # Not worker.wait(), which would take the child away from loky.
+            wait_until(lambda worker=worker: worker.status() == psutil.STATUS_ZOMBIE)
+        assert np.concatenate([stream.next() for _ in range(6)]).tolist() == list(range(4, 26))
+        stream.close()
+
+
+@every_pool
+def test_workers_killed_while_they_start_are_replaced(crew):
+    with opened(Numbers(), crew) as engine, within(SECONDS):
+        engine.stream(0, 0, False)
+        engine.start_workers()
+        consumer: list[Any] = []
+        thread = threading.Thread(target=lambda: consumer.extend(read(engine, 7)))
+        thread.start()
+        wait_until(workers)
+        for worker in workers():
+            worker.kill()
+        thread.join(SECONDS)
+        assert np.concatenate(consumer).tolist() == list(range(26))
+
+
+# --- deliver ---
+
+
+class DiesWhenSent:
+    def __init__(self, how: str) -> None:
+        self.how = how
+
+    def __reduce__(self) -> Any:
+        die(self.how)
+        return int, ()
+
+
+@every_pool
+@every_death
+def test_a_batch_that_kills_its_worker_on_the_way_back_is_given_up(crew, how):
+    def deadly(sample: int) -> Any:
+        return DiesWhenSent(how) if sample == 9 else sample
+
+    with opened(Numbers(), crew, transform=deadly) as engine, within(SECONDS):
+        stream = engine.stream(0, 0, False)
+        assert [stream.next()[0], stream.next()[0]] == [0, 4]
+        with pytest.raises(WorkerError, match="process"):
+            stream.next()
+        stream.close()
+
+
+KILLED_WRITER = """
+from contextlib import suppress
+
+def kill_a_writer():
+    '''Kill a worker that stands in write(), as its answer is longer than a pipe.'''
+    for _ in range(1000):
+        for worker in workers():
+            with suppress(OSError):
+                if "pipe_write" in Path(f"/proc/{worker.pid}/wchan").read_text():
+                    worker.kill()
+                    return 1
+        time.sleep(0.002)
+    return 0
+
+with opened(Numbers(40), "processes-2", 8, queue=2, transform=lambda n: str(n) * 2**22) as engine:
+    stream = engine.stream(0, 0, False)
+    stream.next()
+    kills = 0
+    for step in range(1, 5):
+        kills += kill_a_writer()
+        print([text[:2] for text in stream.next()])
+    stream.close()
+assert kills
+"""
+
+
+def test_a_worker_killed_while_it_sends_a_long_batch_of_objects_is_replaced():
+    """Objects don't lie in shared memory: 64 MB of text go through a pipe."""
+    with script(KILLED_WRITER) as running:
+        code, output, _ = running.finish(seconds=15)
+    batches = [[f"{n}{n}"[:2] for n in range(start, start + 8)] for start in range(8, 40, 8)]
+    assert (code, output) == (0, "".join(f"{batch}\n" for batch in batches))
+
+
+# --- close ---
+
+
+@every_pool
+@every_death
+def test_an_engine_whose_workers_are_dead_closes_at_once(crew, how, tmp_path):
+    gate = Gate(tmp_path / "gate", start=4)
+    with opened(Numbers(), crew, transform=gate) as engine, within(SECONDS):
+        stream = engine.stream(0, 0, False)
+        stream.next()
+        wait_until(lambda: gate.arrived.calls)
+        for worker in workers():
+            worker.send_signal(signal.SIGKILL if how == "kill" else signal.SIGSEGV)
+        stream.close()
+
+
+@every_pool
+def test_workers_that_are_busy_or_stopped_are_ended_by_closing(crew, tmp_path):
+    gate = Gate(tmp_path / "gate", start=4)
+    with opened(Numbers(), crew, transform=gate) as engine:
+        stream = engine.stream(0, 0, False)
+        stream.next()
+        wait_until(lambda: gate.arrived.calls)
+        children = workers()
+        children[0].suspend()
+        stream.close()
+    gone, alive = psutil.wait_procs(children, 5)
+    assert (len(gone), alive) == (len(children), [])
+
+
+# --- at random ---
+
+
+class Hunter:
+    """Kills a worker, whatever it is doing, a random time after every third delivered batch."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = random.Random(seed)
+        self._delivered = threading.Semaphore(0)
+        self._over = False
+        self._thread = threading.Thread(target=self._hunt)
+        self.kills = 0
+
+    def delivered(self) -> None:
+        """A batch has come."""
+        self._delivered.release()
+
+    def _hunt(self) -> None:
+        while True:
+            for _ in range(3):
+                self._delivered.acquire()
+            if self._over:
+                return
+            time.sleep(self._rng.uniform(0, 0.1))
+            if victims := workers():
+                os.kill(self._rng.choice(victims).pid, signal.SIGKILL)
+                self.kills += 1
+
+    def __enter__(self) -> Hunter:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over = True
+        self._delivered.release(3)
+        self._thread.join()
+
+
+@pytest.mark.parametrize("seconds", [0.001, 0.008], ids=["light", "heavy"])
+def test_workers_killed_at_random_for_several_epochs_lose_and_repeat_nothing(seconds):
+    """A heavy batch is computed in parts."""
+    slow = Slow(seconds)
+
+    def transform(sample: int, rng: np.random.Generator) -> Any:
+        return rich(slow(sample), rng)
+
+    arguments = {"shuffle": True, "transform": transform, "batch_transform": jitter}
+    plan = plan_of(Numbers(80), 16, **arguments | {"transform": rich})
+    expected = [exact(batch) for epoch in range(4) for batch in epoch_of(plan, epoch)]
+    batches = []
+    with opened(Numbers(80), "processes-2", 16, **arguments) as engine, Hunter(4) as hunter:
+        stream = engine.stream(0, 0, False)
+        for _ in range(20):
+            batches.append(exact(stream.next()))
+            hunter.delivered()
+        stream.close()
+    assert batches == expected
+    assert hunter.kills >= 4

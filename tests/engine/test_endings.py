@@ -1,0 +1,146 @@
+"""However it ends, nothing is left: no process, and nobody waits."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.engine.scripts import script
+
+# Two resource trackers wait for their pipe to close, workers look for their parent every second.
+SECONDS = 5
+every_pool = pytest.mark.parametrize("crew", ["threads-2", "processes-2"])
+READ = """
+engine = Engine(plan_of(Numbers(400), transform=Slow({seconds})), settings_of("{crew}"))
+stream = engine.stream(0, 0, False)
+print("begins")
+stream.next()
+print("reads")
+"""
+AND_ON = """
+while True:
+    stream.next()
+"""
+
+
+def read(crew: str, seconds: float = 0.005) -> str:
+    """A script's lines that read the first batch."""
+    return READ.format(crew=crew, seconds=seconds)
+
+
+# --- the trainer is killed ---
+
+
+@pytest.mark.parametrize("seconds", [0.001, 0.3], ids=["light", "heavy"])
+def test_workers_go_when_the_trainer_was_killed(seconds):
+    with script(read("processes-2", seconds) + AND_ON) as running:
+        running.wait_for("reads")
+        running.kill()
+        assert running.survivors(SECONDS) == []
+
+
+def test_workers_that_hang_go_when_the_trainer_was_killed():
+    with script(read("processes-2") + "\nengine.plan.transform.seconds = 1000" + AND_ON) as running:
+        running.wait_for("reads")
+        running.kill()
+        assert running.survivors(SECONDS) == []
+
+
+@pytest.mark.parametrize("milliseconds", [20, 100])
+def test_workers_that_are_starting_go_when_the_trainer_was_killed(milliseconds):
+    text = f"""
+engine = Engine(plan_of(Numbers(400)), settings_of("processes-2"))
+threading.Thread(target=read, args=(engine, 100)).start()
+wait_until(lambda: len(workers()) == 2)
+time.sleep({milliseconds / 1000})
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    with script(text) as running:
+        assert running.wait(30) == -signal.SIGKILL
+        assert running.survivors(SECONDS) == []
+
+
+# --- Ctrl-C ---
+
+
+@pytest.mark.parametrize("crew", ["inline", "threads-2", "processes-2", "auto"])
+def test_ctrl_c_ends_everything_with_one_keyboard_interrupt(crew):
+    with script(read(crew) + AND_ON) as running:
+        running.wait_for("reads")
+        running.interrupt()
+        code, _, errors = running.finish(SECONDS)
+        assert code == -signal.SIGINT
+        assert errors.count("Traceback") == errors.count("KeyboardInterrupt") == 1
+        assert running.survivors(SECONDS) == []
+
+
+@pytest.mark.parametrize("crew", ["threads-2", "processes-2"])
+def test_ctrl_c_ends_a_trainer_that_waits_for_a_slow_batch(crew):
+    with script(read(crew, 0.3) + AND_ON) as running:
+        running.wait_for("reads")
+        running.interrupt()
+        code, _, errors = running.finish(SECONDS + 2)
+        assert (code, errors.count("KeyboardInterrupt")) == (-signal.SIGINT, 1)
+        assert running.survivors(SECONDS) == []
+
+
+@pytest.mark.parametrize("moment", range(4))
+def test_ctrl_c_while_the_workers_start_leaves_nobody(moment):
+    text = """
+print("imported")
+wait = threading.Thread(target=lambda: (wait_until(workers), print("starting")), daemon=True)
+wait.start()
+""" + read("processes-2")
+    with script(text + AND_ON) as running:
+        running.wait_for(["imported", "begins", "starting", "reads"][moment])
+        running.interrupt()
+        code, _, errors = running.finish(SECONDS + 25)
+        assert (code, "KeyboardInterrupt" in errors) == (-signal.SIGINT, True)
+        assert running.survivors(SECONDS) == []
+
+
+@pytest.mark.parametrize("crew", ["threads-2", "processes-2"])
+def test_after_a_caught_ctrl_c_one_can_go_on(crew):
+    text = """
+try:
+    print("trying")
+    while True:
+        stream.next()
+except KeyboardInterrupt:
+    print("caught")
+stream.close()
+print(read(engine, 2)[1].tolist())
+engine.close()
+"""
+    with script(read(crew) + text) as running:
+        running.wait_for("trying")
+        running.interrupt()
+        code, output, errors = running.finish(SECONDS)
+        assert (code, output) == (0, "caught\n[4, 5, 6, 7]\n")
+        assert "Traceback" not in errors
+        assert running.survivors(SECONDS) == []
+
+
+# --- the interpreter's end ---
+
+LAST_WORDS = {
+    "nothing closed": ("", 0),
+    "closed twice": ("engine.close(); engine.close(); stream.close()", 0),
+    "stream closed": ("stream.close()", 0),
+    "deleted": ("del stream, engine", 0),
+    "deleted in a cycle": ("engine.me = engine; stream.me = stream; del stream, engine", 0),
+    "an exception": ("raise SystemExit('spoilt')", 1),
+    "half a batch": ("threading.Thread(target=stream.next, daemon=True).start()", 0),
+}
+
+
+@every_pool
+@pytest.mark.parametrize("last", LAST_WORDS)
+def test_the_interpreter_ends_quietly_however_it_was_left(crew, last):
+    words, expected = LAST_WORDS[last]
+    with script(read(crew) + words) as running:
+        code, output, errors = running.finish(SECONDS + 25)
+        assert (code, output) == (expected, "begins\nreads\n")
+        assert errors in ("", "spoilt\n")
+        assert running.survivors(SECONDS) == []

@@ -1,0 +1,136 @@
+"""An exception crosses from a worker as what it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import threading
+from typing import Any
+
+import pytest
+
+from adapters.engine.failure import Failure
+
+
+class Keyword(Exception):
+    """Pickle can't make one of these."""
+
+    def __init__(self, number: int, *, why: str) -> None:
+        super().__init__(f"{number}: {why}")
+        self.why = why
+
+
+class Twice(ValueError):
+    """Its constructor would prefix the message once more."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"twice: {text}")
+
+
+class OwnText(Exception):
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def __str__(self) -> str:
+        return f"in {self.where}"
+
+
+class Holding(Exception):
+    """Holds something that doesn't pickle."""
+
+    def __init__(self) -> None:
+        super().__init__("holding")
+        self.lock = threading.Lock()
+
+
+class Unmakeable(Exception):
+    def __new__(cls, *, must: int) -> Unmakeable:
+        return super().__new__(cls)
+
+    def __init__(self, *, must: int) -> None:
+        super().__init__("unmakeable")
+
+
+def crossed(error: BaseException) -> BaseException:
+    """The exception as the trainer gets it."""
+    try:
+        raise error
+    except BaseException as raised:
+        return pickle.loads(pickle.dumps(Failure.of(raised))).restore()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("a", 1),
+        KeyError("key"),
+        StopIteration("value"),
+        SystemExit(3),
+        KeyboardInterrupt(),
+        MemoryError("no room"),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+        json.JSONDecodeError("bad", "{", 1),
+        Keyword(3, why="three"),
+        Twice("a"),
+        OwnText("here"),
+        Holding(),
+        pytest.param(FileNotFoundError(2, "No such file", "/a/path")),
+        pytest.param(OSError(5, "Input/output error", "a", None, "b")),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_type_text_and_arguments_are_kept(error):
+    restored = crossed(error)
+    assert type(restored) is type(error)
+    assert (str(restored), restored.args) == (str(error), error.args)
+
+
+@pytest.mark.parametrize(
+    ("error", "attribute"),
+    [
+        (Keyword(3, why="three"), "why"),
+        (OwnText("here"), "where"),
+        (SystemExit(3), "code"),
+        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"), "object"),
+        pytest.param(FileNotFoundError(2, "No such file", "/a/path"), "filename"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_attributes_are_kept(error, attribute):
+    assert getattr(crossed(error), attribute) == getattr(error, attribute)
+
+
+def test_a_class_from_a_function_is_sent_along():
+    class Local(Exception):
+        pass
+
+    assert type(crossed(Local("text"))).__qualname__ == Local.__qualname__
+
+
+def test_notes_come_first_and_the_workers_traceback_last():
+    error = ValueError("text")
+    error.add_note("in sample 3")
+    first, last = crossed(error).__notes__
+    assert first == "in sample 3"
+    assert f"Traceback in worker process {os.getpid()}:" in last
+    assert "raise error\nValueError: text" in last
+
+
+def test_the_traceback_has_the_causes_too():
+    def fail() -> Any:
+        try:
+            raise LookupError("the cause")
+        except LookupError as cause:
+            raise ValueError("the effect") from cause
+
+    with pytest.raises(ValueError, match="the effect") as info:
+        fail()
+    assert "LookupError: the cause" in crossed(info.value).__notes__[-1]
+
+
+def test_an_exception_that_cannot_be_put_together_arrives_as_a_runtime_error_with_its_text():
+    restored = crossed(Unmakeable(must=1))
+    assert type(restored) is RuntimeError
+    assert str(restored).startswith("Unmakeable: unmakeable ")
+    assert "Traceback in worker process" in restored.__notes__[-1]

@@ -1,0 +1,320 @@
+"""Exceptions: from every place, through every crew, as what they were.
+
+The places are the phases of a batch: submit (the plan is sent), run (source, transforms), deliver
+(the batch is sent back), and close.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adapters.sources import SequenceSource
+from tests.engine.crews import PROCESSES, opened, read, wait_until, workers
+from tests.engine.workloads import Numbers, Tally
+from tests.leftovers import Leftovers
+from tests.plans import notes_of
+
+pytestmark = pytest.mark.timeout(30)
+every_crew = pytest.mark.parametrize(
+    "crew", ["inline", "threads-1", "threads-2", "processes-1", "processes-2", "auto"]
+)
+every_process_pool = pytest.mark.parametrize("crew", PROCESSES)
+
+
+class OwnError(Exception):
+    """Pickle can't make one of these."""
+
+    def __init__(self, number: int, *, why: str) -> None:
+        super().__init__(f"{number}: {why}")
+        self.why = why
+
+
+def fault(name: str) -> BaseException:
+    """A new exception of this name."""
+    return {
+        "ValueError": lambda: ValueError("spoilt"),
+        "OwnError": lambda: OwnError(9, why="spoilt"),
+        "StopIteration": lambda: StopIteration("spoilt"),
+        "SystemExit": lambda: SystemExit("spoilt"),
+        "KeyboardInterrupt": lambda: KeyboardInterrupt("spoilt"),
+        "MemoryError": lambda: MemoryError("spoilt"),
+    }[name]()
+
+
+every_fault = pytest.mark.parametrize(
+    "name",
+    ["ValueError", "OwnError", "StopIteration", "SystemExit", "KeyboardInterrupt", "MemoryError"],
+)
+
+
+def arrived(name: str) -> type[BaseException]:
+    """Python makes a ``RuntimeError`` of a ``StopIteration`` that leaves a generator."""
+    return RuntimeError if name == "StopIteration" else type(fault(name))
+
+
+class Spoilt:
+    """Raises when it comes to ``number``, as a transform, a data set or a batch transform."""
+
+    def __init__(self, name: str, number: int) -> None:
+        self.name = name
+        self.number = number
+
+    def __call__(self, item: Any) -> Any:
+        if np.any(item == self.number):
+            raise fault(self.name)
+        return item
+
+    def __len__(self) -> int:
+        return 26
+
+    def __getitem__(self, number: int) -> Any:
+        return self(number)
+
+
+class SpoiltBatches(Spoilt):
+    def __len__(self) -> int:
+        return 7
+
+    def __getitem__(self, number: int) -> Any:
+        return self(np.array([number]))
+
+
+# --- run ---
+
+
+@every_crew
+@every_fault
+def test_an_exception_in_a_transform_comes_as_itself_after_all_batches_before(crew, name):
+    with opened(Numbers(), crew, transform=Spoilt(name, 9)) as engine:
+        stream = engine.stream(0, 0, False)
+        assert [stream.next().tolist() for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        with pytest.raises(arrived(name), match=r"spoilt|StopIteration") as info:
+            stream.next()
+        stream.close()
+    assert type(info.value) is arrived(name)
+
+
+@every_crew
+@pytest.mark.parametrize(
+    ("data", "batch_size", "arguments", "note"),
+    [
+        (Numbers(), 4, {"transform": Spoilt("OwnError", 9)}, "in sample 9, batch 2 of epoch 0"),
+        (Spoilt("OwnError", 9), 4, {}, "in sample 9, batch 2 of epoch 0"),
+        (
+            Numbers(),
+            4,
+            {"batch_transform": Spoilt("OwnError", 9)},
+            "in batch_transform, batch 2 of epoch 0",
+        ),
+        (
+            SequenceSource(SpoiltBatches("OwnError", 2), False),
+            1,
+            {},
+            "in item 2 of the source, batch 2 of epoch 0",
+        ),
+    ],
+    ids=["transform", "source", "batch_transform", "sequence"],
+)
+def test_notes_say_where_it_happened(crew, data, batch_size, arguments, note):
+    with opened(data, crew, batch_size, **arguments) as engine:
+        stream = engine.stream(0, 2, False)
+        with pytest.raises(OwnError, match="9: spoilt") as info:
+            stream.next()
+        stream.close()
+    notes = info.value.__notes__
+    assert (info.value.why, notes[0]) == ("spoilt", note)
+    expected = ["Traceback in worker process"] if crew.startswith("processes") else []
+    assert [text.split(" process")[0].strip() + " process" for text in notes[1:]] == expected
+
+
+@every_crew
+def test_the_sample_that_raised_stop_iteration_is_named(crew):
+    with opened(Numbers(), crew, transform=Spoilt("StopIteration", 9)) as engine:
+        with pytest.raises(RuntimeError) as info:
+            read(engine, 3)
+        assert notes_of(info.value).startswith("in sample 9, batch 2 of epoch 0")
+
+
+@every_crew
+def test_an_error_is_there_again_when_the_same_batch_is_asked_for_again(crew):
+    with opened(Numbers(), crew, transform=Spoilt("ValueError", 9)) as engine:
+        stream = engine.stream(0, 2, False)
+        for _ in range(3):
+            with pytest.raises(ValueError, match="spoilt"):
+                stream.next()
+        stream.close()
+
+
+@every_crew
+def test_batches_behind_an_error_can_be_had(crew):
+    with opened(Numbers(), crew, transform=Spoilt("OwnError", 9)) as engine:
+        with pytest.raises(OwnError):
+            read(engine, 3)
+        assert [batch[0] for batch in read(engine, 4, step=3)] == [12, 16, 20, 24]
+
+
+@every_crew
+def test_every_sample_may_be_spoilt(crew):
+    def spoil(sample: Any) -> Any:
+        raise OwnError(sample, why="all")
+
+    with opened(Numbers(), crew, transform=spoil) as engine:
+        for step in range(7):
+            with pytest.raises(OwnError, match=f"{4 * step}: all"):
+                read(engine, 1, step=step)
+
+
+@every_crew
+def test_an_error_in_the_next_epoch_waits_for_it(crew):
+    def spoil(sample: Any, rng: Any) -> Any:
+        if rng.integers(2**62) == FIRST_OF_EPOCH_1:
+            raise OwnError(sample, why="second epoch")
+        return sample
+
+    from adapters.assemble import generator
+
+    FIRST_OF_EPOCH_1 = generator(0, 1, 0, 0).integers(2**62)
+    with opened(Numbers(8), crew, transform=spoil) as engine:
+        stream = engine.stream(0, 0, False)
+        assert np.concatenate([stream.next(), stream.next()]).tolist() == list(range(8))
+        with pytest.raises(OwnError, match="second epoch"):
+            stream.next()
+        stream.close()
+
+
+# --- submit: the plan on its way ---
+
+
+class SpoiltWhenSent(Spoilt):
+    def __reduce__(self) -> Any:
+        raise fault(self.name)
+
+
+class SpoiltWhenReceived(Spoilt):
+    def __setstate__(self, state: Any) -> None:
+        raise fault(state["name"])
+
+    def __getstate__(self) -> Any:
+        return vars(self)
+
+
+@every_process_pool
+@every_fault
+def test_a_transform_that_fails_to_be_sent_fails_as_itself(crew, name):
+    with opened(Numbers(), crew, transform=SpoiltWhenSent(name, -1)) as engine:
+        for _ in range(2):
+            with pytest.raises(type(fault(name)), match="spoilt"):
+                read(engine, 1)
+        assert workers() == []
+
+
+@every_process_pool
+@every_fault
+def test_a_transform_that_fails_to_be_received_fails_as_itself(crew, name):
+    with opened(Numbers(), crew, transform=SpoiltWhenReceived(name, -1)) as engine:
+        for _ in range(2):
+            with pytest.raises(type(fault(name)), match="spoilt") as info:
+                read(engine, 1)
+            assert "__setstate__" in info.value.__notes__[-1]
+
+
+# --- deliver: the batch on its way back ---
+
+
+class SpoiltMember:
+    """A member of a batch that can't be sent, or can't be received."""
+
+    def __init__(self, name: str, when: str) -> None:
+        self.name = name
+        self.when = when
+
+    def __reduce__(self) -> Any:
+        if self.when == "sent":
+            raise fault(self.name)
+        return raise_fault, (self.name,)
+
+
+def raise_fault(name: str) -> Any:
+    raise fault(name)
+
+
+@every_process_pool
+@pytest.mark.parametrize("when", ["sent", "received"])
+@pytest.mark.parametrize("name", ["ValueError", "OwnError", "StopIteration", "MemoryError"])
+def test_a_batch_that_fails_on_its_way_back_fails_as_itself(crew, when, name):
+    def spoil(sample: int) -> Any:
+        return SpoiltMember(name, when) if sample == 9 else sample
+
+    with opened(Numbers(), crew, transform=spoil) as engine:
+        stream = engine.stream(0, 0, False)
+        assert [stream.next().tolist() for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        with pytest.raises(type(fault(name)), match="spoilt"):
+            stream.next()
+        stream.close()
+        assert read(engine, 1, step=3)[0].tolist() == [12, 13, 14, 15]
+
+
+@every_process_pool
+@pytest.mark.parametrize("when", ["sent", "received"])
+@pytest.mark.parametrize("name", ["SystemExit", "KeyboardInterrupt"])
+def test_a_batch_that_wants_to_leave_on_its_way_back_does_not_hang(crew, when, name):
+    """It may end the worker; it is told one way or the other."""
+
+    def spoil(sample: int) -> Any:
+        return SpoiltMember(name, when)
+
+    with (
+        opened(Numbers(), crew, transform=spoil) as engine,
+        pytest.raises(BaseException, match=r"spoilt|process"),
+    ):
+        read(engine, 1)
+
+
+@pytest.mark.parametrize("crew", ["inline", "threads-2", "auto"])
+def test_what_is_not_sent_anywhere_need_not_be_picklable(crew):
+    with opened(Numbers(), crew, transform=lambda _: threading.Lock()) as engine:
+        assert type(read(engine, 1)[0][3]) is type(threading.Lock())
+
+
+@every_process_pool
+def test_what_cannot_be_pickled_is_said_with_a_reason(crew):
+    with opened(Numbers(), crew, transform=lambda _: threading.Lock()) as engine:
+        with pytest.raises(TypeError, match="cannot pickle '_thread") as info:
+            read(engine, 1)
+        assert "can't be sent from a worker process" in notes_of(info.value)
+
+
+# --- close ---
+
+
+@every_crew
+@every_fault
+def test_errors_that_nobody_read_are_forgotten_when_it_is_closed(crew, name, tmp_path):
+    tally = Tally(tmp_path / "calls")
+    spoilt = Spoilt(name, 5)
+
+    def counted(sample: int) -> int:
+        return spoilt(tally(sample))
+
+    with opened(Numbers(), crew, transform=counted) as engine:
+        stream = engine.stream(0, 0, False)
+        stream.next()
+        wait_until(lambda: tally.calls >= 4)
+        stream.close()
+
+
+@every_process_pool
+def test_closing_frees_the_memory_though_somebody_keeps_the_exception_and_the_stream(crew):
+    before = Leftovers.now()
+    with opened(Numbers(), crew, transform=Spoilt("ValueError", 1)) as engine:
+        stream = engine.stream(0, 0, False)
+        with pytest.raises(ValueError, match="spoilt") as info:
+            stream.next()
+    gc.collect()
+    wait_until(lambda: Leftovers.now().beyond(before) == [], seconds=2)
+    assert (info.value.args, stream.position) == (("spoilt",), (0, 0))

@@ -1,0 +1,133 @@
+"""Parcels: pickled once, arrays beside the pickle."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adapters.engine.parcel import Parcel, open_parcel, pickles
+from tests.batches import exact
+
+
+def sent(content: Any) -> Any:
+    """The content as a worker has it, while the parcel is open and after."""
+    parcel = Parcel(content)
+    try:
+        return open_parcel(parcel.address)
+    finally:
+        parcel.close()
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(5),
+        np.arange(24).reshape(2, 3, 4),
+        np.asfortranarray(np.arange(6).reshape(2, 3)),
+        np.arange(20).reshape(4, 5)[::2, ::-1],
+        np.broadcast_to(np.arange(3), (4, 3)),
+        np.zeros((0, 3)),
+        np.array(5),
+        np.array(["a", None, {}], object),
+        np.arange(3).astype(">u4"),
+        np.array(["2020"], "M8[D]"),
+        np.zeros(2, "i4,f8"),
+    ],
+    ids=[
+        "1-D",
+        "3-D",
+        "Fortran",
+        "gaps",
+        "broadcast",
+        "empty",
+        "scalar",
+        "objects",
+        "big endian",
+        "times",
+        "records",
+    ],
+)
+def test_an_array_arrives_as_it_was(array):
+    assert exact(sent(array)) == exact(np.array(array))
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_arrays_lie_beside_the_pickle_and_can_be_written_to(order):
+    array = np.zeros((1000, 100), order=order)
+    received = sent({"array": array})["array"]
+    received[3] = 5
+    assert (array.sum(), received.sum(), received.base is not None) == (0, 500, True)
+
+
+def test_every_receiver_has_a_copy_of_its_own_as_soon_as_it_writes():
+    parcel = Parcel(np.zeros(10))
+    one, other = open_parcel(parcel.address), open_parcel(parcel.address)
+    parcel.close()
+    one += 1
+    assert (one.sum(), other.sum()) == (10, 0)
+
+
+def test_an_array_that_occurs_twice_arrives_as_one():
+    array = np.zeros(10)
+    one, other = sent((array, array))
+    assert one is other
+
+
+def test_the_address_of_many_arrays_is_short():
+    parcel = Parcel([np.zeros(3) for _ in range(5000)])
+    assert len(pickle.dumps(parcel.address)) < 1000
+    parcel.close()
+
+
+def test_the_content_may_hold_no_array_at_all():
+    assert sent(("text", None, 5)) == ("text", None, 5)
+
+
+def test_functions_of_functions_and_classes_of_functions_can_be_sent():
+    class Local:
+        def __init__(self, factor: int) -> None:
+            self.factor = factor
+
+    local, function = sent((Local(3), lambda number: number * 3))
+    assert (local.factor, function(5)) == (3, 15)
+
+
+def test_a_memory_mapped_array_is_mapped_anew_from_its_file(tmp_path: Path):
+    np.save(tmp_path / "rows.npy", np.arange(1000).reshape(100, 10))
+    rows = np.load(tmp_path / "rows.npy", mmap_mode="r")[5:50][2:]
+    received = sent(rows)
+    assert type(received) is np.memmap
+    assert str(received.filename) == str(rows.filename)
+    assert received.tolist() == rows.tolist()
+
+
+def test_a_receiver_cannot_write_into_the_file_that_is_mapped(tmp_path: Path):
+    np.save(tmp_path / "rows.npy", np.zeros(8))
+    sent(np.load(tmp_path / "rows.npy", mmap_mode="r+"))[:] = 5
+    assert np.load(tmp_path / "rows.npy").sum() == 0
+
+
+@pytest.mark.parametrize("content", [np.zeros(5), lambda: 5, {"a": None}])
+def test_what_can_be_sent_has_no_obstacle(content):
+    assert pickles(content) is None
+
+
+def test_what_cannot_be_sent_has_one():
+    assert pickles(threading.Lock()) == "TypeError: cannot pickle '_thread.lock' object"
+
+
+def test_looking_for_obstacles_copies_no_array():
+    array = np.zeros(2**20)
+    tracemalloc.start()
+    try:
+        pickles({"array": array})
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < array.nbytes / 20

@@ -1,0 +1,147 @@
+"""Heavy batches are computed in parts, and nobody sees it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.batches import exact
+from tests.engine.crews import opened, read
+from tests.engine.workloads import Numbers
+from tests.plans import epoch_of, plan_of
+
+SEVERAL = ["threads-2", "threads-4", "processes-2"]
+several_workers = pytest.mark.parametrize("crew", SEVERAL)
+# Batches that take more than 50 ms are split, once one has been read: 8 samples of 8 ms.
+SECONDS, BATCH = 0.008, 8
+# The batches that are under way when the first one is read are still whole.
+QUEUE = 1
+
+
+def heavy(sample: int, rng: np.random.Generator) -> tuple[int, Any, int]:
+    """A sample, some noise and who made it."""
+    time.sleep(SECONDS)
+    return sample, rng.random(3), os.getpid() + threading.get_native_id()
+
+
+def double(batch: Any) -> Any:
+    """Writes into its batch: to do that twice would show."""
+    batch[0][...] *= 2
+    return batch
+
+
+def without_makers(batches: list[Any]) -> list[Any]:
+    return [exact(batch[:2]) for batch in batches]
+
+
+@several_workers
+@pytest.mark.parametrize("batch_transform", [None, double])
+def test_a_batch_in_parts_is_the_same_to_the_last_bit(crew, batch_transform):
+    arguments = {"transform": heavy, "batch_transform": batch_transform, "shuffle": True}
+    expected = without_makers(epoch_of(plan_of(Numbers(52), BATCH, **arguments)))
+    with opened(Numbers(52), crew, BATCH, queue=QUEUE, **arguments) as engine:
+        assert without_makers(read(engine, 7)) == expected
+
+
+@several_workers
+def test_several_workers_share_a_heavy_batch(crew):
+    with opened(Numbers(80), crew, BATCH, queue=QUEUE, transform=heavy) as engine:
+        makers = [len(set(batch[2].tolist())) for batch in read(engine, 6)]
+    assert makers[0] == 1
+    assert max(makers[2:]) > 1
+
+
+@several_workers
+def test_a_light_batch_is_made_by_one(crew):
+    def light(sample: int) -> int:
+        return os.getpid() + threading.get_native_id()
+
+    with opened(Numbers(80), crew, BATCH, queue=QUEUE, transform=light) as engine:
+        assert {len(set(batch.tolist())) for batch in read(engine, 10)} == {1}
+
+
+@pytest.mark.parametrize("crew", ["threads-1", "processes-1"])
+def test_one_worker_shares_with_nobody(crew):
+    with opened(Numbers(40), crew, BATCH, queue=QUEUE, transform=heavy) as engine:
+        assert {len(set(batch[2].tolist())) for batch in read(engine, 4)} == {1}
+
+
+@several_workers
+@pytest.mark.parametrize("batch_size", [2, 3, 5])
+def test_parts_need_not_be_equally_long(crew, batch_size):
+    """Nor need there be a sample for every worker."""
+
+    def very_heavy(sample: int) -> int:
+        time.sleep(0.03)
+        return sample
+
+    with opened(Numbers(16), crew, batch_size, queue=QUEUE, transform=very_heavy) as engine:
+        count = -(-16 // batch_size)
+        assert np.concatenate(read(engine, count)).tolist() == list(range(16))
+
+
+def changing(sample: int) -> Any:
+    """Batches 0 to 2 fit one layout; batch 3 is longer, 4 mixed, 5 objects, 6 as the first."""
+    time.sleep(SECONDS)
+    number, row = divmod(sample, BATCH)
+    if number == 3:
+        return np.full(5, sample, np.float64)
+    if number == 4:
+        return np.full(2, sample, np.float32 if row == 6 else np.float64)
+    if number == 5:
+        return f"sample {sample}"
+    return np.full(2, sample, np.float64)
+
+
+@several_workers
+def test_a_batch_that_does_not_fit_the_layout_of_the_last_is_computed_whole(crew):
+    arguments = {"transform": changing}
+    expected = [exact(batch) for batch in epoch_of(plan_of(Numbers(64), BATCH, **arguments))]
+    with opened(Numbers(64), crew, BATCH, queue=QUEUE, **arguments) as engine:
+        assert [exact(batch) for batch in read(engine, 8)] == expected
+
+
+@several_workers
+def test_an_exception_in_a_part_names_its_sample_and_spares_the_next_batches(crew):
+    def spoilt(sample: int) -> int:
+        time.sleep(SECONDS)
+        if sample == 29:
+            raise LookupError("spoilt")
+        return sample
+
+    with opened(Numbers(80), crew, BATCH, queue=QUEUE, transform=spoilt) as engine:
+        stream = engine.stream(0, 0, False)
+        for _ in range(3):
+            stream.next()
+        with pytest.raises(LookupError, match="spoilt") as info:
+            stream.next()
+        stream.close()
+        assert info.value.__notes__[0] == "in sample 29, batch 3 of epoch 0"
+        assert np.concatenate(read(engine, 3, step=4)).tolist() == list(range(32, 56))
+
+
+@several_workers
+def test_skipped_samples_are_counted_over_all_parts(crew, caplog):
+    def spoilt(sample: int) -> int:
+        time.sleep(SECONDS)
+        if sample % BATCH in (0, 7):
+            raise LookupError("spoilt")
+        return sample
+
+    arguments = {"transform": spoilt, "on_error": "skip"}
+    expected = [exact(batch) for batch in epoch_of(plan_of(Numbers(40), BATCH, **arguments))]
+    with opened(Numbers(40), crew, BATCH, queue=QUEUE, **arguments) as engine:
+        assert [exact(batch) for batch in read(engine, 5)] == expected
+    assert "epoch 0: on_error replaced 10 samples" in caplog.messages
+
+
+@several_workers
+def test_batches_in_parts_that_nobody_wants_are_dropped(crew):
+    with opened(Numbers(400), crew, BATCH, queue=10, transform=heavy) as engine:
+        read(engine, 3)
+        assert np.concatenate([b[0] for b in read(engine, 3, epoch=1)]).tolist() == [*range(24)]

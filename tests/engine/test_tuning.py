@@ -1,0 +1,321 @@
+"""``workers="auto"``: which workers fit which work, how many, and what the log says."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adapters.engine import tuning
+from adapters.engine.jobs import Pending
+from adapters.engine.tuning import Choice, Trial, Tuner, pays_to_read_ahead, usable_cpus
+from adapters.sources import SequenceSource
+from tests.engine.crews import opened, read
+from tests.engine.workloads import Numbers
+from tests.plans import plan_of
+
+several_cpus = pytest.mark.skipif(usable_cpus() < 2, reason="one CPU has nothing to choose from")
+
+
+class Scripted:
+    """A stream whose batches take what the test says.
+
+    Args:
+        seconds: Of a batch on one thread.
+        cpu_share: How much of that is work.
+        scales: Whether two threads make twice as many.
+        errors: How many of the first batches fail.
+    """
+
+    def __init__(
+        self, seconds: float, cpu_share: float = 1.0, scales: bool = True, errors: int = 0
+    ) -> None:
+        self.seconds = seconds
+        self.cpu_share = cpu_share
+        self.guard = threading.Semaphore(2 if scales else 1)
+        self.errors = errors
+        self.made = 0
+
+    def compute(self) -> Pending:
+        pending = self.expect()
+        pending.seconds = self.seconds
+        pending.cpu_seconds = self.seconds * self.cpu_share
+        return pending
+
+    def expect(self) -> Pending:
+        pending = Pending(0, self.made, done=True)
+        self.made += 1
+        if self.made <= self.errors:
+            pending.error = ValueError("spoilt")
+        return pending
+
+    def fulfil(self, pending: Pending) -> None:
+        with self.guard:
+            time.sleep(self.seconds)
+
+
+def choice_for(
+    stream: Scripted, plan: Any = None, use_multiprocessing: bool = False, steps: int = 12
+) -> Choice | None:
+    """What is chosen, after as many steps as it takes."""
+    trial = Trial(plan or plan_of(Numbers()), use_multiprocessing)
+    for _ in range(steps):
+        choice = trial.step(stream)  # type: ignore[arg-type]
+        if choice is not None:
+            return choice
+    return None
+
+
+@pytest.fixture
+def four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "usable_cpus", lambda: 4)
+
+
+@pytest.mark.parametrize(
+    ("stream", "kind", "count", "words"),
+    [
+        (Scripted(0.0001), "threads", 1, "a batch takes 0.1 ms, which needs no more"),
+        (Scripted(0.1, cpu_share=0.25), "threads", 16, "75% of it waiting"),
+        (Scripted(0.1, cpu_share=0.0), "threads", 64, "100% of it waiting"),
+        (Scripted(0.05), "threads", 4, "two threads make"),
+        (Scripted(0.05, scales=False), "processes", 4, "two threads make"),
+        (Scripted(0.05, scales=False, errors=3), "processes", 4, "two threads make"),
+    ],
+    ids=["trivial", "mostly waiting", "sleeping", "releases the GIL", "holds the GIL", "errors"],
+)
+@pytest.mark.usefixtures("four_cpus")
+def test_workers_fit_the_work(stream, kind, count, words):
+    choice = choice_for(stream)
+    assert (choice.kind, choice.count) == (kind, count)
+    assert words in choice.reason
+
+
+@pytest.mark.usefixtures("four_cpus")
+def test_only_a_reader_ahead_of_trivial_work_stops_when_it_does_not_pay():
+    assert choice_for(Scripted(0.0001)).only_if_busy
+    assert not choice_for(Scripted(0.05)).only_if_busy
+
+
+@pytest.mark.usefixtures("four_cpus")
+def test_who_asks_for_processes_is_not_measured():
+    stream = Scripted(0.05)
+    choice = choice_for(stream, use_multiprocessing=True)
+    assert (choice.kind, choice.count, stream.made) == ("processes", 4, 0)
+
+
+def test_one_cpu_leaves_one_thread(monkeypatch):
+    monkeypatch.setattr(tuning, "usable_cpus", lambda: 1)
+    choice = choice_for(Scripted(0.05))
+    assert (choice.kind, choice.count) == ("threads", 1)
+    assert "there is one CPU" in choice.reason
+
+
+@pytest.mark.usefixtures("four_cpus")
+def test_a_sequence_that_is_asked_one_at_a_time_gets_processes():
+    plan = plan_of(SequenceSource([1, 2, 3], own_epochs=False), 1)
+    choice = choice_for(Scripted(0.05), plan)
+    assert (choice.kind, choice.count) == ("processes", 4)
+
+
+@pytest.mark.usefixtures("four_cpus")
+def test_what_cannot_be_sent_to_processes_gets_a_thread_and_the_reason():
+    lock = threading.Lock()
+    plan = plan_of(Numbers(), transform=lambda sample: (lock, sample)[1])
+    choice = choice_for(Scripted(0.05, scales=False), plan)
+    assert (choice.kind, choice.count) == ("threads", 1)
+    assert "processes can't be used: TypeError: cannot pickle '_thread.lock'" in choice.reason
+
+
+@pytest.mark.usefixtures("four_cpus")
+def test_nothing_is_chosen_while_batches_fail():
+    assert choice_for(Scripted(0.05, errors=20), steps=5) is None
+
+
+# --- real work ---
+
+
+def trivial(sample: int) -> int:
+    return sample + 1
+
+
+def holds_the_gil(sample: int) -> int:
+    return sum(n * n for n in range(20_000)) + sample
+
+
+PAGE = bytes(2**20)
+
+
+def releases_the_gil(sample: int) -> str:
+    return hashlib.sha256(PAGE).hexdigest()
+
+
+def waits(sample: int) -> int:
+    time.sleep(0.005)
+    return sample
+
+
+def logged_for(caplog: pytest.LogCaptureFixture, transform: Callable[..., Any]) -> list[str]:
+    """The log's lines about the choice for this work."""
+    caplog.clear()
+    with (
+        caplog.at_level(logging.INFO, "adapters"),
+        opened(Numbers(1000), "auto", 8, transform=transform) as engine,
+    ):
+        read(engine, 12)
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
+
+
+@pytest.mark.parametrize(
+    ("transform", "words"),
+    [
+        (trivial, "inline, with one thread that reads ahead"),
+        pytest.param(holds_the_gil, "processes", marks=several_cpus),
+        pytest.param(releases_the_gil, "threads (a batch", marks=several_cpus),
+        (waits, "% of it waiting"),
+    ],
+)
+def test_one_line_in_the_log_says_what_was_chosen_and_why(caplog, transform, words):
+    """Up to five tries: another program may take the CPUs away while it is measured."""
+    tries = []
+    for _ in range(5):
+        lines = logged_for(caplog, transform)
+        assert len(lines) == 1
+        assert lines[0].startswith('workers="auto": ')
+        assert "\n" not in lines[0]
+        tries += lines
+        if words in lines[0]:
+            return
+    pytest.fail("\n".join(tries))
+
+
+@pytest.mark.usefixtures("four_cpus")
+def test_the_line_stays_one_when_the_obstacle_has_several():
+    class Stubborn:
+        def __reduce__(self) -> Any:
+            raise TypeError("first line\nsecond line")
+
+        def __call__(self, sample: int) -> int:
+            return sample
+
+    plan = plan_of(Numbers(), transform=Stubborn())
+    assert "\n" not in choice_for(Scripted(0.05, scales=False), plan).reason
+
+
+def test_a_choice_that_was_given_is_not_logged(caplog):
+    with caplog.at_level(logging.INFO, "adapters"), opened(Numbers(), "threads-2") as engine:
+        read(engine, 7)
+    assert caplog.messages == []
+
+
+# --- CPUs ---
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity")
+def test_usable_cpus_obey_affinity():
+    script = (
+        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        "from adapters.engine.tuning import usable_cpus; print(usable_cpus())"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert finished.stdout == "1\n"
+
+
+def test_usable_cpus_are_no_more_than_there_are():
+    assert 1 <= usable_cpus() <= (os.cpu_count() or 1)
+
+
+# --- later on ---
+
+
+class Clock:
+    """Time that passes when the test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(tuning.time, "perf_counter", lambda: self.now)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def observe(tuner: Tuner, clock: Clock, waiting_share: float, periods: int = 1) -> list[int]:
+    """Active workers after each period in which the trainer waits that share of its time."""
+    active = []
+    for _ in range(periods):
+        for _ in range(20):
+            clock.now += 0.05
+            tuner.observe(0.05 * waiting_share)
+        active.append(tuner.active)
+    return active
+
+
+def test_a_starved_trainer_gets_more_workers_up_to_the_ceiling(clock):
+    tuner = Tuner(Choice("threads", 4, 8))
+    active = observe(tuner, clock, 0.5, periods=8)
+    assert active == sorted(active)
+    assert (active[0], active[-1]) == (5, 8)
+
+
+def test_a_fed_trainer_gives_workers_back_one_at_a_time_and_keeps_one(clock):
+    active = observe(Tuner(Choice("threads", 3, 8)), clock, 0.0, periods=40)
+    assert all(later in (now, now - 1) for now, later in itertools.pairwise(active))
+    assert (active[0], active[-1]) == (3, 1)
+
+
+def test_what_was_given_back_and_needed_is_not_given_back_again(clock):
+    tuner = Tuner(Choice("threads", 4, 4))
+    observe(tuner, clock, 0.0, periods=5)
+    assert tuner.active == 3
+    observe(tuner, clock, 0.5, periods=1)
+    assert observe(tuner, clock, 0.0, periods=30)[-1] == 4
+
+
+def test_in_between_nothing_changes(clock):
+    assert set(observe(Tuner(Choice("threads", 4, 8)), clock, 0.02, periods=20)) == {4}
+
+
+def test_a_few_batches_or_a_moment_tell_nothing(clock):
+    tuner = Tuner(Choice("threads", 4, 8))
+    for _ in range(100):
+        tuner.observe(1.0)
+    assert tuner.active == 4
+
+
+@pytest.mark.parametrize(
+    ("batch", "consumer", "expected"),
+    [
+        (0.0005, 0.01, True),
+        (0.0005, 0.0001, False),
+        (0.00001, 0.01, False),
+        (0.0005, 0.0005, False),
+    ],
+)
+def test_reading_ahead_pays_for_a_consumer_that_is_busy_longer(batch, consumer, expected):
+    assert pays_to_read_ahead(batch, consumer) is expected
+
+
+def test_a_waiting_trainer_has_batches_computed_by_more_threads_than_cpus():
+    names: set[str] = set()
+
+    def wait(sample: int) -> int:
+        names.add(threading.current_thread().name)
+        time.sleep(0.005)
+        return sample
+
+    with opened(Numbers(4000), "auto", 8, transform=wait, queue=16) as engine:
+        assert np.concatenate(read(engine, 60)).tolist() == list(range(480))
+    assert len(names) > usable_cpus() + 1

@@ -1,0 +1,1 @@
+"""``SafeSequence`` in ``fit``, ``evaluate`` and ``predict``, on every backend of Keras."""

@@ -1,0 +1,166 @@
+"""What ``fit``, ``evaluate`` and ``predict`` give a model, batch by batch, on any backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import psutil
+import pytest
+
+from adapters import SafeSequence
+from tests.keras.samples import BATCH_SIZE, numbered
+from tests.leftovers import command_line
+
+BACKEND = keras.backend.backend()
+VERSION = tuple(int(part) for part in keras.__version__.split(".")[:2])
+
+Options = dict[str, Any]
+INLINE: Options = {"workers": 0}
+TWO_THREADS: Options = {"workers": 2}
+FOUR_THREADS: Options = {"workers": 4}
+PROCESSES: Options = {"workers": 2, "use_multiprocessing": True}
+AUTO: Options = {"workers": "auto"}
+
+ALL_WORKERS = [
+    pytest.param(INLINE, id="inline"),
+    pytest.param(TWO_THREADS, id="2 threads"),
+    pytest.param(FOUR_THREADS, id="4 threads"),
+    pytest.param(PROCESSES, id="processes"),
+    pytest.param(AUTO, id="auto"),
+]
+KINDS_OF_WORKERS = [ALL_WORKERS[0], ALL_WORKERS[1], ALL_WORKERS[3]]
+
+
+class Recorder(keras.Model):
+    """Trains nothing; keeps the batches that reach its steps, in ``trained`` and ``tested``.
+
+    Args:
+        on_host: Keep copies, not the tensors themselves.
+        steps_per_execution: As in ``compile``.
+    """
+
+    def __init__(self, *, on_host: bool = True, steps_per_execution: int = 1) -> None:
+        super().__init__()
+        self._keep = to_host if on_host else lambda batch: batch
+        self.layer = keras.layers.Dense(1)
+        self.lists = _Lists()
+        # Eager steps see arrays, and not the symbols that stand for them.
+        self.compile(
+            optimizer="sgd",
+            loss="mse",
+            run_eagerly=True,
+            steps_per_execution=steps_per_execution,
+        )
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        return self.layer(keras.ops.cast(keras.tree.flatten(inputs)[0], "float32"))
+
+    def train_step(self, *arguments: Any) -> Any:
+        return self._record(self.lists.trained, arguments)
+
+    def test_step(self, *arguments: Any) -> Any:
+        return self._record(self.lists.tested, arguments)
+
+    def _record(self, batches: list[Any], arguments: Any) -> Any:
+        batches.append(self._keep(arguments[-1]))
+        logs = {"loss": 0.0}
+        return (logs, arguments[0]) if BACKEND == "jax" else logs
+
+    @property
+    def trained(self) -> list[list[int]]:
+        """Sample numbers of each batch of ``fit``."""
+        return [numbers(batch) for batch in self.lists.trained]
+
+    @property
+    def tested(self) -> list[list[int]]:
+        """Sample numbers of each batch of ``evaluate``."""
+        return [numbers(batch) for batch in self.lists.tested]
+
+    def forget(self) -> None:
+        """Start new lists."""
+        self.lists.trained.clear()
+        self.lists.tested.clear()
+
+
+class _Lists:
+    """Keras replaces a model's own lists by tracked ones."""
+
+    def __init__(self) -> None:
+        self.trained: list[Any] = []
+        self.tested: list[Any] = []
+
+
+def to_host(batch: Any) -> Any:
+    """The same structure of NumPy arrays."""
+    return keras.tree.map_structure(
+        lambda leaf: None if leaf is None else np.array(keras.ops.convert_to_numpy(leaf)), batch
+    )
+
+
+def numbers(batch: Any) -> list[int]:
+    """Sample numbers in a batch of ``numbered`` samples."""
+    features = batch[0] if isinstance(batch, (tuple, list)) else batch
+    return [int(number) for number in np.ravel(to_host(features))]
+
+
+def samples_of(batches: list[list[int]]) -> list[int]:
+    """The sample numbers of some batches, sorted."""
+    return sorted(number for batch in batches for number in batch)
+
+
+def built_recorder() -> Recorder:
+    """A recorder that Keras has nothing left to build of."""
+    recorder = Recorder()
+    recorder.fit(*numbered(2), batch_size=2, verbose=0)
+    recorder.evaluate(*numbered(2), batch_size=2, verbose=0)
+    recorder.forget()
+    return recorder
+
+
+def echo() -> keras.Model:
+    """An unbuilt model that predicts what it is given."""
+    model = keras.Sequential([keras.layers.Activation("linear")])
+    model.compile()
+    return model
+
+
+def sequence_of(batches: int, **options: Any) -> SafeSequence:
+    """So many whole batches of numbered samples."""
+    return SafeSequence(numbered(batches * BATCH_SIZE), BATCH_SIZE, **options)
+
+
+def epochs_of(sequence: SafeSequence, epochs: int, first: int = 0) -> list[list[int]]:
+    """Sample numbers of all batches of these epochs, by the sequence's own word."""
+    try:
+        batches = []
+        for epoch in range(first, first + epochs):
+            sequence.set_epoch(epoch)
+            batches += [numbers(sequence[index]) for index in range(len(sequence))]
+        return batches
+    finally:
+        sequence.close()
+
+
+class AfterBatch(keras.callbacks.Callback):
+    """Calls ``action(model, count)`` after every batch of ``fit``; counts from 1."""
+
+    def __init__(self, action: Callable[[keras.Model, int], Any]) -> None:
+        super().__init__()
+        self._action = action
+        self._count = 0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._count += 1
+        self._action(self.model, self._count)
+
+
+def worker_processes() -> list[psutil.Process]:
+    """Worker processes of this interpreter."""
+    return [
+        child
+        for child in psutil.Process().children(recursive=True)
+        if "loky" in command_line(child) and "tracker" not in command_line(child)
+    ]

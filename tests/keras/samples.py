@@ -1,0 +1,78 @@
+"""Numbered samples, and sources and transforms that worker processes can import.
+
+Imports no framework: what is defined here travels to worker processes by name.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+BATCH_SIZE = 4
+
+
+def numbered(count: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """``count`` samples: the feature is the sample's number, the label that number, negative."""
+    numbers = np.arange(count, dtype=np.float32).reshape(-1, 1)
+    return numbers, -numbers
+
+
+class Unreadable(Exception):
+    """An exception of a user's own, whose constructor pickle can't guess."""
+
+    def __init__(self, path: str, *, line: int) -> None:
+        super().__init__(f"{path} can't be read at line {line}")
+        self.path = path
+        self.line = line
+
+
+class FailsAt:
+    """A transform that can't take one sample."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __call__(self, sample: Any) -> Any:
+        if int(sample[0][0]) == self.number:
+            raise Unreadable("picture.jpg", line=self.number)
+        return sample
+
+
+class BrokenList:
+    """A data set of numbered samples, one of which can't be read."""
+
+    def __init__(self, count: int, broken: int) -> None:
+        self.count = count
+        self.broken = broken
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, number: int) -> Any:
+        if number == self.broken:
+            raise Unreadable("picture.jpg", line=number)
+        return np.float32([number]), np.float32([-number])
+
+
+def stop_iteration(sample: Any) -> Any:
+    """A transform with an iterator that has run dry."""
+    return next(iter(()))
+
+
+def forget(sample: Any) -> None:
+    """A transform without a ``return``."""
+
+
+def frameworks(sample: Any) -> Any:
+    """How many frameworks the process has imported that computes the sample."""
+    names = ("keras", "tensorflow", "jax", "torch")
+    return np.float32([sum(name in sys.modules for name in names)])
+
+
+def process_number(sample: Any) -> Any:
+    """Which process computes the sample."""
+    return np.float64([os.getpid()])

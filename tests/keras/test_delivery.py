@@ -1,0 +1,176 @@
+"""Which batches ``fit`` delivers, in which order: the same ones, whoever computes them."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from adapters import SafeSequence
+from tests.keras.recording import (
+    ALL_WORKERS,
+    KINDS_OF_WORKERS,
+    TWO_THREADS,
+    Recorder,
+    built_recorder,
+    epochs_of,
+    samples_of,
+    sequence_of,
+)
+from tests.keras.samples import numbered
+from tests.keras.versions import LOSES_THE_FIRST_BATCH, TAKES_THE_BUILD_FOR_AN_EPOCH
+
+BATCHES = 10
+
+
+def freshly_compiled() -> Recorder:
+    """A model that has been trained, and compiled again since."""
+    recorder = built_recorder()
+    recorder.compile(optimizer="adam", loss="mae", run_eagerly=True)
+    return recorder
+
+
+@pytest.mark.parametrize("workers", ALL_WORKERS)
+def test_a_first_fit_of_three_epochs_delivers_epochs_0_1_2(workers):
+    recorder, sequence = Recorder(), sequence_of(BATCHES, shuffle=True, **workers)
+    recorder.fit(sequence, epochs=3, verbose=0)
+    assert recorder.trained == epochs_of(sequence, 3)
+
+
+@pytest.mark.parametrize("model", [Recorder, freshly_compiled, built_recorder])
+@pytest.mark.parametrize("batches", [pytest.param(1, marks=TAKES_THE_BUILD_FOR_AN_EPOCH), 2, 3])
+def test_what_keras_does_to_build_a_model_is_no_epoch(model, batches):
+    recorder, sequence = model(), sequence_of(batches, shuffle=True, **TWO_THREADS)
+    recorder.fit(sequence, epochs=3, verbose=0)
+    assert (recorder.trained, sequence.epoch) == (epochs_of(sequence, 3), 3)
+
+
+@TAKES_THE_BUILD_FOR_AN_EPOCH
+@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
+def test_an_epoch_may_be_one_batch(workers):
+    recorder, sequence = Recorder(), sequence_of(1, shuffle=True, **workers)
+    recorder.fit(sequence, epochs=3, verbose=0)
+    assert recorder.trained == epochs_of(sequence, 3)
+
+
+@pytest.mark.parametrize("workers", ALL_WORKERS)
+def test_whole_batches_are_permuted_at_the_defaults_of_fit(workers):
+    """The numbers were written down once: every process, version and backend must find them."""
+    recorder = Recorder()
+    with sequence_of(6, **workers) as sequence:
+        recorder.fit(sequence, epochs=2, verbose=0)
+    assert [batch[0] // 4 for batch in recorder.trained] == [0, 3, 1, 2, 4, 5, 3, 5, 1, 0, 2, 4]
+
+
+def test_shuffled_samples_are_those_that_were_written_down_once():
+    recorder = Recorder()
+    recorder.fit(sequence_of(2, shuffle=True, seed=7), epochs=2, verbose=0)
+    assert recorder.trained == [[6, 5, 3, 7], [4, 0, 2, 1], [0, 5, 3, 7], [2, 1, 4, 6]]
+
+
+@pytest.mark.parametrize("workers", ALL_WORKERS)
+def test_nothing_is_permuted_with_shuffle_false_in_both_places(workers):
+    recorder = Recorder()
+    with sequence_of(BATCHES, **workers) as sequence:
+        recorder.fit(sequence, epochs=2, verbose=0, shuffle=False)
+    assert recorder.trained == 2 * [list(range(4 * i, 4 * i + 4)) for i in range(BATCHES)]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("workers", ALL_WORKERS)
+def test_every_sample_comes_once_per_epoch(workers, shuffle):
+    recorder = Recorder()
+    with SafeSequence(numbered(38), 4, shuffle=shuffle, **workers) as sequence:
+        recorder.fit(sequence, epochs=3, verbose=0)
+    epochs = [samples_of(recorder.trained[start : start + 10]) for start in (0, 10, 20)]
+    assert epochs == 3 * [list(range(38))]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_two_epochs_differ_in_their_order(shuffle):
+    recorder = Recorder()
+    recorder.fit(sequence_of(BATCHES, shuffle=shuffle), epochs=2, verbose=0)
+    assert recorder.trained[:BATCHES] != recorder.trained[BATCHES:]
+
+
+def test_shards_together_deliver_every_sample_once():
+    recorder = Recorder()
+    for index in range(2):
+        sequence = sequence_of(BATCHES, shuffle=True, shard=(index, 2), **TWO_THREADS)
+        recorder.fit(sequence, verbose=0)
+    assert samples_of(recorder.trained) == list(range(4 * BATCHES))
+
+
+def test_features_and_labels_stay_together():
+    recorder = Recorder()
+    recorder.fit(sequence_of(BATCHES, shuffle=True, **TWO_THREADS), verbose=0)
+    for features, labels in recorder.lists.trained:
+        np.testing.assert_array_equal(features, -labels)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("workers", ALL_WORKERS)
+def test_nobody_elses_random_state_is_touched(workers, shuffle):
+    recorder = built_recorder()
+    with sequence_of(BATCHES, shuffle=shuffle, **workers) as sequence:
+        before = random.getstate(), str(np.random.get_state())
+        recorder.fit(sequence, epochs=2, verbose=0)
+        assert (random.getstate(), str(np.random.get_state())) == before
+
+
+@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
+@pytest.mark.parametrize(
+    ("steps", "fit_epochs", "delivered"), [(3, 4, 12), (10, 2, 20), (15, 2, 30)]
+)
+@LOSES_THE_FIRST_BATCH
+def test_steps_per_epoch_goes_on_where_it_stopped(workers, steps, fit_epochs, delivered):
+    recorder, sequence = Recorder(), sequence_of(BATCHES, shuffle=True, **workers)
+    recorder.fit(sequence, epochs=fit_epochs, steps_per_epoch=steps, verbose=0)
+    assert recorder.trained == epochs_of(sequence, 3)[:delivered]
+
+
+@LOSES_THE_FIRST_BATCH
+@pytest.mark.parametrize(("steps", "fit_epochs"), [(1, 3), (2, 2)])
+def test_steps_per_epoch_over_a_sequence_of_one_batch(steps, fit_epochs):
+    recorder, sequence = Recorder(), sequence_of(1, shuffle=True, **TWO_THREADS)
+    recorder.fit(sequence, epochs=fit_epochs, steps_per_epoch=steps, verbose=0)
+    assert recorder.trained == epochs_of(sequence, steps * fit_epochs)
+
+
+@pytest.mark.parametrize(("steps", "epoch"), [(3, 1), (10, 4), (15, 6)])
+def test_the_epoch_counts_whole_passes_and_not_those_of_keras(steps, epoch):
+    recorder = built_recorder()
+    with sequence_of(BATCHES, **TWO_THREADS) as sequence:
+        recorder.fit(sequence, epochs=4, steps_per_epoch=steps, verbose=0)
+        assert sequence.epoch == epoch
+
+
+def test_initial_epoch_is_about_the_epochs_of_keras():
+    recorder, sequence = Recorder(), sequence_of(BATCHES, shuffle=True, **TWO_THREADS)
+    recorder.fit(sequence, epochs=5, initial_epoch=3, verbose=0)
+    assert recorder.trained == epochs_of(sequence, 2)
+
+
+@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
+def test_a_second_fit_goes_on_with_the_next_epoch(workers):
+    recorder, sequence = Recorder(), sequence_of(BATCHES, shuffle=True, **workers)
+    recorder.fit(sequence, epochs=2, verbose=0)
+    recorder.fit(sequence, epochs=1, verbose=0)
+    assert recorder.trained == epochs_of(sequence, 3)
+
+
+def test_a_fit_starts_at_the_epoch_that_was_set():
+    recorder, sequence = Recorder(), sequence_of(BATCHES, shuffle=True, **TWO_THREADS)
+    sequence.set_epoch(5)
+    recorder.fit(sequence, epochs=2, verbose=0)
+    assert recorder.trained == epochs_of(sequence, 2, first=5)
+
+
+def test_two_models_may_read_two_sequences_in_turn():
+    recorders = Recorder(), Recorder()
+    sequences = [sequence_of(3, shuffle=True, seed=seed, **TWO_THREADS) for seed in (1, 2)]
+    for _ in range(2):
+        for recorder, sequence in zip(recorders, sequences):
+            recorder.fit(sequence, verbose=0)
+    assert [recorder.trained for recorder in recorders] == [epochs_of(s, 2) for s in sequences]

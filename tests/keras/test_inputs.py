@@ -1,0 +1,110 @@
+"""What batches may hold: weights, dicts, nested inputs, dtypes, and what ``fit`` adds to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adapters import SafeSequence
+from tests.keras.recording import KINDS_OF_WORKERS, TWO_THREADS, Recorder
+from tests.keras.samples import numbered
+
+SAMPLES = 12
+WEIGHTS = np.linspace(0, 1, SAMPLES, dtype=np.float32)
+CLASSES = np.arange(SAMPLES) % 3
+
+
+def trained_on(source: Any, workers: Any = TWO_THREADS, **fit: Any) -> list[Any]:
+    """The batches of one epoch, in order."""
+    recorder = Recorder()
+    with SafeSequence(source, 4, **workers) as sequence:
+        recorder.fit(sequence, shuffle=False, verbose=0, **fit)
+    return recorder.lists.trained
+
+
+def joined(parts: list[Any]) -> np.ndarray:
+    return np.concatenate([np.asarray(part) for part in parts])
+
+
+@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
+def test_sample_weights_arrive_beside_their_samples(workers):
+    batches = trained_on((*numbered(SAMPLES), WEIGHTS), workers)
+    np.testing.assert_array_equal(joined([weights for _, _, weights in batches]), WEIGHTS)
+
+
+def test_class_weight_becomes_the_weight_of_each_sample():
+    features, _ = numbered(SAMPLES)
+    batches = trained_on((features, CLASSES), class_weight={0: 1.0, 1: 5.0, 2: 9.0})
+    expected = np.array([1.0, 5.0, 9.0])[CLASSES]
+    np.testing.assert_array_equal(joined([weights for _, _, weights in batches]).ravel(), expected)
+
+
+def test_class_weight_and_sample_weight_are_refused_by_keras():
+    features, _ = numbered(SAMPLES)
+    with pytest.raises(ValueError, match=r"`class_weight` and `sample_weight`"):
+        trained_on((features, CLASSES, WEIGHTS), class_weight={0: 1.0, 1: 5.0, 2: 9.0})
+
+
+def test_labels_beside_the_sequence_are_refused_by_keras():
+    features, labels = numbered(SAMPLES)
+    with pytest.raises(ValueError, match=r"`y` should not be passed"):
+        Recorder().fit(SafeSequence(features, 4), labels, verbose=0)
+
+
+@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
+def test_inputs_may_be_a_dict(workers):
+    features, labels = numbered(SAMPLES)
+    batches = trained_on(({"first": features, "second": 2 * features}, labels), workers)
+    for name, factor in (("first", 1), ("second", 2)):
+        column = joined([inputs[name] for inputs, _ in batches])
+        np.testing.assert_array_equal(column, factor * features)
+
+
+def test_inputs_may_be_nested():
+    features, labels = numbered(SAMPLES)
+    tree = {"pair": (features, {"inner": features + 1}), "alone": features + 2}
+    batches = trained_on((tree, labels))
+    for pick, added in (
+        (lambda inputs: inputs["pair"][0], 0),
+        (lambda inputs: inputs["pair"][1]["inner"], 1),
+        (lambda inputs: inputs["alone"], 2),
+    ):
+        np.testing.assert_array_equal(joined([pick(x) for x, _ in batches]), features + added)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "float16", "float32", "bool"])
+def test_dtypes_arrive_as_they_are(dtype):
+    features = np.arange(SAMPLES).reshape(-1, 1).astype(dtype)
+    batches = trained_on((features, CLASSES.astype("float32")))
+    assert {batch.dtype.name for batch, _ in batches} == {dtype}
+
+
+@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
+def test_samples_may_come_from_a_list_through_transforms(workers):
+    samples = [(np.float32([number]), number % 2) for number in range(SAMPLES)]
+    recorder = Recorder()
+    with SafeSequence(
+        samples,
+        4,
+        transform=lambda sample: (sample[0] + 1, sample[1]),
+        batch_transform=lambda batch: (batch[0] * 10, batch[1]),
+        **workers,
+    ) as sequence:
+        recorder.fit(sequence, shuffle=False, verbose=0)
+    features = joined([batch[0] for batch in recorder.lists.trained])
+    assert features.ravel().tolist() == [10.0 * number for number in range(1, SAMPLES + 1)]
+
+
+@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
+def test_random_transforms_do_not_depend_on_the_workers(workers):
+    """The first draw of each batch, as it was written down once."""
+
+    def draw(sample: Any, rng: np.random.Generator) -> Any:
+        return np.float32([rng.integers(1000)]), sample[1]
+
+    recorder = Recorder()
+    with SafeSequence(numbered(8), 4, transform=draw, seed=3, **workers) as sequence:
+        recorder.fit(sequence, epochs=2, shuffle=False, verbose=0)
+    assert [batch[0] for batch in recorder.trained] == [657, 231, 986, 192]

@@ -1,0 +1,206 @@
+"""Arrays as a source: rows gathered a batch at a time."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.sources import ArraySource, as_source
+from tests.batches import exact
+from tests.plans import batch_of, epoch_of, plan_of
+
+
+class Pair(NamedTuple):
+    image: Any
+    label: Any
+
+
+class Frame:
+    """A column as pandas has it: no array, but as good as one."""
+
+    def __init__(self, values: list[int]) -> None:
+        self.values = values
+
+    def to_numpy(self) -> np.ndarray:
+        return np.array(self.values)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.array(self.values, dtype)
+
+
+def gathered(data: Any, numbers: list[int]) -> Any:
+    return ArraySource(data).gather(np.array(numbers), np.empty)
+
+
+ROWS = np.arange(24).reshape(8, 3)
+
+
+@pytest.mark.parametrize(
+    ("data", "batch"),
+    [
+        (np.arange(8), np.array([3, 0])),
+        (ROWS, ROWS[[3, 0]]),
+        (ROWS[:, ::2], ROWS[[3, 0]][:, ::2]),
+        (ROWS[::-1], ROWS[[4, 7]]),
+        (np.asfortranarray(ROWS), ROWS[[3, 0]]),
+        (ROWS.astype(">f4"), ROWS[[3, 0]].astype(">f4")),
+        (np.zeros((8, 0)), np.zeros((2, 0))),
+        (np.array(list("abcdefgh"), object), np.array(["d", "a"], object)),
+        (np.array(list("abcdefgh")), np.array(["d", "a"])),
+        (np.broadcast_to(ROWS[0], (8, 3)), ROWS[[0, 0]]),
+        ((ROWS, np.arange(8)), (ROWS[[3, 0]], np.array([3, 0]))),
+        ({"x": (ROWS, None)}, {"x": (ROWS[[3, 0]], None)}),
+        (([1, 2, 3, 4], [[1], [2], [3], [4]]), (np.array([4, 1]), np.array([[4], [1]]))),
+        (Frame([5, 6, 7, 8]), np.array([8, 5])),
+        ((np.arange(8).astype("M8[D]"),), (np.array([3, 0]).astype("M8[D]"),)),
+        (np.array([(i, i) for i in range(8)], "i4,f8"), np.array([(3, 3), (0, 0)], "i4,f8")),
+    ],
+)
+def test_a_batch_is_rows_of_every_array(data, batch):
+    assert exact(gathered(data, [3, 0])) == exact(batch)
+
+
+def test_a_named_tuple_of_arrays_stays_one():
+    batch = gathered(Pair(ROWS, np.arange(8)), [1])
+    assert type(batch) is Pair
+
+
+@given(st.lists(st.integers(0, 19), min_size=1, max_size=12), st.booleans())
+def test_any_numbers_are_gathered(numbers, as_slice):
+    if as_slice:
+        numbers = list(range(min(numbers), max(numbers) + 1, len(numbers)))
+    data = np.arange(60).reshape(20, 3)
+    assert gathered(data, numbers).tolist() == data[numbers].tolist()
+
+
+@pytest.mark.parametrize("numbers", [[2, 3, 4], [7, 0]], ids=["a stretch", "scattered"])
+def test_a_batch_is_a_copy(numbers):
+    data = np.zeros(8)
+    gathered(data, numbers)[:] = 1
+    assert data.tolist() == [0] * 8
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        np.ascontiguousarray,
+        lambda rows: rows.astype(">f8"),
+        pytest.param(np.asfortranarray),
+        pytest.param(lambda rows: np.repeat(rows, 2, axis=0)[::2]),
+        pytest.param(lambda rows: np.repeat(rows, 2, axis=1)[:, ::2]),
+        pytest.param(lambda rows: rows[::-1]),
+    ],
+    ids=["C", "big endian", "Fortran", "every other row", "every other column", "reversed"],
+)
+def test_gathering_copies_the_rows_and_not_the_array(layout):
+    data = layout(np.ones((20_000, 16)))
+    source, numbers = ArraySource(data), np.random.default_rng(0).permutation(20_000)[:32]
+    tracemalloc.start()
+    try:
+        source.gather(numbers, np.empty)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < data.nbytes / 20
+
+
+def test_a_sample_is_a_copy():
+    data = np.zeros((8, 3)), np.zeros(8)
+    ArraySource(data).sample(3)[0][:] = 1
+    assert data[0].sum() == 0
+
+
+def test_rows_are_written_into_the_memory_that_was_given():
+    memory = np.zeros((2, 3), ROWS.dtype)
+    batch = ArraySource(ROWS).gather(np.array([5, 1]), lambda shape, dtype: memory)
+    assert batch is memory
+    assert memory.tolist() == ROWS[[5, 1]].tolist()
+
+
+def test_with_a_transform_a_sample_has_the_structure_of_the_arrays():
+    plan = plan_of(
+        {"x": ROWS, "y": (np.arange(8), None)},
+        transform=lambda sample: (sample["x"].sum(), sample["y"][0], sample["y"][1] is None),
+    )
+    assert exact(batch_of(plan)) == exact(
+        (ROWS.sum(axis=1)[:4], np.arange(4), np.array([True] * 4))
+    )
+
+
+def test_gathering_and_collating_give_the_same_batches():
+    data = {"x": np.random.default_rng(0).random((30, 2, 3)), "y": np.arange(30, dtype=np.uint8)}
+    plain = plan_of(data, 7, shuffle=True)
+    collated = plan_of(data, 7, shuffle=True, transform=lambda sample: sample)
+    assert [exact(batch) for batch in epoch_of(plain)] == [exact(b) for b in epoch_of(collated)]
+
+
+@pytest.mark.parametrize("numbers", [[2, 3, 4], [7, 0]], ids=["a stretch", "scattered"])
+def test_a_memory_mapped_file_is_read_by_rows(tmp_path: Path, numbers):
+    np.save(tmp_path / "rows.npy", ROWS)
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    batch = ArraySource(mapped).gather(np.array(numbers), np.empty)
+    assert exact(batch) == exact(ROWS[numbers])
+
+
+def test_tensors_of_pytorch_are_looked_at_without_a_copy():
+    torch = pytest.importorskip("torch", reason="PyTorch is one of the optional frameworks")
+    tensor = torch.zeros(4, 2)
+    source = as_source((tensor, torch.arange(4)))
+    tensor[1] = 5
+    assert exact(source.gather(np.array([1]), np.empty)) == exact(
+        (np.array([[5, 5]], np.float32), np.array([1]))
+    )
+
+
+def test_arrays_of_jax_are_a_source():
+    jnp = pytest.importorskip("jax.numpy", reason="JAX is one of the optional frameworks")
+    batch = batch_of(plan_of(jnp.arange(6, dtype=jnp.float32), 2), 0, 1)
+    assert exact(batch) == exact(np.array([2, 3], np.float32))
+
+
+# --- what is refused ---
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ((np.zeros(3), np.zeros(4)), r"equal lengths, got source\[0\]: 3, source\[1\]: 4"),
+        (
+            {"x": (np.zeros(3), np.zeros(3)), "y": np.zeros(2)},
+            r"got source\['x'\]\[0\]: 3, source\['x'\]\[1\]: 3, source\['y'\]: 2",
+        ),
+        (([1, 2], [1]), r"got source\[0\]: 2, source\[1\]: 1"),
+        pytest.param(
+            {"y": [1, 2], "x": [1]},
+            r"got (source\['x'\]: 1, source\['y'\]: 2|source\['y'\]: 2, source\['x'\]: 1)",
+        ),
+        ((), "at least one array"),
+        ((None,), "at least one array"),
+        ({}, "at least one array"),
+        (np.zeros((0, 3)), "at least one sample, got 0"),
+        (([], []), "at least one sample, got 0"),
+    ],
+)
+def test_arrays_of_unequal_or_no_length_are_refused(data, message):
+    with pytest.raises(ValueError, match=message):
+        as_source(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ((np.zeros(3), 5), r"source\[1\] must be an array with one row per sample, got int"),
+        (np.float32(5), "random access"),
+        (np.array(5), "source must be an array with one row per sample, got ndarray"),
+        ({"x": "text"}, r"source\['x'\] must be an array with one row per sample, got str"),
+    ],
+)
+def test_a_member_without_rows_is_named(data, message):
+    with pytest.raises(TypeError, match=message):
+        as_source(data)

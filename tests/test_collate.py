@@ -1,0 +1,237 @@
+"""Samples become a batch: as ``np.stack`` has it, or an error that names the sample."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from adapters.collate import Layout, LayoutChanged, as_leaf, collate, fill
+from tests.batches import exact
+
+
+class Pair(NamedTuple):
+    image: Any
+    label: Any
+
+
+def batch_of(*samples: Any) -> Any:
+    """The samples, numbered from 10, as a batch."""
+    return collate(samples, np.arange(10, 10 + len(samples)), np.empty)[0]
+
+
+def layout_of(*samples: Any) -> Layout | None:
+    return collate(samples, np.arange(10, 10 + len(samples)), np.empty)[1]
+
+
+def objects(*items: Any) -> Any:
+    array = np.empty(len(items), object)
+    array[:] = items
+    return array
+
+
+@pytest.mark.parametrize(
+    ("samples", "batch"),
+    [
+        ([1, 2], np.array([1, 2])),
+        ([True, False], np.array([True, False])),
+        ([1.5, 2.5], np.array([1.5, 2.5])),
+        ([1j, 2j], np.array([1j, 2j])),
+        ([np.float32(1), np.float32(2)], np.array([1, 2], np.float32)),
+        ([[1, 2], [3, 4]], np.array([[1, 2], [3, 4]])),
+        ([[[1, 2]], [[3, 4]]], np.array([[[1, 2]], [[3, 4]]])),
+        ([(1, 2.5), (3, 4.5)], (np.array([1, 3]), np.array([2.5, 4.5]))),
+        (
+            [{"x": 1, "y": (2,)}, {"x": 3, "y": (4,)}],
+            {"x": np.array([1, 3]), "y": (np.array([2, 4]),)},
+        ),
+        ([Pair(1, 2), Pair(3, 4)], Pair(np.array([1, 3]), np.array([2, 4]))),
+        ([(1, None), (2, None)], (np.array([1, 2]), None)),
+        ([np.datetime64("2020-01-01")] * 2, np.array(["2020-01-01"] * 2, "M8[D]")),
+        ([np.zeros((0, 3)), np.zeros((0, 3))], np.zeros((2, 0, 3))),
+        ([np.zeros(0, np.int8)], np.zeros((1, 0), np.int8)),
+    ],
+)
+def test_samples_become_a_batch(samples, batch):
+    assert exact(batch_of(*samples)) == exact(batch)
+
+
+@pytest.mark.parametrize(
+    ("samples", "batch"),
+    [
+        ([("a", 1), ("bc", 2)], (objects("a", "bc"), np.array([1, 2]))),
+        ([["a", [1, 2]], ["b", [3, 4]]], (objects("a", "b"), np.array([[1, 2], [3, 4]]))),
+        ([b"a\0", b"\0"], objects(b"a\0", b"\0")),
+        ([{1}, {2, 3}], objects({1}, {2, 3})),
+        pytest.param(
+            [2**70, 1],
+            objects(2**70, 1),
+        ),
+        ([1, 2**70], objects(1, 2**70)),
+        ([1, "a"], objects(1, "a")),
+    ],
+)
+def test_objects_become_an_array_of_these_objects(samples, batch):
+    assert exact(batch_of(*samples)) == exact(batch)
+
+
+DTYPES = [np.dtype(code) for code in "?bBhHiIlLefdFD"]
+
+
+@pytest.mark.parametrize("first", DTYPES, ids=str)
+@pytest.mark.parametrize("second", DTYPES, ids=str)
+def test_two_dtypes_in_one_place_are_promoted_as_by_stack(first, second):
+    samples = [np.array([1, 0], first), np.array([0, 1], second)]
+    assert exact(batch_of(*samples)) == exact(np.stack(samples))
+
+
+@pytest.mark.parametrize(
+    "dtypes",
+    [
+        ("i8", "f4", "f8"),
+        ("?", "u1", "f2"),
+        ("M8[D]", "M8[s]", "M8[ms]"),
+        ("<i4", ">i4", "i8"),
+        ("i2", "u2", "f4"),
+    ],
+)
+def test_three_dtypes_are_promoted_as_by_stack_in_whatever_order_they_come(dtypes):
+    for order in itertools.permutations(dtypes):
+        samples = [np.array([1], dtype) for dtype in order]
+        assert exact(batch_of(*samples)) == exact(np.stack(samples))
+
+
+@given(
+    st.sampled_from(DTYPES).flatmap(
+        lambda dtype: npst.array_shapes(min_dims=0, max_dims=3, min_side=0).flatmap(
+            lambda shape: st.lists(npst.arrays(dtype, shape), min_size=1, max_size=4)
+        )
+    )
+)
+def test_arrays_become_what_stack_makes_of_them(samples):
+    assert exact(batch_of(*samples)) == exact(np.stack(samples))
+
+
+def test_arrays_in_any_memory_order_are_read_right():
+    samples = [np.arange(6).reshape(2, 3).T, np.arange(12).reshape(3, 4)[:, ::2]]
+    assert exact(batch_of(*samples)) == exact(np.stack(samples))
+
+
+def test_the_batch_does_not_alias_a_sample():
+    sample = np.zeros(3)
+    batch_of(sample, sample)[:] = 1
+    assert sample.tolist() == [0, 0, 0]
+
+
+def test_tensors_of_pytorch_are_arrays():
+    torch = pytest.importorskip("torch", reason="PyTorch is one of the optional frameworks")
+    samples = [(torch.ones(2, dtype=torch.float32), torch.tensor(3)) for _ in range(2)]
+    assert exact(batch_of(*samples)) == exact((np.ones((2, 2), np.float32), np.array([3, 3])))
+
+
+def test_arrays_of_jax_are_arrays():
+    jnp = pytest.importorskip("jax.numpy", reason="JAX is one of the optional frameworks")
+    batch = batch_of(jnp.ones(2, jnp.float32), jnp.zeros(2, jnp.float32))
+    assert exact(batch) == exact(np.array([[1, 1], [0, 0]], np.float32))
+
+
+# --- samples that don't fit together ---
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        (
+            [np.zeros(3), np.zeros(3), np.zeros(4)],
+            r"sample 12 has shape \(4,\), sample 10 has \(3,\)",
+        ),
+        ([np.zeros(3), np.zeros((3, 1))], r"sample 11 has shape \(3, 1\), sample 10 has \(3,\)"),
+        ([0, np.zeros(3)], r"sample 11 has shape \(3,\), sample 10 has \(\)"),
+        ([np.zeros(0), np.zeros(1)], r"sample 11 has shape \(1,\), sample 10 has \(0,\)"),
+        (
+            [(1, np.zeros(3)), (1, np.zeros(2))],
+            r"sample 11 has shape \(2,\) \(array 1 of 2\), sample 10 has \(3,\)",
+        ),
+        ([(1, 2), (1, 2, 3)], r"sample 11 is \(int64\(\), int64\(\), int64\(\)\), sample 10 is"),
+        ([(1, 2), 1], r"sample 11 is int64\(\), sample 10 is \(int64\(\), int64\(\)\)"),
+        ([{"x": 1}, {"y": 1}], r"sample 11 is \{'y': int64\(\)\}, sample 10 is \{'x': int"),
+        (
+            [(1, None), (1, 2)],
+            r"sample 11 is \(int64\(\), int64\(\)\), sample 10 is \(int64\(\)",
+        ),
+        ([(None,), (None,)], "sample 10 must hold at least one array or number, got none"),
+        ([()], "sample 10 must hold at least one array or number, got none"),
+    ],
+)
+def test_samples_that_do_not_fit_are_named_with_what_they_are(samples, message):
+    with pytest.raises(ValueError, match=message):
+        batch_of(*samples)
+
+
+@pytest.mark.parametrize(
+    ("samples", "error"),
+    [
+        ([[[1, 2], [3, 4]], [[1, 2], [3]]], ValueError),
+        ([1.5, np.datetime64("2020")], TypeError),
+    ],
+    ids=["ragged lists of numbers", "dtypes without a common one"],
+)
+def test_a_sample_that_numpy_refuses_is_named(samples, error):
+    with pytest.raises(error) as info:
+        batch_of(*samples)
+    assert "sample 11" in "\n".join([str(info.value), *getattr(info.value, "__notes__", ())])
+
+
+def test_the_order_of_keys_does_not_matter():
+    batch = batch_of({"x": 1, "y": 2}, {"y": 4, "x": 3})
+    assert exact(batch) == exact({"x": np.array([1, 3]), "y": np.array([2, 4])})
+
+
+# --- layouts, by which a batch can be filled in parts ---
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [[1, 2], [(np.zeros(2), 1)] * 2, [{"x": np.zeros((0, 2), "f4")}], [np.datetime64("2020")]],
+)
+def test_a_batch_can_be_filled_in_parts(samples):
+    batch, layout = collate(samples, np.arange(len(samples)), np.empty)
+    columns = layout.allocate(len(samples), np.empty)
+    for row, sample in enumerate(samples):
+        fill([sample], [column[row : row + 1] for column in columns], layout)
+    assert [exact(column) for column in columns] == [
+        exact(batch[name] if name is not None else batch) for name in _names(batch)
+    ]
+
+
+def _names(batch: Any) -> list[Any]:
+    if isinstance(batch, dict):
+        return list(batch)
+    return list(range(len(batch))) if isinstance(batch, tuple) else [None]
+
+
+@pytest.mark.parametrize("samples", [["a", "b"], [1, 2.5], [(1, {1})], [objects(1)]], ids=str)
+def test_a_batch_of_objects_or_of_promoted_numbers_has_no_layout(samples):
+    assert layout_of(*samples) is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [np.zeros(3), np.zeros(2, np.float32), (np.zeros(2),), None, "a", [1, 2]],
+    ids=["shape", "dtype", "structure", "none", "object", "integers"],
+)
+def test_a_sample_that_does_not_fit_a_layout_is_noticed(other):
+    layout = layout_of(np.zeros(2))
+    with pytest.raises(LayoutChanged):
+        fill([np.zeros(2), other], [np.zeros((2, 2))], layout)
+
+
+@pytest.mark.parametrize("text", ["", "a", b"", b"a\0"])
+def test_text_and_bytes_are_leaves_of_one_object(text):
+    leaf = as_leaf(text)
+    assert (leaf.shape, leaf.dtype, leaf[()]) == ((), np.dtype(object), text)

@@ -1,0 +1,191 @@
+"""Random generators: who is given one, and what it depends on."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import random
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adapters.assemble import generator, generator_argument
+from tests.batches import exact
+from tests.plans import batch_of, epoch_of, plan_of
+
+
+def draw(_: Any, rng: np.random.Generator) -> int:
+    return int(rng.integers(2**62))
+
+
+def draw_pair(sample: Any, rng: np.random.Generator) -> tuple[Any, int]:
+    return sample, draw(sample, rng)
+
+
+def drawn_by_sample(epoch: int = 0, **arguments: Any) -> dict[int, int]:
+    """What every sample of an epoch has drawn from its generator."""
+    pairs = epoch_of(plan_of(list(range(60)), transform=draw_pair, **arguments), epoch)
+    return {int(n): int(drawn) for batch in pairs for n, drawn in zip(*batch, strict=True)}
+
+
+# --- which transforms are given a generator ---
+
+
+class Transform:
+    def __call__(self, sample: Any) -> Any:
+        return sample
+
+    def with_rng(self, sample: Any, rng: Any) -> Any:
+        return sample, rng
+
+    @classmethod
+    def of_class(cls, sample: Any, rng: Any) -> Any:
+        return sample, rng
+
+    @staticmethod
+    def static(sample: Any, rng: Any) -> Any:
+        return sample, rng
+
+
+class RandomTransform(Transform):
+    def __call__(self, sample: Any, rng: Any) -> Any:  # type: ignore[override]
+        return sample, rng
+
+
+def augment(sample: Any, strength: float, rng: Any) -> Any:
+    return sample, strength, rng
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        None,
+        lambda sample: sample,
+        lambda sample, scale=2: sample,
+        lambda sample, *rest: sample,
+        lambda *samples: samples,
+        lambda sample, *, scale=2: sample,
+        lambda sample, **options: sample,
+        Transform(),
+        functools.partial(augment, 1, 2),
+        operator.itemgetter(0),
+        operator.neg,
+        operator.methodcaller("sum"),
+        abs,
+        len,
+        int,
+        str,
+        tuple,
+        np.negative,
+        np.add,
+        np.asarray,
+        np.flip,
+        np.float32,
+        str.upper,
+    ],
+)
+def test_who_takes_one_argument_is_given_no_generator(function):
+    assert generator_argument(function) is None
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda sample, rng: sample,
+        lambda sample, generator: sample,
+        lambda sample, rng=None: sample,
+        lambda sample, rng, scale=2: sample,
+        lambda sample, rng, /: sample,
+        lambda sample, *, rng: sample,
+        lambda sample, scale=2, *, rng: sample,
+        lambda sample, *, rng=None: sample,
+        RandomTransform(),
+        Transform().with_rng,
+        Transform.of_class,
+        Transform.static,
+        functools.partial(lambda strength, sample, rng: sample, 1),
+        functools.partial(augment, strength=1),
+        functools.partial(RandomTransform()),
+    ],
+)
+def test_who_takes_a_second_argument_or_rng_is_given_a_generator(function):
+    given: list[Any] = []
+
+    @functools.wraps(function)
+    def recorded(*arguments: Any, **named: Any) -> Any:
+        given.extend([*arguments, *named.values()][1:])
+        function(*arguments, **named)
+        return arguments[0]
+
+    batch_of(plan_of([1], transform=recorded))
+    assert [type(rng) for rng in given if not isinstance(rng, int)] == [np.random.Generator]
+
+
+# --- what generators depend on ---
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"batch_size": 1}, {"batch_size": 7}, {"shuffle": True}, {"shuffle": True, "batch_size": 60}],
+    ids=str,
+)
+def test_the_generator_of_a_sample_depends_on_no_batch(arguments):
+    assert drawn_by_sample(**arguments) == drawn_by_sample()
+
+
+def test_the_generator_of_a_sample_depends_on_no_shard():
+    shards = [drawn_by_sample(shard=(index, 3)) for index in range(3)]
+    assert shards[0] | shards[1] | shards[2] == drawn_by_sample()
+
+
+@pytest.mark.parametrize("other", [{"epoch": 1}, {"seed": 1}, {"seed": 2**64}], ids=str)
+def test_every_sample_epoch_and_seed_has_numbers_of_its_own(other):
+    numbers = [*drawn_by_sample().values(), *drawn_by_sample(**other).values()]
+    assert len(set(numbers)) == 120
+
+
+def test_the_generator_of_a_batch_depends_on_its_epoch_and_index_alone():
+    few = plan_of([0] * 8, 4, batch_transform=draw)
+    many = plan_of([0] * 90, 30, batch_transform=draw)
+    assert epoch_of(few, 2) == epoch_of(many, 2)[:2]
+
+
+def test_every_batch_has_numbers_of_its_own():
+    plan = plan_of([0] * 20, 4, batch_transform=draw)
+    assert len({number for epoch in range(3) for number in epoch_of(plan, epoch)}) == 15
+
+
+def test_samples_and_batches_of_one_number_draw_different_numbers():
+    samples = plan_of([0], transform=draw)
+    batches = plan_of([0], batch_transform=draw)
+    assert batch_of(samples).item() != batch_of(batches)
+
+
+def test_a_replayed_batch_draws_the_same_numbers():
+    plan = plan_of([0] * 4, transform=draw, batch_transform=draw_pair)
+    assert exact(batch_of(plan, 3, 0)) == exact(batch_of(plan, 3, 0))
+
+
+def test_golden_generator():
+    """A change changes everybody's augmentation; NumPy promises the raw stream for ever."""
+    assert generator(42, 3, 5, 0).bit_generator.random_raw(2).tolist() == [
+        8734708438656086617,
+        5550910627107573127,
+    ]
+
+
+def test_a_new_process_draws_the_same_numbers():
+    script = "from adapters.assemble import generator; print(generator(1, 2, 3, 0).integers(2**62))"
+    printed = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    assert printed == f"{generator(1, 2, 3, 0).integers(2**62)}\n"
+
+
+def test_nobody_elses_random_state_is_touched():
+    before = random.getstate(), exact(np.random.get_state())
+    epoch_of(plan_of(list(range(40)), shuffle=True, transform=draw, batch_transform=draw_pair))
+    assert (random.getstate(), exact(np.random.get_state())) == before

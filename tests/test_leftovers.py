@@ -1,0 +1,79 @@
+"""The look around after every test sees what it is there to see."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.shared_memory import SharedMemory
+
+import loky
+import numpy as np
+import pytest
+
+from adapters.engine.memory import SharedFile
+from tests.leftovers import Leftovers
+
+
+@contextmanager
+def a_thread() -> Iterator[None]:
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    yield
+    done.set()
+    thread.join()
+
+
+@contextmanager
+def a_process() -> Iterator[None]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    yield
+    process.communicate()
+
+
+@contextmanager
+def a_segment() -> Iterator[None]:
+    memory = SharedMemory(create=True, size=64)
+    yield
+    memory.close()
+    memory.unlink()
+
+
+@contextmanager
+def a_descriptor() -> Iterator[None]:
+    file = SharedFile()
+    yield
+    file.close()
+
+
+@contextmanager
+def a_mapping() -> Iterator[None]:
+    file = SharedFile()
+    file.grow(64)
+    memory = file.map()
+    file.close()
+    array = np.frombuffer(memory, np.uint8)
+    del memory
+    yield
+    del array
+
+
+@pytest.mark.parametrize("leave", [a_thread, a_process, a_segment, a_descriptor, a_mapping])
+def test_what_is_left_is_seen(leave):
+    before = Leftovers.now()
+    with leave():
+        assert len(Leftovers.now().beyond(before)) == 1
+    assert Leftovers.now().beyond(before) == []
+
+
+def test_the_trackers_of_an_open_pool_do_not_count_but_its_workers_do():
+    before = Leftovers.now()
+    with loky.ProcessPoolExecutor(1) as pool:
+        pool.submit(int).result(30)
+        kinds = [left.split(":")[0] for left in Leftovers.now().beyond(before)]
+        assert kinds.count("processes") == 1

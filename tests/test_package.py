@@ -1,0 +1,186 @@
+"""The package as a whole: who imports whom, what is public, how long a file is."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import adapters
+
+PACKAGE = Path(adapters.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+MOST_LINES = 400
+
+# Which rooms a room may look into, besides itself: "the way through them" in the design.
+BELOW_ENGINE = {"assemble", "collate", "errors", "order", "sources", "structure"}
+ANY = BELOW_ENGINE | {"engine", "images", "records"}
+ALLOWED = {
+    "errors": set(),
+    "order": set(),
+    "structure": set(),
+    "collate": {"errors", "structure"},
+    "records": {"errors"},
+    "images": {"errors"},
+    "sources": {"records", "images", "structure"},
+    "assemble": {"sources", "order", "collate", "structure", "errors"},
+    "engine": {"assemble", "sources", "collate", "structure", "errors"},
+    "keras": ANY,
+    "gluon": ANY,
+    "cli": ANY | {"keras", "gluon", "__init__"},
+    "__init__": ANY | {"keras", "gluon"},
+}
+FRAMEWORKS = {"keras", "tf_keras", "tensorflow", "mxnet", "torch", "jax"}
+# TensorFlow is imported nowhere: Keras knows it.
+OWN_FRAMEWORK = {"keras": {"keras", "jax", "torch"}, "gluon": {"mxnet"}}
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(source: str) -> Iterator[str]:
+    """Dotted names of all that a file imports: at its top, in functions, and for type checkers."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, "imports are absolute"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            if name in ("import_module", "__import__", "find_spec"):
+                yield str(node.args[0].value)
+
+
+def wrong_imports(room: str, source: str) -> list[str]:
+    """What a file of this room imports and should not."""
+    wrong = []
+    for name in imported(source):
+        package, _, rest = name.partition(".")
+        other = rest.partition(".")[0]
+        if package == "adapters":
+            other = other if other in ALLOWED else "__init__"
+            right = other == room or other in ALLOWED[room]
+        else:
+            right = package not in FRAMEWORKS - OWN_FRAMEWORK.get(room, set())
+        if not right:
+            wrong.append(name)
+    return wrong
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_file_imports_only_what_its_room_may(path):
+    assert wrong_imports(room_of(path), path.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("room", "source", "wrong"),
+    [
+        ("order", "import adapters.errors", "adapters.errors"),
+        ("errors", "from adapters.order import Order", "adapters.order.Order"),
+        ("records", "def f():\n    from adapters.sources import x", "adapters.sources.x"),
+        ("engine", "from adapters.keras import SafeSequence", "adapters.keras.SafeSequence"),
+        ("engine", "import keras", "keras"),
+        ("engine", "from adapters import SafeSequence", "adapters.SafeSequence"),
+        ("keras", "from adapters.gluon.loader import x", "adapters.gluon.loader.x"),
+        ("gluon", "import numpy, keras.utils", "keras.utils"),
+        ("keras", "if TYPE_CHECKING:\n    import tensorflow as tf", "tensorflow"),
+        ("cli", "import importlib\nimportlib.import_module('mxnet')", "mxnet"),
+        ("images", "from adapters import records", "adapters.records"),
+    ],
+)
+def test_a_wrong_import_is_noticed(room, source, wrong):
+    assert wrong_imports(room, source) == [wrong]
+
+
+def test_every_file_is_in_a_known_room():
+    assert {room_of(path) for path in FILES} <= set(ALLOWED)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_file_is_too_long(path):
+    assert len(path.read_text().splitlines()) <= MOST_LINES
+
+
+def test_the_test_files_are_not_too_long():
+    lengths = {p.name: len(p.read_text().splitlines()) for p in Path(__file__).parent.rglob("*.py")}
+    assert {name for name, length in lengths.items() if length > MOST_LINES} == set()
+
+
+def test_types_are_shipped():
+    assert (PACKAGE / "py.typed").is_file()
+
+
+# --- public names ---
+
+
+def run(script: str, **environment: str) -> str:
+    """What a script prints in a new process."""
+    finished = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={**os.environ, **environment},
+    )
+    assert finished.stderr == ""
+    return finished.stdout
+
+
+def test_importing_adapters_imports_no_framework():
+    script = "import adapters, adapters.engine, sys; print(*sys.modules)"
+    assert set(run(script).split()) & FRAMEWORKS == set()
+
+
+def test_asking_for_an_error_imports_no_framework():
+    script = "import adapters, sys; adapters.WorkerError; print(*sys.modules)"
+    assert set(run(script).split()) & FRAMEWORKS == set()
+
+
+def test_the_names_for_type_checkers_are_the_public_names():
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    names = [alias.name for node in block.body for alias in node.names]
+    assert sorted([*names, "__version__"]) == sorted(adapters.__all__)
+
+
+def test_the_public_names_are_the_visible_names():
+    assert sorted(dir(adapters)) == sorted(adapters.__all__) == adapters.__all__
+
+
+def test_every_public_name_is_there():
+    """In a process of its own: asking for them imports the frameworks."""
+    script = (
+        "import adapters\n"
+        "for name in adapters.__all__:\n"
+        "    print(name, getattr(getattr(adapters, name), '__name__', ''))"
+    )
+    lines = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+        env={**os.environ, "KERAS_BACKEND": "jax"},
+    ).stdout.splitlines()
+    names = [name for name in adapters.__all__ if name != "__version__"]
+    assert [line.strip() for line in lines] == [*(f"{n} {n}" for n in names), "__version__"]
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'adapters' has no attribute 'Sequence'"):
+        _ = adapters.Sequence
+
+
+def test_errors_have_one_base():
+    assert all(
+        issubclass(getattr(adapters, name), adapters.AdapterError)
+        for name in adapters.__all__
+        if name.endswith("Error")
+    )

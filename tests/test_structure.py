@@ -1,0 +1,105 @@
+"""Nested structures are taken apart and put together again."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.structure import flatten, is_numbers, map_leaves, unflatten
+
+
+class Pair(NamedTuple):
+    image: Any
+    label: Any
+
+
+TREES = st.recursive(
+    st.integers() | st.text() | st.none(),
+    lambda members: (
+        st.lists(members, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=2), members, max_size=3)
+        | st.builds(Pair, members, members)
+    ),
+    max_leaves=12,
+)
+
+
+@pytest.mark.parametrize(
+    ("tree", "leaves", "skeleton"),
+    [
+        (7, [7], 0),
+        ((1, 2), [1, 2], (0, 1)),
+        ({"x": 1, "y": {"z": 2}}, [1, 2], {"x": 0, "y": {"z": 1}}),
+        ({"y": 1, "x": 2}, [2, 1], {"x": 0, "y": 1}),
+        ({"y": 1, 0: 2}, [1, 2], {"y": 0, 0: 1}),
+        (Pair(1, (2, 3)), [1, 2, 3], Pair(0, (1, 2))),
+        ((1, None), [1], (0, None)),
+        (None, [], None),
+        ((), [], ()),
+        (["a", "b"], ["a", "b"], (0, 1)),
+        ([[1, 2], "b"], [[1, 2], "b"], (0, 1)),
+        ([1, 2, 3], [[1, 2, 3]], 0),
+        ([[1, 2], [3, 4.5]], [[[1, 2], [3, 4.5]]], 0),
+        (([1, 2], 3), [[1, 2], 3], (0, 1)),
+        ([(1, 2), 3], [1, 2, 3], ((0, 1), 2)),
+        ([None, 1], [1], (None, 0)),
+        (b"ab", [b"ab"], 0),
+        ({1, 2}, [{1, 2}], 0),
+    ],
+)
+def test_a_structure_is_taken_apart_depth_first(tree, leaves, skeleton):
+    assert flatten(tree) == (leaves, skeleton)
+
+
+@given(TREES)
+def test_what_was_taken_apart_goes_together_again(tree):
+    leaves, skeleton = flatten(tree)
+    assert unflatten(skeleton, leaves) == tree
+
+
+@given(TREES)
+def test_types_of_containers_are_kept(tree):
+    def types(tree: Any) -> Any:
+        members = tree.values() if isinstance(tree, dict) else tree
+        nested = isinstance(tree, (dict, tuple))
+        return type(tree), [types(member) for member in members] if nested else None
+
+    assert types(map_leaves(lambda leaf: leaf, tree)) == types(tree)
+
+
+def test_a_function_is_applied_to_leaves_in_the_order_of_keys_and_never_to_none():
+    seen: list[Any] = []
+    map_leaves(seen.append, {"b": 1, "a": (2, None), "c": [None, [3]]})
+    assert seen == [2, 1, [3]]
+
+
+def test_arrays_are_leaves_not_containers():
+    array = np.arange(3)
+    assert flatten((array, array))[0] == [pytest.approx(array), pytest.approx(array)]
+
+
+@pytest.mark.parametrize(
+    ("tree", "expected"),
+    [
+        ([1], True),
+        ([1, 2.5, 1j, True], True),
+        ([np.float32(1), np.int64(2)], True),
+        ([[1], [2, 3]], True),
+        ([], False),
+        ([[]], False),
+        ((1, 2), False),
+        ([(1, 2)], False),
+        (["1"], False),
+        ([1, "1"], False),
+        ([None], False),
+        ([np.array([1])], False),
+        (1, False),
+        (np.array([1]), False),
+    ],
+)
+def test_lists_of_numbers_are_told_from_other_lists(tree, expected):
+    assert is_numbers(tree) is expected
