@@ -41,7 +41,7 @@ def installed(python: str, backend: str) -> bool:
     return subprocess.run([python, "-c", look], check=False).returncode == 0
 
 
-@pytest.mark.parametrize(("python", "backend"), other_runs())
+@pytest.mark.parametrize(("python", "backend"), list(other_runs()))
 def test_all_of_this_folder_passes(python, backend, report):
     if not installed(python, backend):
         reason = "is in no extra of this package and" if backend == "torch" else ""

@@ -1,7 +1,7 @@
 """Does what goes wrong with ``PyDataset`` and ``workers > 1``, and prints how it went: JSON lines.
 
 ``faults plain|safe SECONDS ROW...``: with the data set as it is, or inside a ``SafeSequence``. A
-row that takes longer is said to hang, and is the last one.
+row that takes longer is said to hang; the ones after it are done by a new interpreter.
 """
 
 from __future__ import annotations
@@ -278,20 +278,23 @@ def _say(row: str, outcome: Any) -> None:
     print(json.dumps([row, outcome]), flush=True)
 
 
-def _hangs(row: str) -> None:
+def _hangs(row: str, later: list[str]) -> None:
     _say(row, "hangs")
     for child in psutil.Process().children(recursive=True):
         child.kill()
-    os._exit(0)
+    if not later:
+        os._exit(0)
+    os.environ["KERAS_BACKEND"] = keras.backend.backend()
+    os.execv(sys.executable, [sys.executable, "-m", __spec__.name, *sys.argv[1:3], *later])
 
 
 if __name__ == "__main__":
-    SAFE, seconds = sys.argv[1] == "safe", float(sys.argv[2])
+    SAFE, seconds, rows = sys.argv[1] == "safe", float(sys.argv[2]), sys.argv[3:]
     warnings.simplefilter("ignore")
     # What workers import of Keras needs no framework.
     os.environ["KERAS_BACKEND"] = "numpy"
-    for row in sys.argv[3:]:
-        watch = threading.Timer(seconds, _hangs, [row])
+    for number, row in enumerate(rows, 1):
+        watch = threading.Timer(seconds, _hangs, [row, rows[number:]])
         watch.start()
         _say(row, globals()[row]())
         watch.cancel()
