@@ -198,9 +198,11 @@ class _Samples:
                     sample = transform(sample)
                     if sample is None:
                         raise ValueError("transform must return a sample, got None")
-            except BaseException as error:
+            except BaseException as raised:
+                error = _for_a_generator(raised)
                 note(error, f"in sample {number}, batch {self._index} of epoch {epoch}")
                 sample = self._replacement(error, number)
+                del error
             yield sample
 
     def _fetch(self) -> Sequence[Any] | None:
@@ -233,6 +235,15 @@ class _Samples:
                 continue
         note(error, f"and on_error='skip' found no other sample that works in {_SKIP_TRIES}")
         raise error
+
+
+def _for_a_generator(error: BaseException) -> BaseException:
+    """The error, or what may leave a generator in its place."""
+    if not isinstance(error, StopIteration):
+        return error
+    wrapped = RuntimeError("source or transform raised StopIteration")
+    wrapped.__cause__ = error
+    return wrapped
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -138,8 +138,12 @@ class Dispatcher:
                     self._recover()
                 else:
                     self._changed.wait(_WAIT_SECONDS)
-            error, pending.error = pending.error, None
+            error = pending.error
+            if isinstance(error, WorkerError):
+                raise WorkerError(*error.args)
             if error is not None:
+                # Whoever asks again computes it again, and is told by its own exception.
+                pending.error, pending.done, pending.queued = None, False, False
                 try:
                     raise error
                 finally:

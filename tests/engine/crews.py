@@ -16,7 +16,7 @@ from tests.plans import plan_of
 THREADS = ["threads-1", "threads-2", "threads-4"]
 PROCESSES = ["processes-1", "processes-2"]
 POOLS = [*THREADS, *PROCESSES]
-CREWS = ["inline", *POOLS, "auto", "auto-processes"]
+CREWS = ["inline", *POOLS, "auto"]
 _WAIT_SECONDS = 20.0
 
 
@@ -69,3 +69,10 @@ def wait_until(condition: Callable[[], Any], seconds: float = _WAIT_SECONDS) -> 
         if time.monotonic() > deadline:
             raise TimeoutError(f"waited {seconds} s for {condition}")
         time.sleep(0.002)
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    started = time.monotonic()
+    yield
+    assert time.monotonic() - started < seconds

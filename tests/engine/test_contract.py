@@ -161,6 +161,16 @@ def test_whatever_a_batch_transform_returns(crew, batch_transform):
 
 
 @every_crew
+@pytest.mark.parametrize("length", [10, 3000])
+def test_many_batches_of_objects_are_not_mixed_up(crew, length):
+    """Light batches go to a worker several at a time; long ones don't fit into a pipe."""
+    words = [f"{number} " * length for number in range(400)]
+    with opened(words, crew, 2, queue=40) as engine:
+        batches = read(engine, 200)
+    assert [word for batch in batches for word in batch] == words
+
+
+@every_crew
 def test_a_sequence_of_whole_batches_is_read_in_the_order_asked_for(crew):
     source = SequenceSource([(np.full(i + 1, i), "text") for i in range(9)], own_epochs=False)
     expected = [exact(batch) for batch in epoch_of(plan_of(source, 1, shuffle=True))]

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import random
-import signal
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 
 from adapters import WorkerError
 from adapters.sources import SequenceSource
-from tests.batches import exact
-from tests.engine.crews import PROCESSES, opened, read, wait_until, workers
-from tests.engine.scripts import script
-from tests.engine.workloads import Dying, Gate, Numbers, Slow, die, jitter, rich
+from tests.engine.crews import PROCESSES, opened, read, within
+from tests.engine.workloads import Dying, Numbers, die
 from tests.plans import epoch_of, plan_of
 
 pytestmark = pytest.mark.timeout(60)
@@ -29,13 +20,6 @@ every_death = pytest.mark.parametrize("how", ["exit", "kill"])
 HOW = {"exit": "exited with code 7", "kill": r"was killed by SIGKILL \(signal 9\)"}
 # Recovery is promised within seconds.
 SECONDS = 10
-
-
-@contextmanager
-def within(seconds: float) -> Iterator[None]:
-    started = time.monotonic()
-    yield
-    assert time.monotonic() - started < seconds
 
 
 # --- run ---
@@ -205,34 +189,6 @@ def test_a_plan_that_kills_whoever_receives_it_is_given_up(crew, how):
         read(engine, 1)
 
 
-@every_pool
-def test_idle_workers_that_were_killed_are_replaced_when_there_is_work(crew):
-    with opened(Numbers(), crew, queue=1) as engine, within(SECONDS):
-        stream = engine.stream(0, 0, False)
-        assert stream.next().tolist() == [0, 1, 2, 3]
-        for worker in workers():
-            worker.kill()
-            # Not worker.wait(), which would take the child away from loky.
-            wait_until(lambda worker=worker: worker.status() == psutil.STATUS_ZOMBIE)
-        assert np.concatenate([stream.next() for _ in range(6)]).tolist() == list(range(4, 26))
-        stream.close()
-
-
-@every_pool
-def test_workers_killed_while_they_start_are_replaced(crew):
-    with opened(Numbers(), crew) as engine, within(SECONDS):
-        engine.stream(0, 0, False)
-        engine.start_workers()
-        consumer: list[Any] = []
-        thread = threading.Thread(target=lambda: consumer.extend(read(engine, 7)))
-        thread.start()
-        wait_until(workers)
-        for worker in workers():
-            worker.kill()
-        thread.join(SECONDS)
-        assert np.concatenate(consumer).tolist() == list(range(26))
-
-
 # --- deliver ---
 
 
@@ -257,127 +213,3 @@ def test_a_batch_that_kills_its_worker_on_the_way_back_is_given_up(crew, how):
         with pytest.raises(WorkerError, match="process"):
             stream.next()
         stream.close()
-
-
-KILLED_WRITER = """
-from contextlib import suppress
-
-def kill_a_writer():
-    '''Kill a worker that stands in write(), as its answer is longer than a pipe.'''
-    for _ in range(1000):
-        for worker in workers():
-            with suppress(OSError):
-                if "pipe_write" in Path(f"/proc/{worker.pid}/wchan").read_text():
-                    worker.kill()
-                    return 1
-        time.sleep(0.002)
-    return 0
-
-with opened(Numbers(40), "processes-2", 8, queue=2, transform=lambda n: str(n) * 2**22) as engine:
-    stream = engine.stream(0, 0, False)
-    stream.next()
-    kills = 0
-    for step in range(1, 5):
-        kills += kill_a_writer()
-        print([text[:2] for text in stream.next()])
-    stream.close()
-assert kills
-"""
-
-
-def test_a_worker_killed_while_it_sends_a_long_batch_of_objects_is_replaced():
-    """Objects don't lie in shared memory: 64 MB of text go through a pipe."""
-    with script(KILLED_WRITER) as running:
-        code, output, _ = running.finish(seconds=15)
-    batches = [[f"{n}{n}"[:2] for n in range(start, start + 8)] for start in range(8, 40, 8)]
-    assert (code, output) == (0, "".join(f"{batch}\n" for batch in batches))
-
-
-# --- close ---
-
-
-@every_pool
-@every_death
-def test_an_engine_whose_workers_are_dead_closes_at_once(crew, how, tmp_path):
-    gate = Gate(tmp_path / "gate", start=4)
-    with opened(Numbers(), crew, transform=gate) as engine, within(SECONDS):
-        stream = engine.stream(0, 0, False)
-        stream.next()
-        wait_until(lambda: gate.arrived.calls)
-        for worker in workers():
-            worker.send_signal(signal.SIGKILL if how == "kill" else signal.SIGSEGV)
-        stream.close()
-
-
-@every_pool
-def test_workers_that_are_busy_or_stopped_are_ended_by_closing(crew, tmp_path):
-    gate = Gate(tmp_path / "gate", start=4)
-    with opened(Numbers(), crew, transform=gate) as engine:
-        stream = engine.stream(0, 0, False)
-        stream.next()
-        wait_until(lambda: gate.arrived.calls)
-        children = workers()
-        children[0].suspend()
-        stream.close()
-    gone, alive = psutil.wait_procs(children, 5)
-    assert (len(gone), alive) == (len(children), [])
-
-
-# --- at random ---
-
-
-class Hunter:
-    """Kills a worker, whatever it is doing, a random time after every third delivered batch."""
-
-    def __init__(self, seed: int) -> None:
-        self._rng = random.Random(seed)
-        self._delivered = threading.Semaphore(0)
-        self._over = False
-        self._thread = threading.Thread(target=self._hunt)
-        self.kills = 0
-
-    def delivered(self) -> None:
-        """A batch has come."""
-        self._delivered.release()
-
-    def _hunt(self) -> None:
-        while True:
-            for _ in range(3):
-                self._delivered.acquire()
-            if self._over:
-                return
-            time.sleep(self._rng.uniform(0, 0.1))
-            if victims := workers():
-                os.kill(self._rng.choice(victims).pid, signal.SIGKILL)
-                self.kills += 1
-
-    def __enter__(self) -> Hunter:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over = True
-        self._delivered.release(3)
-        self._thread.join()
-
-
-@pytest.mark.parametrize("seconds", [0.001, 0.008], ids=["light", "heavy"])
-def test_workers_killed_at_random_for_several_epochs_lose_and_repeat_nothing(seconds):
-    """A heavy batch is computed in parts."""
-    slow = Slow(seconds)
-
-    def transform(sample: int, rng: np.random.Generator) -> Any:
-        return rich(slow(sample), rng)
-
-    arguments = {"shuffle": True, "transform": transform, "batch_transform": jitter}
-    plan = plan_of(Numbers(80), 16, **arguments | {"transform": rich})
-    expected = [exact(batch) for epoch in range(4) for batch in epoch_of(plan, epoch)]
-    batches = []
-    with opened(Numbers(80), "processes-2", 16, **arguments) as engine, Hunter(4) as hunter:
-        stream = engine.stream(0, 0, False)
-        for _ in range(20):
-            batches.append(exact(stream.next()))
-            hunter.delivered()
-        stream.close()
-    assert batches == expected
-    assert hunter.kills >= 4

@@ -1,20 +1,19 @@
 """Exceptions: from every place, through every crew, as what they were.
 
-The places are the phases of a batch: submit (the plan is sent), run (source, transforms), deliver
-(the batch is sent back), and close.
+While a batch is computed, and when it is closed; ``test_transit.py`` has the ways there and back.
 """
 
 from __future__ import annotations
 
 import gc
-import threading
 from typing import Any
 
 import numpy as np
 import pytest
 
 from adapters.sources import SequenceSource
-from tests.engine.crews import PROCESSES, opened, read, wait_until, workers
+from tests.engine.crews import PROCESSES, opened, read, wait_until
+from tests.engine.faulty import FAULTS, OwnError, Spoilt, fault
 from tests.engine.workloads import Numbers, Tally
 from tests.leftovers import Leftovers
 from tests.plans import notes_of
@@ -26,54 +25,12 @@ every_crew = pytest.mark.parametrize(
 every_process_pool = pytest.mark.parametrize("crew", PROCESSES)
 
 
-class OwnError(Exception):
-    """Pickle can't make one of these."""
-
-    def __init__(self, number: int, *, why: str) -> None:
-        super().__init__(f"{number}: {why}")
-        self.why = why
-
-
-def fault(name: str) -> BaseException:
-    """A new exception of this name."""
-    return {
-        "ValueError": lambda: ValueError("spoilt"),
-        "OwnError": lambda: OwnError(9, why="spoilt"),
-        "StopIteration": lambda: StopIteration("spoilt"),
-        "SystemExit": lambda: SystemExit("spoilt"),
-        "KeyboardInterrupt": lambda: KeyboardInterrupt("spoilt"),
-        "MemoryError": lambda: MemoryError("spoilt"),
-    }[name]()
-
-
-every_fault = pytest.mark.parametrize(
-    "name",
-    ["ValueError", "OwnError", "StopIteration", "SystemExit", "KeyboardInterrupt", "MemoryError"],
-)
+every_fault = pytest.mark.parametrize("name", FAULTS)
 
 
 def arrived(name: str) -> type[BaseException]:
     """Python makes a ``RuntimeError`` of a ``StopIteration`` that leaves a generator."""
     return RuntimeError if name == "StopIteration" else type(fault(name))
-
-
-class Spoilt:
-    """Raises when it comes to ``number``, as a transform, a data set or a batch transform."""
-
-    def __init__(self, name: str, number: int) -> None:
-        self.name = name
-        self.number = number
-
-    def __call__(self, item: Any) -> Any:
-        if np.any(item == self.number):
-            raise fault(self.name)
-        return item
-
-    def __len__(self) -> int:
-        return 26
-
-    def __getitem__(self, number: int) -> Any:
-        return self(number)
 
 
 class SpoiltBatches(Spoilt):
@@ -141,6 +98,20 @@ def test_the_sample_that_raised_stop_iteration_is_named(crew):
 
 
 @every_crew
+@pytest.mark.parametrize("length", [5_000, 2_000_000])
+def test_a_long_exception_arrives_whole(crew, length):
+    """A pipe takes no more than 4 kB at once; a traceback alone may be longer."""
+
+    def spoil(sample: int) -> int:
+        raise OwnError(sample, why="x" * length)
+
+    with opened(Numbers(), crew, transform=spoil) as engine:
+        with pytest.raises(OwnError) as info:
+            read(engine, 1)
+        assert (str(info.value), len(info.value.why)) == ("0: " + "x" * length, length)
+
+
+@every_crew
 def test_an_error_is_there_again_when_the_same_batch_is_asked_for_again(crew):
     with opened(Numbers(), crew, transform=Spoilt("ValueError", 9)) as engine:
         stream = engine.stream(0, 2, False)
@@ -187,113 +158,11 @@ def test_an_error_in_the_next_epoch_waits_for_it(crew):
         stream.close()
 
 
-# --- submit: the plan on its way ---
-
-
-class SpoiltWhenSent(Spoilt):
-    def __reduce__(self) -> Any:
-        raise fault(self.name)
-
-
-class SpoiltWhenReceived(Spoilt):
-    def __setstate__(self, state: Any) -> None:
-        raise fault(state["name"])
-
-    def __getstate__(self) -> Any:
-        return vars(self)
-
-
-@every_process_pool
-@every_fault
-def test_a_transform_that_fails_to_be_sent_fails_as_itself(crew, name):
-    with opened(Numbers(), crew, transform=SpoiltWhenSent(name, -1)) as engine:
-        for _ in range(2):
-            with pytest.raises(type(fault(name)), match="spoilt"):
-                read(engine, 1)
-        assert workers() == []
-
-
-@every_process_pool
-@every_fault
-def test_a_transform_that_fails_to_be_received_fails_as_itself(crew, name):
-    with opened(Numbers(), crew, transform=SpoiltWhenReceived(name, -1)) as engine:
-        for _ in range(2):
-            with pytest.raises(type(fault(name)), match="spoilt") as info:
-                read(engine, 1)
-            assert "__setstate__" in info.value.__notes__[-1]
-
-
-# --- deliver: the batch on its way back ---
-
-
-class SpoiltMember:
-    """A member of a batch that can't be sent, or can't be received."""
-
-    def __init__(self, name: str, when: str) -> None:
-        self.name = name
-        self.when = when
-
-    def __reduce__(self) -> Any:
-        if self.when == "sent":
-            raise fault(self.name)
-        return raise_fault, (self.name,)
-
-
-def raise_fault(name: str) -> Any:
-    raise fault(name)
-
-
-@every_process_pool
-@pytest.mark.parametrize("when", ["sent", "received"])
-@pytest.mark.parametrize("name", ["ValueError", "OwnError", "StopIteration", "MemoryError"])
-def test_a_batch_that_fails_on_its_way_back_fails_as_itself(crew, when, name):
-    def spoil(sample: int) -> Any:
-        return SpoiltMember(name, when) if sample == 9 else sample
-
-    with opened(Numbers(), crew, transform=spoil) as engine:
-        stream = engine.stream(0, 0, False)
-        assert [stream.next().tolist() for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-        with pytest.raises(type(fault(name)), match="spoilt"):
-            stream.next()
-        stream.close()
-        assert read(engine, 1, step=3)[0].tolist() == [12, 13, 14, 15]
-
-
-@every_process_pool
-@pytest.mark.parametrize("when", ["sent", "received"])
-@pytest.mark.parametrize("name", ["SystemExit", "KeyboardInterrupt"])
-def test_a_batch_that_wants_to_leave_on_its_way_back_does_not_hang(crew, when, name):
-    """It may end the worker; it is told one way or the other."""
-
-    def spoil(sample: int) -> Any:
-        return SpoiltMember(name, when)
-
-    with (
-        opened(Numbers(), crew, transform=spoil) as engine,
-        pytest.raises(BaseException, match=r"spoilt|process"),
-    ):
-        read(engine, 1)
-
-
-@pytest.mark.parametrize("crew", ["inline", "threads-2", "auto"])
-def test_what_is_not_sent_anywhere_need_not_be_picklable(crew):
-    with opened(Numbers(), crew, transform=lambda _: threading.Lock()) as engine:
-        assert type(read(engine, 1)[0][3]) is type(threading.Lock())
-
-
-@every_process_pool
-def test_what_cannot_be_pickled_is_said_with_a_reason(crew):
-    with opened(Numbers(), crew, transform=lambda _: threading.Lock()) as engine:
-        with pytest.raises(TypeError, match="cannot pickle '_thread") as info:
-            read(engine, 1)
-        assert "can't be sent from a worker process" in notes_of(info.value)
-
-
 # --- close ---
 
 
 @every_crew
-@every_fault
+@pytest.mark.parametrize("name", ["OwnError", "KeyboardInterrupt"])
 def test_errors_that_nobody_read_are_forgotten_when_it_is_closed(crew, name, tmp_path):
     tally = Tally(tmp_path / "calls")
     spoilt = Spoilt(name, 5)

@@ -126,6 +126,32 @@ def test_an_exception_in_a_part_names_its_sample_and_spares_the_next_batches(cre
 
 
 @several_workers
+def test_an_exception_in_a_part_may_be_long(crew):
+    def spoilt(sample: int) -> int:
+        time.sleep(SECONDS)
+        if sample == 29:
+            raise LookupError("spoilt" * 10_000)
+        return sample
+
+    with opened(Numbers(80), crew, BATCH, queue=QUEUE, transform=spoilt) as engine:
+        with pytest.raises(LookupError) as info:
+            read(engine, 4)
+        assert info.value.args == ("spoilt" * 10_000,)
+        assert info.value.__notes__[0] == "in sample 29, batch 3 of epoch 0"
+
+
+@several_workers
+def test_a_batch_in_parts_may_become_objects_in_the_end(crew):
+    def words(batch: Any) -> Any:
+        return [f"word {n}" * 500 for n in batch[0].tolist()], batch[0].astype(object), batch[1]
+
+    arguments = {"transform": heavy, "batch_transform": words}
+    expected = [exact(batch) for batch in epoch_of(plan_of(Numbers(48), BATCH, **arguments))]
+    with opened(Numbers(48), crew, BATCH, queue=QUEUE, **arguments) as engine:
+        assert [exact(batch) for batch in read(engine, 6)] == expected
+
+
+@several_workers
 def test_skipped_samples_are_counted_over_all_parts(crew, caplog):
     def spoilt(sample: int) -> int:
         time.sleep(SECONDS)
