@@ -201,8 +201,10 @@ class _Samples:
             except BaseException as raised:
                 error = _for_a_generator(raised)
                 note(error, f"in sample {number}, batch {self._index} of epoch {epoch}")
-                sample = self._replacement(error, number)
-                del error
+                try:
+                    sample = self._replacement(error, number)
+                finally:
+                    del error  # As in _replacement.
             yield sample
 
     def _fetch(self) -> Sequence[Any] | None:

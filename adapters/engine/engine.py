@@ -234,4 +234,7 @@ class Engine:
         return Threads(self.plan, count)
 
     def _active(self, crew: Crew) -> int:
+        source = self.plan.source
+        if crew.name == "threads" and isinstance(source, SequenceSource) and not source.thread_safe:
+            return 1  # In order, too: some sequences count their calls.
         return self._tuner.active if self._tuner is not None else crew.count

@@ -122,6 +122,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         self._pass: Pass | None = None
         self._batches: weakref.ref[_Batches] | None = None
         self._within = False
+        self._confirmed = False
         self._on_tensorflow = False
         self._lag = 0
         self._consumed: Any = None
@@ -154,22 +155,22 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
                 raise error
             finally:
                 del error  # The traceback would refer to it through this frame, in a circle.
-        if self._pass is not None:
-            # On JAX and PyTorch, an epoch of a single batch that nobody asked on after was the
-            # symbolic build.
-            if not self._on_tensorflow and self._is_probe(self._pass):
-                self._pass.taken = 0
+        if self._pass is not None and not (self._within and self._may_be_probe(self._pass)):
             self._progress.settle(self._pass)
         self._within = False
 
-    def _is_probe(self, a_pass: Pass) -> bool:
-        return len(self._engine.plan) == 1 and not self._endless and self._within
+    def _may_be_probe(self, a_pass: Pass) -> bool:
+        """Whether the pass may be the symbolic build of JAX and PyTorch.
+
+        That takes one batch, and never asks on at what may be an epoch's end.
+        """
+        return a_pass.taken == 1 and not (self._on_tensorflow or self._confirmed)
 
     def _get_iterator(self) -> Iterator[Any]:
         # Keras asks for the next iterator when an epoch has come to its end, still within it.
         if self._pass is not None and self._within:
             self._progress.settle(self._pass)
-            self._within = False
+            self._confirmed, self._within = True, False
         return _Batches(self)
 
     def get_jax_iterator(self) -> Iterator[Any]:
@@ -230,7 +231,9 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
     def _begin(self) -> tuple[Pass, Stream]:
         """Start a pass; what an earlier one of this adapter has under way is let go."""
         self._close_batches()
-        self._pass = self._progress.begin(self._next_start())
+        start = self._next_start()
+        self._confirmed = False
+        self._pass = self._progress.begin(start)
         self._stamp = self._progress.stamp
         if self._consumed is not None:
             counter, before = self._consumed, int(self._consumed.numpy())
@@ -248,6 +251,8 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         # between, such as evaluating it in a callback; but for set_epoch and load_state_dict.
         if self._pass is None or self._stamp != self._progress.stamp:
             return None
+        if self._may_be_probe(self._pass):
+            return self._pass.epoch, self._pass.step
         return self._pass.start_of_next
 
     def _open_stream(self, start: tuple[int, int] | None) -> Stream:
@@ -299,6 +304,7 @@ class _Batches:
     def _end(self, adapter: SafeSequenceAdapter, a_pass: Pass, stream: Stream) -> None:
         """The epoch has been handed out; on TensorFlow the trainer may not have seen it yet."""
         self._closed = True
+        adapter._confirmed = True
         a_pass.lag = 0
         if not adapter._on_tensorflow and not adapter._lag:
             adapter._progress.settle(a_pass)

@@ -38,6 +38,11 @@ class SequenceSource:
             )
         return int(count)
 
+    @property
+    def thread_safe(self) -> bool:
+        """Whether several threads may ask at once."""
+        return bool(getattr(self._sequence, "thread_safe", False))
+
     def batch(self, number: int) -> Any:
         """The whole batch of this number."""
         with self._guard():
@@ -56,7 +61,7 @@ class SequenceSource:
                 self._sequence.on_epoch_end()
 
     def _guard(self) -> contextlib.AbstractContextManager[Any]:
-        if getattr(self._sequence, "thread_safe", False):
+        if self.thread_safe:
             return contextlib.nullcontext()
         return self._lock
 
