@@ -122,6 +122,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         self._pass: Pass | None = None
         self._batches: weakref.ref[_Batches] | None = None
         self._within = False
+        self._used = False
         self._confirmed = False
         self._on_tensorflow = False
         self._lag = 0
@@ -141,7 +142,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
 
     def on_epoch_begin(self) -> None:
         """Keras begins an epoch, or the symbolic build that looks like one."""
-        self._within = True
+        self._within, self._used = True, False
 
     def on_epoch_end(self) -> None:
         """Keras ends an epoch, or forgets its iterators before the first.
@@ -168,7 +169,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
 
     def _get_iterator(self) -> Iterator[Any]:
         # Keras asks for the next iterator when an epoch has come to its end, still within it.
-        if self._pass is not None and self._within:
+        if self._pass is not None and self._within and self._used:
             self._progress.settle(self._pass)
             self._confirmed, self._within = True, False
         return _Batches(self)
@@ -298,6 +299,7 @@ class _Batches:
             if not isinstance(error, ClosedError):
                 adapter._error = error
             raise StopIteration from error
+        adapter._used = True
         adapter._progress.hand_out(self._pass)
         return batch
 

@@ -161,6 +161,6 @@ def worker_processes() -> list[psutil.Process]:
     """Worker processes of this interpreter."""
     return [
         child
-        for child in psutil.Process().children(recursive=True)
+        for child in psutil.Process().children()
         if "loky" in command_line(child) and "tracker" not in command_line(child)
     ]
