@@ -202,7 +202,7 @@ class Processes:
         else:
             try:
                 self._take_answers(job, pickle.loads(future.result()))
-            except Exception as problem:  # An answer that doesn't unpickle.
+            except BaseException as problem:  # An answer that does not unpickle.
                 for pending in job.batches:
                     pending.error = problem
         done(job)
