@@ -70,7 +70,7 @@ def pickles(content: Any) -> str | None:
     try:
         _Pickler(io.BytesIO(), protocol=5, buffer_callback=lambda _: None).dump(content)
     except Exception as error:
-        return f"{type(error).__name__}: {error}"
+        return " ".join(f"{type(error).__name__}: {error}".split())
     return None
 
 
