@@ -80,7 +80,6 @@ def augment(sample: Any, strength: float, rng: Any) -> Any:
         str,
         tuple,
         np.negative,
-        np.add,
         np.asarray,
         np.flip,
         np.float32,

@@ -31,6 +31,7 @@ ALL_WORKERS = [
     pytest.param(PROCESSES, id="processes"),
     pytest.param(AUTO, id="auto"),
 ]
+# Nothing is read ahead; read ahead in this process; out of memory shared with another one.
 KINDS_OF_WORKERS = [ALL_WORKERS[0], ALL_WORKERS[1], ALL_WORKERS[3]]
 
 

@@ -82,8 +82,11 @@ def failing_sequence(cause: object, workers: dict[str, object]) -> SafeSequence:
     return SafeSequence(numbered(4 * BATCHES), 4, transform=transform, **workers)
 
 
-@pytest.mark.parametrize("workers", [*WORKERS, pytest.param(AUTO, id="auto")])
-@pytest.mark.parametrize("call", ["fit", "evaluate", "predict"])
+@pytest.mark.parametrize(
+    ("call", "workers"),
+    [(call, TWO_THREADS) for call in ("fit", "evaluate", "predict")]
+    + [("fit", PROCESSES), ("fit", AUTO)],
+)
 def test_no_worker_survives_a_normal_end(no_garbage_collection, call, workers):
     model, sequence = built_recorder(), sequence_of(BATCHES, **workers)
     getattr(model, call)(sequence, verbose=0)

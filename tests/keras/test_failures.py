@@ -10,7 +10,8 @@ import pytest
 
 from adapters import ClosedError, SafeSequence
 from tests.keras.recording import (
-    ALL_WORKERS,
+    AUTO,
+    INLINE,
     KINDS_OF_WORKERS,
     PROCESSES,
     TWO_THREADS,
@@ -50,8 +51,10 @@ def notes_of(error: BaseException) -> str:
 
 
 @pytest.mark.parametrize("number", [0, LATER], ids=["first batch", "later batch"])
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
+@pytest.mark.parametrize(
+    ("call", "workers"),
+    [(call, TWO_THREADS) for call in CALLS] + [("fit", INLINE), ("fit", PROCESSES)],
+)
 def test_a_transforms_exception_arrives_with_its_sample(workers, call, number):
     with (
         SafeSequence(numbered(SAMPLES), 4, transform=FailsAt(number), **workers) as sequence,
@@ -62,10 +65,9 @@ def test_a_transforms_exception_arrives_with_its_sample(workers, call, number):
 
 
 @pytest.mark.parametrize("number", [0, LATER], ids=["first batch", "later batch"])
-@pytest.mark.parametrize("workers", ALL_WORKERS)
-def test_a_sources_exception_arrives_with_its_sample(workers, number):
+def test_a_sources_exception_arrives_with_its_sample(number):
     with (
-        SafeSequence(BrokenList(SAMPLES, number), 4, **workers) as sequence,
+        SafeSequence(BrokenList(SAMPLES, number), 4, **AUTO) as sequence,
         pytest.raises(Unreadable) as raised,
     ):
         CALLS["fit"](Recorder(), sequence)
@@ -114,10 +116,9 @@ def test_stop_iteration_in_a_transform_is_no_end_of_the_data(workers):
         CALLS["fit"](Recorder(), sequence)
 
 
-@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
-def test_a_transform_without_a_result_is_said_to_be_one(workers):
+def test_a_transform_without_a_result_is_said_to_be_one():
     with (
-        SafeSequence(numbered(SAMPLES), 4, transform=forget, **workers) as sequence,
+        SafeSequence(numbered(SAMPLES), 4, transform=forget, **TWO_THREADS) as sequence,
         pytest.raises(ValueError, match="transform must return a sample, got None"),
     ):
         CALLS["fit"](Recorder(), sequence)
@@ -133,15 +134,14 @@ def test_an_epoch_that_failed_is_replayed_whole():
         assert recorder.trained == epochs_of(sequence, 1)
 
 
-@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
-def test_a_bad_sample_is_replaced_where_that_was_asked_for(workers):
+def test_a_bad_sample_is_replaced_where_that_was_asked_for():
     recorder = Recorder()
-    with SafeSequence(BrokenList(8, 5), 4, on_error="skip", **workers) as sequence:
+    with SafeSequence(BrokenList(8, 5), 4, on_error="skip", **TWO_THREADS) as sequence:
         recorder.fit(sequence, shuffle=False, verbose=0)
     assert recorder.trained == [[0, 1, 2, 3], [4, 6, 6, 7]]
 
 
-@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
+@pytest.mark.parametrize("workers", [INLINE, TWO_THREADS], ids=["inline", "threads"])
 def test_samples_of_different_shapes_are_refused_with_the_first_batch(workers):
     samples = [np.zeros(1 + number % 2, np.float32) for number in range(SAMPLES)]
     with (

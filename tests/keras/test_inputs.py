@@ -28,9 +28,8 @@ def joined(parts: list[Any]) -> np.ndarray:
     return np.concatenate([np.asarray(part) for part in parts])
 
 
-@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
-def test_sample_weights_arrive_beside_their_samples(workers):
-    batches = trained_on((*numbered(SAMPLES), WEIGHTS), workers)
+def test_sample_weights_arrive_beside_their_samples():
+    batches = trained_on((*numbered(SAMPLES), WEIGHTS))
     np.testing.assert_array_equal(joined([weights for _, _, weights in batches]), WEIGHTS)
 
 
@@ -53,10 +52,9 @@ def test_labels_beside_the_sequence_are_refused_by_keras():
         Recorder().fit(SafeSequence(features, 4), labels, verbose=0)
 
 
-@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
-def test_inputs_may_be_a_dict(workers):
+def test_inputs_may_be_a_dict():
     features, labels = numbered(SAMPLES)
-    batches = trained_on(({"first": features, "second": 2 * features}, labels), workers)
+    batches = trained_on(({"first": features, "second": 2 * features}, labels))
     for name, factor in (("first", 1), ("second", 2)):
         column = joined([inputs[name] for inputs, _ in batches])
         np.testing.assert_array_equal(column, factor * features)
@@ -74,7 +72,7 @@ def test_inputs_may_be_nested():
         np.testing.assert_array_equal(joined([pick(x) for x, _ in batches]), features + added)
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "int32", "float16", "float32", "bool"])
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "float16"])
 def test_dtypes_arrive_as_they_are(dtype):
     features = np.arange(SAMPLES).reshape(-1, 1).astype(dtype)
     batches = trained_on((features, CLASSES.astype("float32")))
