@@ -42,6 +42,7 @@ RIGHT: dict[str, Any] = {
     "fork_warnings": 0,
 }
 RIGHT_OF_HANGING: dict[str, Any] = {}
+MARKS = {"validation_steps": VALIDATES_ON_WHERE_IT_STOPPED}
 # What doesn't depend on the backend, or on TensorFlow only, is done there.
 if BACKEND == "tensorflow":
     RIGHT |= {
@@ -117,14 +118,6 @@ def outcomes() -> Any:
     ("row", "right"),
     [
         pytest.param(row, right, marks=MARKS.get(row, ()), id=row)
-        for MARKS in [
-            {
-                "validation_steps": VALIDATES_ON_WHERE_IT_STOPPED,
-                "image_data_generator": pytest.mark.xfail(
-                    reason="its pixels depend on how often it was asked", strict=False
-                ),
-            }
-        ]
         for row, right in {**RIGHT, **RIGHT_OF_HANGING}.items()
     ],
 )

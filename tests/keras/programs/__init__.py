@@ -87,7 +87,8 @@ class Program:
         """Kill what is left of the program's process group."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        # Waits for it, and closes its pipes.
+        self.process.communicate()
 
 
 def run_program(name: str, *arguments: str, **options: Any) -> Ended:
