@@ -22,7 +22,7 @@ from adapters.collate import Layout, collate, fill
 from adapters.errors import note
 from adapters.order import Order
 from adapters.sources import AnySource, ArraySource, SequenceSource
-from adapters.structure import map_leaves
+from adapters.structure import map_leaves, private
 
 Allocate = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]
 OnError = Literal["raise", "skip"] | Callable[[Exception, int], Any]
@@ -147,8 +147,15 @@ class Plan:
         assert not isinstance(self.source, SequenceSource)
         return self._transformed(self.source.sample(number), epoch, number)
 
+    @property
+    def stored(self) -> bool:
+        """Whether what the source returns may be what it stores, which nobody may write into."""
+        return not isinstance(self.source, ArraySource)
+
     def _transformed(self, sample: Any, epoch: int, number: int) -> Any:
         if self.transform is not None:
+            if self.stored:
+                sample = private(sample)
             sample = self._call(0, self.transform, sample, epoch, number)
         if sample is None:
             made_by = "source" if self.transform is None else "transform"
@@ -169,6 +176,8 @@ class Plan:
             batch = source.batch(number)
             if batch is None:
                 raise ValueError(f"source must return a batch for number {number}, got None")
+            if self.batch_transform is not None:
+                batch = private(batch)
         except BaseException as error:
             note(error, f"in item {number} of the source, batch {index} of epoch {epoch}")
             raise
@@ -188,14 +197,14 @@ class _Samples:
     def __iter__(self) -> Iterator[Any]:
         plan, epoch = self._plan, self._epoch
         fetched = self._fetch()
-        transform, rng = plan.transform, plan._generator_arguments[0]
+        transform, rng, stored = plan.transform, plan._generator_arguments[0], plan.stored
         for row, number in enumerate(self._numbers.tolist()):
             try:
                 sample = fetched[row] if fetched is not None else plan.source.sample(number)  # type: ignore[union-attr]
                 if transform is None or rng:
                     sample = plan._transformed(sample, epoch, number)
                 else:
-                    sample = transform(sample)
+                    sample = transform(private(sample) if stored else sample)
                     if sample is None:
                         raise ValueError("transform must return a sample, got None")
             except BaseException as raised:
@@ -229,7 +238,14 @@ class _Samples:
                 del error  # The traceback would refer to it through this frame, in a circle.
         self.skipped += 1
         if plan.on_error != "skip":
-            return plan.on_error(error, number)
+            try:
+                sample = plan.on_error(error, number)
+                if sample is None:
+                    raise ValueError("on_error must return a sample, got None")
+                return sample
+            except BaseException as another:
+                note(another, f"in on_error, for sample {number}")
+                raise
         for step in range(1, min(_SKIP_TRIES, plan.order.size - 1) + 1):
             try:
                 return plan.sample(self._epoch, (number + step) % plan.order.size)

@@ -7,6 +7,7 @@ the leaves' places, so that batches can be compared, allocated and sent as flat 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -74,3 +75,22 @@ def is_numbers(tree: Any) -> bool:
             isinstance(item, (int, float, complex, np.generic)) or is_numbers(item) for item in tree
         )
     )
+
+
+def private(item: Any) -> Any:
+    """A copy of what a function may write into, so that it harms nobody who stores it."""
+    if isinstance(item, np.ndarray):
+        return item.copy() if item.flags.writeable else item
+    if isinstance(item, dict):
+        mapping = copy.copy(item)
+        mapping.update((name, private(member)) for name, member in item.items())
+        return mapping
+    if type(item) is tuple or hasattr(item, "_fields"):
+        members = [private(member) for member in item]
+        return tuple(members) if type(item) is tuple else type(item)(*members)
+    if type(item) is list:
+        return [private(member) for member in item]
+    if isinstance(item, (list, bytearray, set)):
+        return copy.copy(item)
+    # PyTorch's tensors.
+    return item.clone() if hasattr(item, "__array__") and hasattr(item, "clone") else item

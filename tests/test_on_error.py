@@ -124,6 +124,12 @@ def test_an_exception_of_the_function_is_raised_with_the_first_as_its_context():
     with pytest.raises(LookupError, match="no answer for 3") as info:
         batch_of(plan_of(Data(), on_error=refuse_too))
     assert isinstance(info.value.__context__, OSError)
+    assert "in on_error, for sample 3" in notes_of(info.value)
+
+
+def test_a_function_without_an_answer_is_said_to_be_one():
+    with pytest.raises(ValueError, match="on_error must return a sample, got None"):
+        batch_of(plan_of(Data(), on_error=lambda *_: None))
 
 
 @pytest.mark.parametrize("on_error", ["skip", lambda *_: (0, 0)], ids=["skip", "function"])

@@ -34,6 +34,8 @@ _TRIES = 3
 _RESTARTS = 6
 _WAIT_SECONDS = 1.0
 
+_of_other_processes: list[Crew | None] = []
+
 
 class Dispatcher:
     """The queue before a crew of workers.
@@ -182,6 +184,17 @@ class Dispatcher:
             self._changed.notify_all()
         if crew is not None:
             crew.close(wait=may_wait)
+
+    def forget_workers(self) -> None:
+        """Start over in a forked process, where the workers and whoever held the lock are not."""
+        # They belong to the other process; ending them here would end them there.
+        _of_other_processes.append(self._crew)
+        self._crew = None
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._ready.clear()
+        self._lost.clear()
+        self._running = 0
 
     # --- with the lock held ---
 

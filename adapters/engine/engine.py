@@ -9,6 +9,7 @@ the consumer's thread.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 import weakref
@@ -72,6 +73,7 @@ class Engine:
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
         self._users = 0
         self._source_epoch: int | None = None
+        _engines.add(self)
 
     # --- streams ---
 
@@ -123,13 +125,25 @@ class Engine:
 
     def ask(self, pending: Pending) -> None:
         """Have workers compute a batch, where there are any."""
-        if self.depth:
+        if self.depth and self.start_workers():
             self._dispatcher.ask(pending, self._layout, self._batch_seconds)
 
-    def start_workers(self) -> None:
-        """Start the workers from the calling thread, where a choice has been made."""
-        if self._choice is not None and self._choice.count:
+    def start_workers(self) -> bool:
+        """Start the workers from the calling thread, where there shall be any.
+
+        Returns:
+            Whether there are.
+        """
+        if self._choice is None or not self._choice.count:
+            return False
+        try:
             self._dispatcher.open()
+        except RuntimeError as error:
+            if "shutdown" not in str(error):
+                raise
+            # The main thread has come to its end, and another one still trains.
+            self._choice = Choice("inline", 0)
+        return self._choice.count > 0
 
     def start_jobs(self) -> None:
         """Let workers begin with what was asked for."""
@@ -221,6 +235,15 @@ class Engine:
         self._parked = None
         self._dispatcher.stop(for_good=True)
 
+    def forget_workers(self) -> None:
+        """Start over in a forked process, which has none of the threads."""
+        self._lock = threading.RLock()
+        self._dispatcher.forget_workers()
+        if isinstance(self.plan.source, SequenceSource):
+            self.plan.source.renew_lock()
+        for stream in list(self._streams):
+            stream.forget_workers()
+
     # --- for the dispatcher ---
 
     def _open_crew(self) -> Crew:
@@ -238,3 +261,15 @@ class Engine:
         if crew.name == "threads" and isinstance(source, SequenceSource) and not source.thread_safe:
             return 1  # In order, too: some sequences count their calls.
         return self._tuner.active if self._tuner is not None else crew.count
+
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def _forget_workers() -> None:
+    for engine in list(_engines):
+        engine.forget_workers()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_workers)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import sys
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -75,6 +76,13 @@ def pickles(content: Any) -> str | None:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    def dump(self, content: Any) -> None:
+        # In a process that multiprocessing has spawned, the script is a module that cloudpickle
+        # would send by name, and no worker can import it.
+        if (script := sys.modules.get("__mp_main__")) is not None:
+            cloudpickle.register_pickle_by_value(script)
+        super().dump(content)
+
     def reducer_override(self, value: Any) -> Any:
         if type(value) is np.memmap and (reduced := _reduce_memmap(value)) is not None:
             return reduced

@@ -47,6 +47,10 @@ _NOT_PICKLED = (
     "processes: make what can't be pickled when it is first used, or use threads "
     "(use_multiprocessing=False)"
 )
+NO_CHILDREN = (
+    "a daemonic process may not start worker processes: use threads (use_multiprocessing=False), "
+    "or start this process with daemon=False"
+)
 
 
 class Processes:
@@ -58,12 +62,15 @@ class Processes:
         held: Slots that the user may hold; see ``Slots``.
 
     Raises:
+        RuntimeError: This process is a daemonic one.
         Exception: The plan can't be pickled.
     """
 
     name = "processes"
 
     def __init__(self, plan: Plan, count: int, held: int) -> None:
+        if multiprocessing.current_process().daemon:
+            raise RuntimeError(NO_CHILDREN)
         self.count = count
         self._plan = plan
         try:

@@ -128,6 +128,13 @@ class Stream:
             # An error among them would keep every frame that it has passed through.
             self._window.clear()
 
+    def forget_workers(self) -> None:
+        """In a forked process: compute here what workers have not delivered."""
+        for pending in self._window:
+            if pending.outcome is None:
+                pending.queued = pending.done = False
+                pending.error = None
+
     def __del__(self) -> None:
         # Another thread may hold the engine's lock, and this one may hold it in a frame below.
         for pending in self._window:

@@ -6,6 +6,7 @@ The measured batches are the first ones of the run; they are delivered like any 
 from __future__ import annotations
 
 import math
+import multiprocessing
 import threading
 import time
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import loky
 from adapters.assemble import Plan
 from adapters.engine.jobs import Pending
 from adapters.engine.parcel import pickles
+from adapters.engine.processes import NO_CHILDREN
 from adapters.sources import SequenceSource
 
 if TYPE_CHECKING:
@@ -138,7 +140,8 @@ class Trial:
         if gain >= _SCALES:
             reason = f'workers="auto": {cpus} threads ({self._cost}; {measured})'
             return Choice("threads", cpus, cpus, reason)
-        if (obstacle := pickles(self._plan)) is not None:
+        daemonic = multiprocessing.current_process().daemon
+        if (obstacle := NO_CHILDREN if daemonic else pickles(self._plan)) is not None:
             return _read_ahead(f"{self._cost}; {measured}; processes can't be used: {obstacle}")
         reason = f'workers="auto": {cpus} processes ({self._cost}; {measured})'
         return Choice("processes", cpus, cpus, reason)

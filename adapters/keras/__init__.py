@@ -13,7 +13,7 @@ except ImportError as error:
         "or pip install keras beside the backend of your choice"
     ) from error
 
-from adapters.keras.adapter import install
+from adapters.keras.installation import install
 from adapters.keras.sequence import SafeSequence
 
 __all__ = ["SafeSequence"]

@@ -1,10 +1,4 @@
-"""Where Keras is told how to read a ``SafeSequence``.
-
-Keras makes a ``PyDatasetAdapter`` of every ``PyDataset``, which permutes the batch numbers with
-Python's global generator and asks for one batch after another, so that nothing can be read ahead at
-``fit``'s defaults. ``install`` stands in front of the one function that makes adapters, for
-instances of ``SafeSequence`` only. Where Keras has changed too much, or ``ADAPTERS_STOCK_KERAS=1``
-is set, the stock adapter is used: the same batches, none of them ahead of time.
+"""How Keras reads a ``SafeSequence``: the adapter of one ``fit``, ``evaluate`` or ``predict``.
 
 The order of calls that ``on_epoch_begin``, ``on_epoch_end`` and the iterators must make sense of
 differs between backends and versions; tests/keras/ runs them all.
@@ -12,16 +6,10 @@ differs between backends and versions; tests/keras/ runs them all.
 
 from __future__ import annotations
 
-import functools
-import inspect
-import logging
-import os
 import weakref
 from collections.abc import Iterator
 from typing import Any
 
-import keras
-from keras.src.trainers import data_adapters
 from keras.src.trainers.data_adapters import data_adapter_utils
 from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 
@@ -29,54 +17,7 @@ from adapters.engine import Stream
 from adapters.errors import ClosedError
 from adapters.keras.progress import Pass
 from adapters.keras.sequence import SafeSequence, raise_as_itself
-from adapters.structure import map_leaves
-
-log = logging.getLogger("adapters")
-
-_NEEDED_ARGUMENTS = {"x", "y", "sample_weight", "steps_per_epoch", "shuffle", "class_weight"}
-_NEEDED_METHODS = ("_standardize_batch", "_get_iterator", "get_tf_dataset", "on_epoch_end")
-
-
-def install() -> bool:
-    """Have Keras read instances of ``SafeSequence`` through ``SafeSequenceAdapter``.
-
-    Returns:
-        Whether it does.
-    """
-    stock = data_adapters.get_data_adapter
-    if getattr(stock, "for_safe_sequence", False):
-        return True
-    if os.environ.get("ADAPTERS_STOCK_KERAS") == "1":
-        return False
-    signature = inspect.signature(stock)
-    if not (
-        set(signature.parameters) >= _NEEDED_ARGUMENTS
-        and all(hasattr(PyDatasetAdapter, method) for method in _NEEDED_METHODS)
-    ):
-        log.warning(
-            "Keras %s makes its data adapters in a way that is not known here: SafeSequence gives "
-            "the right batches, but computes none ahead of time",
-            keras.__version__,
-        )
-        return False
-
-    @functools.wraps(stock)
-    def get_data_adapter(*args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(*args, **kwargs).arguments
-        x = given.get("x")
-        unsupported = given.get("y") is not None or given.get("sample_weight") is not None
-        if not isinstance(x, SafeSequence) or unsupported:
-            return stock(*args, **kwargs)
-        return SafeSequenceAdapter(
-            x,
-            given.get("class_weight"),
-            given.get("shuffle", False),
-            given.get("steps_per_epoch"),
-        )
-
-    get_data_adapter.for_safe_sequence = True  # type: ignore[attr-defined]
-    data_adapters.get_data_adapter = get_data_adapter
-    return True
+from adapters.structure import flatten, map_leaves
 
 
 def _jax_lag() -> int:
@@ -127,13 +68,21 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         self._on_tensorflow = False
         self._lag = 0
         self._consumed: Any = None
+        self._signature: tuple[list[Any], Any] | None = None
         self._error: BaseException | None = None
         self._engine.retain()
+        self._reads = True
 
-    def __del__(self) -> None:
-        if hasattr(self, "_error"):
+    def end(self) -> None:
+        """The call that this adapter was made for is over, in whatever way."""
+        if self._reads:
+            self._reads = False
             self._close_batches()
             self._engine.release()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_reads"):
+            self.end()
 
     @property
     def num_batches(self) -> int | None:
@@ -207,6 +156,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         signature = data_adapter_utils.get_tensor_spec(
             [self._standardize_batch(batch) for batch in batches]
         )
+        self._signature = flatten(signature)
         this = weakref.ref(self)
 
         def iterator() -> Iterator[Any]:
@@ -292,6 +242,8 @@ class _Batches:
             raise StopIteration
         try:
             batch = adapter._standardize_batch(stream.next())
+            if adapter._signature is not None:
+                _check_batch(batch, *adapter._signature, self._pass)
         except BaseException as error:
             self.close()
             if not adapter._on_tensorflow:
@@ -324,3 +276,23 @@ class _Batches:
 
     def __del__(self) -> None:
         self.close()
+
+
+def _check_batch(batch: Any, specs: list[Any], skeleton: Any, a_pass: Pass) -> None:
+    """Say what TensorFlow wouldn't: which batch is not like the first ones, and what to do."""
+    leaves, structure = flatten(batch)
+    if structure == skeleton:
+        for leaf, spec in zip(leaves, specs):
+            shape = getattr(leaf, "shape", None)
+            if isinstance(shape, tuple) and not spec.shape.is_compatible_with(shape):
+                problem = f"has an array of shape {shape}, the first ones had {spec.shape}"
+                break
+        else:
+            return
+    else:
+        problem = f"is made like {structure}, the first ones were like {skeleton}"
+    raise ValueError(
+        f"batches must have one structure and equal shapes on TensorFlow: number "
+        f"{a_pass.step + a_pass.taken} of epoch {a_pass.epoch} {problem}; pad, crop or resize in "
+        "transform, or let the two first batches differ as later ones do"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ import keras
 
 from adapters.assemble import OnError, Plan, aligned_empty
 from adapters.engine import Engine, Settings, Stream
-from adapters.keras.arguments import check_arguments, check_order, index_of
+from adapters.keras.arguments import check_arguments, check_integer, check_order, index_of
 from adapters.keras.progress import Pass, Progress
 from adapters.order import Order
 from adapters.sources import AnySource, SequenceSource, as_source
@@ -20,6 +21,8 @@ _HOOKS = ("on_epoch_begin", "on_epoch_end")
 # Sequences with workers must be closed before the interpreter takes the threads down under them:
 # TensorFlow destroys its iterators then, and waits for the batch that one of them waits for.
 _open: weakref.WeakSet[SafeSequence] = weakref.WeakSet()
+calls_of_threads: set[threading.Event] = set()
+"""What Python waits for before it exits, other than in daemon threads: calls of ``fit``."""
 
 
 class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
@@ -71,9 +74,6 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         [4, 4, 2]
     """
 
-    # For Keras, when a SafeSequence is the source of another one.
-    thread_safe = True
-
     def __init__(
         self,
         source: Any,
@@ -98,16 +98,30 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             shard=shard,
             on_error=on_error,
             workers=workers,
+            flags={
+                "shuffle": shuffle,
+                "drop_remainder": drop_remainder,
+                "use_multiprocessing": use_multiprocessing,
+            },
             max_queue_size=max_queue_size,
         )
         # What Keras sees: its own enqueuer must not come on top of our workers.
         super().__init__(workers=1, use_multiprocessing=False, max_queue_size=max_queue_size)
+        if isinstance(source, tuple) and not hasattr(source, "_fields"):
+            while source and source[-1] is None:  # (x, y, None), as Keras has it.
+                source = source[:-1]
         self._source = _as_source(source)
         if isinstance(self._source, SequenceSource):
             if transform is not None:
                 raise ValueError(
                     "transform works on single samples, and source gives whole batches "
                     f"({type(source).__name__}): use batch_transform"
+                )
+            if drop_remainder or on_error != "raise":
+                raise ValueError(
+                    "drop_remainder and on_error are about single samples, and source gives whole "
+                    f"batches ({type(source).__name__}): leave them out, got drop_remainder="
+                    f"{drop_remainder!r}, on_error={on_error!r}"
                 )
             batch_size = 1
         elif isinstance(source, tuple) and len(source) > 3:
@@ -165,8 +179,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     def set_epoch(self, epoch: int) -> None:
         """Make ``epoch`` the current one; a pass that is under way is not changed."""
-        if epoch < 0:
-            raise ValueError(f"epoch must be >= 0, got {epoch}")
+        check_integer("epoch", epoch, 0)
         self._progress.move(int(epoch), 0)
 
     def state_dict(self) -> dict[str, int]:
@@ -184,7 +197,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             ValueError: Not a state of a sequence of this length.
         """
         try:
-            epoch, step = int(state["epoch"]), int(state["batch"])
+            epoch, step = operator.index(state["epoch"]), operator.index(state["batch"])
         except (KeyError, TypeError) as error:
             raise ValueError(f"state must be what state_dict() returned, got {state!r}") from error
         if epoch < 0 or not 0 <= step < len(self):
@@ -204,7 +217,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # What Keras calls when its own adapter is in use, see adapter.install.
+    # What Keras calls when its own adapter is in use, see installation.install.
 
     def on_epoch_begin(self) -> None:
         """Begin to count which batches Keras asks for."""
@@ -271,7 +284,28 @@ def raise_as_itself(error: BaseException) -> None:
         del error  # The traceback would refer to it through this frame, in a circle.
 
 
+class _Inner:
+    """A ``SafeSequence`` that is the source of another one, without workers of its own."""
+
+    thread_safe = True
+
+    def __init__(self, plan: Plan, epoch: int) -> None:
+        self._plan = plan
+        self._epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self._plan)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._plan.batch(self._epoch, index, aligned_empty).batch
+
+    def on_epoch_end(self) -> None:
+        self._epoch += 1
+
+
 def _as_source(source: Any) -> AnySource:
+    if isinstance(source, SafeSequence):
+        return SequenceSource(_Inner(source._plan, source.epoch), own_epochs=True)
     bases = [f"{base.__module__}.{base.__name__}" for base in type(source).__mro__]
     if isinstance(source, keras.utils.PyDataset):
         own = any(
@@ -287,6 +321,8 @@ def _as_source(source: Any) -> AnySource:
 
 
 def _close_all() -> None:
+    for ended in list(calls_of_threads):
+        ended.wait()
     for sequence in list(_open):
         sequence.close()
 

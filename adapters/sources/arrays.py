@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.structure import flatten, in_order, unflatten
+from adapters.structure import flatten, in_order, private, unflatten
 
 Allocate = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]
 
@@ -71,7 +71,7 @@ class ArraySource:
         columns, skeleton = flatten(rows)
         for column in columns:
             if column.dtype.hasobject and column.ndim == 1:
-                column[:] = [own(item) for item in column]
+                column[:] = [private(item) for item in column]
         if skeleton == tuple(range(len(columns))):
             return list(zip(*columns))
         return [unflatten(skeleton, list(leaves)) for leaves in zip(*columns)]
@@ -79,11 +79,6 @@ class ArraySource:
     def sample(self, number: int) -> Any:
         """The sample of this number, a copy."""
         return self.samples(np.array([number]))[0]
-
-
-def own(item: Any) -> Any:
-    """A copy of an array that somebody stores; other things as they are."""
-    return item.copy() if isinstance(item, np.ndarray) else item
 
 
 def holds_arrays(data: Any) -> bool:
@@ -114,11 +109,24 @@ def _lists_as_arrays(tree: Any) -> Any:
     if isinstance(tree, tuple):
         members = [_lists_as_arrays(member) for member in tree]
         return type(tree)(*members) if hasattr(tree, "_fields") else tuple(members)
-    return np.asarray(tree) if isinstance(tree, list) else tree
+    if not isinstance(tree, list):
+        return tree
+    if any(np.ndim(member) for member in tree if hasattr(member, "__array__")):
+        raise TypeError(
+            "source holds a list of arrays, which may mean two things: make it a tuple if these "
+            "are several inputs or outputs, or one array (np.stack) if they are samples"
+        )
+    return np.asarray(tree)
 
 
 def _as_rows(column: Any, path: str) -> NDArray[Any]:
-    array = column if isinstance(column, np.ndarray) else np.asarray(column)
+    try:
+        array = column if isinstance(column, np.ndarray) else np.asarray(column)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(
+            f"{path} must be an array with one row per sample, got {type(column).__name__}, which "
+            f"NumPy can't read: {error}"
+        ) from error
     if array.ndim == 0:
         raise TypeError(
             f"{path} must be an array with one row per sample, got {type(column).__name__}; "

@@ -8,9 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.sources.arrays import own
-from adapters.structure import map_leaves
-
 
 class MapSource:
     """A list, or a map-style data set as Grain, PyTorch and Gluon have them.
@@ -41,9 +38,7 @@ class MapSource:
 
     def sample(self, number: int) -> Any:
         """The sample of this number."""
-        sample = self._data[number]
-        # What a list gives is what it stores; a transform may write into its sample.
-        return map_leaves(own, sample) if isinstance(self._data, list) else sample
+        return self._data[number]
 
 
 class _Lazy(Sequence[Any]):

@@ -60,6 +60,10 @@ class SequenceSource:
             with self._lock:
                 self._sequence.on_epoch_end()
 
+    def renew_lock(self) -> None:
+        """In a forked process, where whoever held the lock is not."""
+        self._lock = threading.Lock()
+
     def _guard(self) -> contextlib.AbstractContextManager[Any]:
         if self.thread_safe:
             return contextlib.nullcontext()

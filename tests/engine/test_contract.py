@@ -222,3 +222,39 @@ def test_skipped_samples_are_replaced_and_counted(crew, caplog):
     assert [batch.tolist() for batch in batches] == [[1, 3, 3], [5, 5, 7], [7, 8]] * 2
     warnings = [record.getMessage() for record in caplog.records if "on_error" in record.message]
     assert warnings == [f"epoch {epoch}: on_error replaced 3 samples" for epoch in (0, 1)]
+
+
+class Stored:
+    """A data set that hands out what it stores."""
+
+    def __init__(self, samples: Any) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, number: int) -> Any:
+        return self.samples[number]
+
+
+def double(sample: Any) -> Any:
+    """Write into the sample."""
+    for member in sample if isinstance(sample, tuple) else (sample,):
+        member[:] = [2 * value for value in member]
+    return sample
+
+
+@every_crew
+@pytest.mark.parametrize(
+    "samples", [np.ones((8, 2)), [([1, 1],)] * 8, [(np.ones(2),)] * 8], ids=["view", "list", "own"]
+)
+def test_a_transform_may_write_into_what_a_data_set_stores(crew, samples):
+    with opened(Stored(samples), crew, transform=double) as engine:
+        assert {float(np.max(batch)) for batch in read(engine, 6)} == {2.0}
+
+
+@every_crew
+def test_a_batch_transform_may_write_into_what_a_sequence_stores(crew):
+    batches = Stored([(np.ones((4, 2)),)] * 3)
+    with opened(SequenceSource(batches, False), crew, 1, batch_transform=double) as engine:
+        assert {float(np.max(batch)) for batch in read(engine, 6)} == {2.0}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -144,3 +147,71 @@ def test_the_interpreter_ends_quietly_however_it_was_left(crew, last):
         assert (code, output) == (expected, "begins\nreads\n")
         assert errors in ("", "spoilt\n")
         assert running.survivors(SECONDS) == []
+
+
+# --- other ways to be a process ---
+
+
+@pytest.mark.parametrize("crew", ["threads-2", "processes-2", "auto"])
+@pytest.mark.parametrize("count", [1, 100], ids=["under way", "read"])
+def test_a_forked_process_reads_on_with_workers_of_its_own(crew, count):
+    text = f"""
+engine = Engine(plan_of(Numbers(400)), settings_of("{crew}"))
+stream = engine.stream(0, 0, False)
+for _ in range({count}):
+    stream.next()
+child = os.fork()
+first = [4 * i % 400 for i in range({count}, {count} + 20)]
+right = [stream.next()[0] for _ in range(20)] == first and len(read(engine, 100)) == 100
+engine.close()
+if not child:
+    os._exit(0 if right else 1)
+print(right, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    with script(text) as running:
+        assert running.finish(30) == (0, "True 0\n", "")
+
+
+@pytest.mark.parametrize(
+    ("crew", "daemon", "answer"),
+    [
+        ("processes-2", False, "[0, 4]"),
+        ("processes-2", True, "RuntimeError a daemonic process may not start worker processes"),
+        ("auto", True, "[0, 4]"),
+    ],
+)
+def test_a_spawned_script_may_have_workers(crew, daemon, answer, tmp_path):
+    """What it defines is called ``__mp_main__`` there, which no worker can import."""
+    file = tmp_path / "train.py"
+    file.write_text(f"""
+import multiprocessing, time
+from tests.engine.crews import opened, read
+from tests.engine.workloads import Numbers
+
+def own(sample):
+    deadline = time.process_time() + 0.001
+    while time.process_time() < deadline:
+        pass
+    return sample
+
+def train():
+    try:
+        with opened(Numbers(80), "{crew}", transform=own) as engine:
+            print([int(batch[0]) for batch in read(engine, 8)[:2]])
+    except RuntimeError as error:
+        print("RuntimeError", str(error).split(":")[0])
+
+if __name__ == "__main__":
+    process = multiprocessing.get_context("spawn").Process(target=train, daemon={daemon})
+    process.start()
+    process.join()
+""")
+    ended = subprocess.run(
+        [sys.executable, str(file)],
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert (ended.stdout.strip(), ended.stderr) == (answer, "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
@@ -13,6 +14,24 @@ from tests.keras.samples import numbered
 
 X = np.zeros((40, 1), np.float32)
 RANDOM_ACCESS = "source must be an array, a tuple or dict of arrays, or an object with __len__ and"
+
+
+class Free(keras.utils.PyDataset):
+    """Batches that cost nothing."""
+
+    def __init__(self, batches: int) -> None:
+        super().__init__()
+        self._batches = batches
+
+    def __len__(self) -> int:
+        return self._batches
+
+    def __getitem__(self, index: int) -> Any:
+        return X[:4]
+
+
+def three(sample: Any, rng: Any, more: Any) -> Any:
+    return sample
 
 
 def refused(error: type[Exception], message: str, *arguments: Any, **options: Any) -> Any:
@@ -55,6 +74,15 @@ def refused(error: type[Exception], message: str, *arguments: Any, **options: An
         refused(ValueError, "source[0]['b']: 39, source[1]: 40", ({"a": X, "b": X[:39]}, X)),
         refused(ValueError, "(x, y, sample_weight), got 4 members", (X, X, X, X)),
         refused(TypeError, "source[1] must be an array with one row per sample", (X, 5)),
+        refused(TypeError, "source holds a list of arrays, which may mean two", ([X, X], X)),
+        refused(TypeError, "shuffle must be True or False, got 'False'", X, shuffle="False"),
+        refused(TypeError, "drop_remainder must be True or False", X, drop_remainder="no"),
+        refused(TypeError, "use_multiprocessing must be True", X, use_multiprocessing=0.5),
+        refused(TypeError, "transform must take (sample) or (sample, rng)", X, transform=three),
+        refused(TypeError, "batch_transform must take (batch) or", X, batch_transform=lambda: 3),
+        refused(TypeError, "shard must be (index, count), got {0, 2}", X, shard={0, 2}),
+        refused(ValueError, "are about single samples", Free(2), drop_remainder=True),
+        refused(ValueError, "are about single samples", Free(2), on_error="skip"),
         refused(TypeError, RANDOM_ACCESS, (row for row in X)),
         refused(TypeError, RANDOM_ACCESS, iter(X)),
         refused(TypeError, RANDOM_ACCESS, {1, 2}),
@@ -96,7 +124,7 @@ def test_a_batch_index_out_of_range_is_refused(index):
 
 @pytest.mark.parametrize("index", [1.5, "a", None, slice(2)])
 def test_a_batch_index_is_an_integer(index):
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="batch index must be an integer, got"):
         sequence_of(10)[index]
 
 
@@ -105,7 +133,16 @@ def test_a_negative_epoch_is_refused():
         sequence_of(10).set_epoch(-1)
 
 
-@pytest.mark.parametrize("state", [{}, None, 3, {"epoch": 1}, [0, 1]])
+@pytest.mark.parametrize("epoch", [1.5, "a", None])
+def test_an_epoch_is_an_integer(epoch):
+    with pytest.raises(TypeError, match="epoch must be an integer >= 0, got"):
+        sequence_of(10).set_epoch(epoch)
+
+
+STATES = [{}, None, 3, {"epoch": 1}, [0, 1], {"epoch": 0.7, "batch": 1}, {"epoch": "a", "batch": 1}]
+
+
+@pytest.mark.parametrize("state", STATES)
 def test_what_is_no_state_is_refused(state):
     with pytest.raises(ValueError, match=r"state must be what state_dict\(\) returned, got"):
         sequence_of(10).load_state_dict(state)

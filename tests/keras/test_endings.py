@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from adapters import SafeSequence, WorkerError
-from tests.keras.programs import Program
+from tests.keras.programs import Program, run_program
 from tests.keras.recording import (
     AUTO,
     BACKEND,
@@ -95,20 +95,25 @@ def test_no_worker_survives_a_normal_end(no_garbage_collection, call, workers):
 
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("cause", CAUSES)
-def test_no_worker_survives_close(cause, workers):
+def test_no_worker_survives_fit(no_garbage_collection, cause, workers):
     sequence = failing_sequence(cause, workers)
     cause(sequence)
+    assert workers_alive() == []
+    sequence.close()
+
+
+def test_no_worker_survives_close():
+    sequence = sequence_of(BATCHES, **TWO_THREADS)
+    next(iter(sequence))
     sequence.close()
     assert workers_alive() == []
 
 
-@pytest.mark.parametrize("workers", WORKERS)
-@pytest.mark.parametrize("cause", CAUSES)
-def test_no_worker_survives_del(no_garbage_collection, cause, workers):
-    sequence = failing_sequence(cause, workers)
-    cause(sequence)
-    del sequence
-    assert workers_alive() == []
+def test_a_fit_that_was_stopped_can_be_followed_by_another():
+    recorder, sequence = built_recorder(), sequence_of(BATCHES, shuffle=True, **TWO_THREADS)
+    stop_training(sequence)
+    recorder.fit(sequence, epochs=2, verbose=0)
+    assert recorder.trained == epochs_of(sequence, 2)
 
 
 @pytest.mark.parametrize("workers", WORKERS)
@@ -165,6 +170,10 @@ def test_ctrl_c_ends_fit_and_everything_it_started(kind, count):
     ended = program.end(timeout_seconds=20)
     _, alive = psutil.wait_procs(children, timeout=10)
     assert (ended.code, alive) == (-signal.SIGINT, [])
+
+
+def test_a_thread_may_train_after_the_main_thread_has_ended():
+    assert run_program("outliving").output == "trained\n"
 
 
 def test_the_interpreter_exits_right_after_fit_without_close():

@@ -11,6 +11,7 @@ import pytest
 from adapters import ClosedError, SafeSequence
 from tests.keras.recording import (
     AUTO,
+    BACKEND,
     INLINE,
     KINDS_OF_WORKERS,
     PROCESSES,
@@ -149,6 +150,18 @@ def test_samples_of_different_shapes_are_refused_with_the_first_batch(workers):
         pytest.raises(ValueError, match=r"equal shapes: sample 1 has shape \(2,\), sample 0"),
     ):
         Recorder().predict(sequence, verbose=0)
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="JAX and PyTorch take batches of any shape")
+def test_a_batch_that_tensorflow_can_not_take_is_named():
+    samples = [
+        (np.zeros(3 if number < 12 else 5, np.float32), np.float32(0)) for number in range(16)
+    ]
+    with (
+        SafeSequence(samples, 4, **TWO_THREADS) as sequence,
+        pytest.raises(ValueError, match=r"number 3 of epoch 0 has an array of shape \(4, 5\)"),
+    ):
+        CALLS["fit"](Recorder(), sequence)
 
 
 def test_a_batch_of_four_members_is_refused_by_keras():

@@ -33,6 +33,13 @@ def test_sample_weights_arrive_beside_their_samples():
     np.testing.assert_array_equal(joined([weights for _, _, weights in batches]), WEIGHTS)
 
 
+def test_members_that_are_none_at_the_end_are_absent():
+    features, labels = numbered(SAMPLES)
+    batches = trained_on((features, labels, None))
+    np.testing.assert_array_equal(joined([batch[1] for batch in batches]), labels)
+    assert [len(batch) for batch in SafeSequence((features, None, None), 4)] == [1, 1, 1]
+
+
 def test_class_weight_becomes_the_weight_of_each_sample():
     features, _ = numbered(SAMPLES)
     batches = trained_on((features, CLASSES), class_weight={0: 1.0, 1: 5.0, 2: 9.0})

@@ -23,6 +23,7 @@ from tests.keras.recording import (
     AUTO,
     FOUR_THREADS,
     INLINE,
+    KINDS_OF_WORKERS,
     PROCESSES,
     TWO_THREADS,
     AfterBatch,
@@ -201,3 +202,14 @@ def test_a_safe_sequence_may_be_a_source():
     features = np.arange(8, dtype=np.float32).reshape(-1, 1)
     with SafeSequence(SafeSequence(features, 4), **TWO_THREADS) as sequence:
         assert [numbers(batch) for batch in sequence] == IN_ORDER[:2]
+
+
+@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
+def test_the_epochs_of_a_safe_sequence_inside_go_along(workers):
+    features = np.arange(8, dtype=np.float32).reshape(-1, 1)
+    inner = SafeSequence(features, 4, shuffle=True)
+    inner.set_epoch(2)
+    expected = [numbers(batch) for _ in range(2) for batch in inner]
+    with SafeSequence(SafeSequence(features, 4, shuffle=True), **workers) as sequence:
+        sequence.load_state_dict({"epoch": 2, "batch": 0})
+        assert [numbers(batch) for _ in range(2) for batch in sequence] == expected
