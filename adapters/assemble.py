@@ -91,14 +91,15 @@ class Plan:
                 and the batch.
             ValueError: Samples that don't fit together.
         """
-        numbers = self.order.batch(epoch, index)
         layout, skipped = None, 0
+        if isinstance(self.source, SequenceSource):
+            batch = self._whole(self.source, self.order.first(epoch, index), epoch, index)
+            return Assembled(self.finish(epoch, index, batch), None, 0)
+        numbers = self.order.batch(epoch, index)
         if self.batch_transform is not None:
             # What is collated is not the batch yet.
             allocate = np.empty
-        if isinstance(self.source, SequenceSource):
-            batch = self._whole(self.source, int(numbers[0]), epoch, index)
-        elif self.transform is None and isinstance(self.source, ArraySource):
+        if self.transform is None and isinstance(self.source, ArraySource):
             batch = self.source.gather(numbers, allocate)
         else:
             samples = _Samples(self, epoch, index, numbers)
@@ -309,8 +310,12 @@ def generator_argument(function: Callable[..., Any] | None) -> Literal["second",
 
 
 def _as_arrays(batch: Any) -> Any:
-    if type(batch) is tuple and all(type(member) is np.ndarray for member in batch):
-        return batch
+    if type(batch) is tuple:
+        for member in batch:
+            if type(member) is not np.ndarray:
+                break
+        else:
+            return batch
     return map_leaves(_as_array, batch)
 
 

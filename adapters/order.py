@@ -60,10 +60,14 @@ class Order:
         """Samples that this shard visits in an epoch; the same number on every shard."""
         return self.size // self.shard[1]
 
-    def __len__(self) -> int:
-        """Batches in an epoch; the same number on every shard."""
+    @functools.cached_property
+    def _batches(self) -> int:
         full, rest = divmod(self.shard_size, self.batch_size)
         return full + (rest > 0 and not self.drop_remainder)
+
+    def __len__(self) -> int:
+        """Batches in an epoch; the same number on every shard."""
+        return self._batches
 
     def batch(self, epoch: int, index: int) -> NDArray[np.int64]:
         """Sample numbers of batch ``index`` of ``epoch``, int64 ``(batch,)``; read-only."""
@@ -83,10 +87,16 @@ class Order:
         offset = first * _BLOCK_SAMPLES
         return samples[start - offset : stop - offset]
 
+    def first(self, epoch: int, index: int) -> int:
+        """Number of the first sample of a batch."""
+        if self.shuffle:
+            return int(self.batch(epoch, index)[0])
+        return index * self.batch_size * self.shard[1] + self.shard[0]
+
     def shuffled_batch(self, epoch: int, step: int) -> int:
         """Number of the batch that comes at ``step`` when the batches are permuted as a whole."""
         return int(
-            _shuffled_batches(len(self), self.seed, epoch, step // _BLOCK_SAMPLES)[
+            _shuffled_batches(self._batches, self.seed, epoch, step // _BLOCK_SAMPLES)[
                 step % _BLOCK_SAMPLES
             ]
         )

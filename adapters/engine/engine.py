@@ -61,7 +61,7 @@ class Engine:
             kind = "processes" if settings.use_multiprocessing else "threads"
             self._choice = Choice(kind if settings.workers else "inline", settings.workers)
         self.ahead_elsewhere = 0
-        """Batches that the framework keeps ahead of the trainer on top of ours."""
+        """Batches that the framework reads ahead of the trainer, in a thread of its own."""
         self._trial: Trial | None = None
         self._tuner: Tuner | None = None
         self._dispatcher = Dispatcher(plan, self._open_crew, self._active, settings.max_queue_size)
@@ -115,10 +115,18 @@ class Engine:
         choice = self._choice
         if choice is None or not choice.count:
             return 0
-        if choice.only_if_busy and not pays_to_read_ahead(
-            self._batch_seconds, self._consumer_seconds
+        if choice.only_if_busy and (
+            self.ahead_elsewhere
+            or not pays_to_read_ahead(self._batch_seconds, self._consumer_seconds)
         ):
             return 0
+        return max(1, self._settings.max_queue_size - self.ahead_elsewhere)
+
+    @property
+    def room(self) -> int:
+        """Batches that may be taken at once, without more being ahead of the trainer than may."""
+        if self.undecided or self.depth:
+            return 1
         return max(1, self._settings.max_queue_size - self.ahead_elsewhere)
 
     # --- batches ---

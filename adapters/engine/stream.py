@@ -56,7 +56,8 @@ class Stream:
         """
         engine = self._engine
         epoch, step = self.position
-        self._enter(epoch)
+        if epoch != self._entered or self.closed or engine.closed:
+            self._enter(epoch)
         if engine.undecided and not self._window:
             engine.choose_workers(self)
         started = time.perf_counter()

@@ -15,6 +15,7 @@ from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 
 from adapters.engine import Stream
 from adapters.errors import ClosedError
+from adapters.keras.dataset import Groups, small, tf_dataset
 from adapters.keras.progress import Pass
 from adapters.keras.sequence import SafeSequence, raise_as_itself
 from adapters.structure import flatten, map_leaves
@@ -135,49 +136,32 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         return (map_leaves(convert_to_tensor, batch) for batch in self._get_iterator())
 
     def get_tf_dataset(self) -> Any:
-        """The batches as a ``tf.data.Dataset``, at most one of them ahead of the trainer.
-
-        A counter behind the prefetch says how many batches have reached the trainer, as that is
-        what an epoch's end and ``state_dict`` are about.
-        """
-        from keras.src.utils.module_utils import tensorflow as tf
-
+        """The batches as a ``tf.data.Dataset``, see ``dataset``."""
         self._on_tensorflow = True
         self._engine.ahead_elsewhere = 2  # One in the prefetch buffer, one on its way there.
         stream = self._open_stream(self._next_start())
         try:
             left = len(self._engine.plan) - stream.position[1]
-            batches = stream.peek(min(data_adapter_utils.NUM_BATCHES_FOR_TENSOR_SPEC, left))
+            peeked = stream.peek(min(data_adapter_utils.NUM_BATCHES_FOR_TENSOR_SPEC, left))
             self._engine.start_workers()
         except BaseException:
             stream.close()
             raise
         self._engine.park(stream)
-        signature = data_adapter_utils.get_tensor_spec(
-            [self._standardize_batch(batch) for batch in batches]
-        )
+        batches = [self._standardize_batch(batch) for batch in peeked]
+        signature = data_adapter_utils.get_tensor_spec(batches)
         self._signature = flatten(signature)
-        this = weakref.ref(self)
+        this, grouped = weakref.ref(self), small(batches)
 
         def iterator() -> Iterator[Any]:
             adapter = this()
-            return iter(()) if adapter is None else adapter._get_iterator()
+            if adapter is None:
+                return iter(())
+            batches, engine = adapter._get_iterator(), adapter._engine
+            return Groups(batches, lambda: engine.room) if grouped else batches
 
-        dataset = tf.data.Dataset.from_generator(iterator, output_signature=signature)
-        dataset = dataset.prefetch(1)
-        if not tf.distribute.has_strategy():
-            with tf.device("/CPU:0"):
-                consumed = self._consumed = tf.Variable(0, dtype=tf.int64, trainable=False)
-
-            def count(*batch: Any) -> Any:
-                consumed.assign_add(1)
-                return batch if isinstance(signature, tuple) else batch[0]
-
-            dataset = dataset.map(count)
-        options = tf.data.Options()
-        options.autotune.enabled = False
-        options.experimental_optimization.inject_prefetch = False
-        return dataset.with_options(options)
+        dataset, self._consumed = tf_dataset(iterator, signature, grouped)
+        return dataset
 
     def _begin(self) -> tuple[Pass, Stream]:
         """Start a pass; what an earlier one of this adapter has under way is let go."""

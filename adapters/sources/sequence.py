@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from typing import Any
 
@@ -45,7 +44,9 @@ class SequenceSource:
 
     def batch(self, number: int) -> Any:
         """The whole batch of this number."""
-        with self._guard():
+        if self.thread_safe:
+            return self._sequence[number]
+        with self._lock:
             return self._sequence[number]
 
     def begin_epoch(self) -> None:
@@ -63,11 +64,6 @@ class SequenceSource:
     def renew_lock(self) -> None:
         """In a forked process, where whoever held the lock is not."""
         self._lock = threading.Lock()
-
-    def _guard(self) -> contextlib.AbstractContextManager[Any]:
-        if self.thread_safe:
-            return contextlib.nullcontext()
-        return self._lock
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_lock": None}

@@ -1,0 +1,113 @@
+"""The batches of a ``SafeSequence`` as a ``tf.data.Dataset``.
+
+    generator --groups--> unbatch --> prefetch(1) --> count --> trainer
+
+TensorFlow takes about 0.25 ms to ask Python for an element, most of which a group of small batches
+shares. The counter behind the prefetch says how many batches have reached the trainer, as that is
+what an epoch's end and ``state_dict`` are about.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from adapters.assemble import aligned_empty
+from adapters.structure import flatten, unflatten
+
+# Bytes of a batch up to which the two copies that grouping costs are cheaper than what it saves.
+_SMALL_BYTES = 256 * 1024
+# What a group may take to come together.
+_GROUP_SECONDS = 0.001
+_MOST_BATCHES = 8
+
+
+def small(batches: list[Any]) -> bool:
+    """Whether batches like these are worth putting into groups."""
+    leaves = [leaf for batch in batches for leaf in flatten(batch)[0]]
+    return all(isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biuf" for leaf in leaves) and (
+        sum(leaf.nbytes for leaf in leaves) <= _SMALL_BYTES * len(batches)
+    )
+
+
+def tf_dataset(
+    batches: Callable[[], Iterator[Any]], signature: Any, grouped: bool
+) -> tuple[Any, Any]:
+    """Make the data set.
+
+    Args:
+        batches: Called for every iterator that TensorFlow makes.
+        signature: Nested ``tf.TensorSpec`` of a batch.
+        grouped: ``batches`` gives ``Groups``.
+
+    Returns:
+        The data set, and the ``tf.Variable`` that counts; None under a distribution strategy.
+    """
+    from keras.src.utils.module_utils import tensorflow as tf
+
+    if grouped:
+        specs, skeleton = flatten(signature)
+        specs = [tf.TensorSpec([None, *spec.shape], spec.dtype) for spec in specs]
+        groups = unflatten(skeleton, specs)
+        dataset = tf.data.Dataset.from_generator(batches, output_signature=groups).unbatch()
+    else:
+        dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
+    dataset = dataset.prefetch(1)
+    consumed = None
+    if not tf.distribute.has_strategy():
+        with tf.device("/CPU:0"):
+            consumed = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+        def count(*batch: Any) -> Any:
+            consumed.assign_add(1)
+            return batch if isinstance(signature, tuple) else batch[0]
+
+        dataset = dataset.map(count)
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    options.experimental_optimization.inject_prefetch = False
+    return dataset.with_options(options), consumed
+
+
+class Groups:
+    """Batches put together, one axis more in front, as many as come at once.
+
+    Args:
+        batches: One after the other.
+        most: Called before each group: how many batches it may hold.
+    """
+
+    def __init__(self, batches: Iterator[Any], most: Callable[[], int]) -> None:
+        self._batches = batches
+        self._most = most
+        self._odd: list[Any] = []
+
+    def __iter__(self) -> Groups:
+        return self
+
+    def __next__(self) -> Any:
+        began, most = time.perf_counter(), min(_MOST_BATCHES, self._most())
+        leaves, skeleton = flatten(next(itertools.chain(self._odd, self._batches)))
+        self._odd = []
+        group, shapes = [leaves], [leaf.shape for leaf in leaves]
+        while len(group) < most and time.perf_counter() - began < _GROUP_SECONDS:
+            batch = next(self._batches, None)
+            if batch is None:
+                break
+            leaves = flatten(batch)[0]
+            if [leaf.shape for leaf in leaves] != shapes:
+                self._odd = [batch]
+                break
+            group.append(leaves)
+        return unflatten(skeleton, [_stacked(column) for column in zip(*group)])
+
+
+def _stacked(arrays: tuple[Any, ...]) -> Any:
+    if len(arrays) == 1:
+        return arrays[0][None]
+    out = aligned_empty((len(arrays), *arrays[0].shape), arrays[0].dtype)
+    return np.stack(arrays, out=out)
