@@ -15,7 +15,7 @@ LIMIT_SECONDS = 120
 @pytest.mark.flaky(reruns=0)  # Measuring until it is right would prove nothing.
 @pytest.mark.parametrize("name", COMPARISONS)
 def test_ratio(session: Session, name: str) -> None:
-    """Our median reaches the bar over the peer's best round."""
+    """Our median reaches the bar over the peer's best round; at parity, its middle half."""
     if COMPARISONS[name].backend == "torch" and importlib.util.find_spec("torch") is None:
         pytest.skip("PyTorch is in no extra, as its default wheel pulls gigabytes")
     if session.size == "smoke":
@@ -34,4 +34,6 @@ def test_ratio(session: Session, name: str) -> None:
     runs = session.sweep(experiment, [spec], repeats=1)
     assert our_failures(runs) == []
     for run in runs:
-        assert run.metrics["ratio"] >= run.metrics["bar"], run.software
+        found = run.metrics
+        parity = found["bar"] == 1 and found["ours"] >= found["peer_low"]
+        assert parity or found["ratio"] >= found["bar"], run.software

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import numpy as np
@@ -39,8 +40,15 @@ def test_a_first_fit_of_three_epochs_delivers_epochs_0_1_2(workers):
     assert recorder.trained == epochs_of(sequence, 3)
 
 
-@pytest.mark.parametrize("model", [Recorder, freshly_compiled, built_recorder])
-@pytest.mark.parametrize("batches", [pytest.param(1, marks=TAKES_THE_BUILD_FOR_AN_EPOCH), 2, 3])
+@pytest.mark.parametrize(
+    ("model", "batches"),
+    [
+        pytest.param(Recorder, 1, marks=TAKES_THE_BUILD_FOR_AN_EPOCH),
+        pytest.param(freshly_compiled, 1, marks=TAKES_THE_BUILD_FOR_AN_EPOCH),
+        (built_recorder, 1),
+        *itertools.product([Recorder, freshly_compiled, built_recorder], [2, 3]),
+    ],
+)
 def test_what_keras_does_to_build_a_model_is_no_epoch(model, batches):
     recorder, sequence = model(), sequence_of(batches, shuffle=True, **TWO_THREADS)
     recorder.fit(sequence, epochs=3, verbose=0)

@@ -14,7 +14,7 @@ if __name__ == "__main__":
     recorder, training = Recorder(), sequence_of(10, shuffle=True, **TWO_THREADS)
     with sequence_of(10, **TWO_THREADS) as validation:
         recorder.fit(training, epochs=3, validation_data=validation, verbose=0)
-    with SafeSequence(numbered(40)[0], 4, **TWO_THREADS) as features:
+    with SafeSequence((numbered(40)[0],), 4, **TWO_THREADS) as features:
         predicted = echo().predict(features, verbose=0)
     found = {
         "adapter": type(data_adapters.get_data_adapter(training)).__name__,
