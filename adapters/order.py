@@ -17,12 +17,16 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
+
+    _Round = Callable[[NDArray[np.int64]], NDArray[np.integer[Any]]]
 
 # Rounds until the pair statistics in tests/test_order.py can't tell the result from NumPy's own
 # permutation, doubled.
@@ -138,28 +142,37 @@ def permute(positions: NDArray[np.int64], size: int, key: tuple[int, ...]) -> ND
     """
     bits = max(_MIN_BITS, (size - 1).bit_length())
     round_keys = np.random.SeedSequence(key).generate_state(_ROUNDS).astype(np.uint32)
-    images = _feistel(positions, bits, round_keys)
+    # A table of all halves is cheaper than mixing each half where there are fewer of them.
+    tabulated = 1 << (bits - bits // 2) <= len(positions)
+    rounds = [_round(bits, number, each, tabulated) for number, each in enumerate(round_keys)]
+    images = _feistel(positions, bits, rounds)
     outside = np.flatnonzero(images >= size)
     while outside.size:
-        images[outside] = again = _feistel(images[outside], bits, round_keys)
+        images[outside] = again = _feistel(images[outside], bits, rounds)
         outside = outside[again >= size]
     return images
 
 
-def _feistel(
-    values: NDArray[np.int64], bits: int, round_keys: NDArray[np.uint32]
-) -> NDArray[np.int64]:
+def _round(bits: int, number: int, key: np.uint32, tabulated: bool) -> _Round:
+    """What the one half is masked with, as a function of the other: the low one first."""
+    low_bits = bits // 2
+    known, masked = (low_bits, bits - low_bits) if number % 2 else (bits - low_bits, low_bits)
+    mask = np.uint32((1 << masked) - 1)
+    if tabulated:
+        return (_mix(np.arange(1 << known, dtype=np.uint32), key) & mask).astype(np.int64).take
+    return lambda half: _mix(half.astype(np.uint32), key) & mask
+
+
+def _feistel(values: NDArray[np.int64], bits: int, rounds: list[_Round]) -> NDArray[np.int64]:
     """One pass over ``range(2**bits)``: the two halves take turns in masking each other."""
     low_bits = bits // 2
-    masks = np.uint32((1 << low_bits) - 1), np.uint32((1 << (bits - low_bits)) - 1)
-    low = (values & np.int64(masks[0])).astype(np.uint32)
-    high = (values >> low_bits).astype(np.uint32)
-    for number, key in enumerate(round_keys):
+    low, high = values & np.int64((1 << low_bits) - 1), values >> low_bits
+    for number, masks in enumerate(rounds):
         if number % 2:
-            high ^= _mix(low, key) & masks[1]
+            high ^= masks(low)
         else:
-            low ^= _mix(high, key) & masks[0]
-    return (high.astype(np.int64) << low_bits) | low
+            low ^= masks(high)
+    return (high << low_bits) | low
 
 
 def _mix(half: NDArray[np.uint32], key: np.uint32) -> NDArray[np.uint32]:

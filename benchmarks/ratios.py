@@ -179,7 +179,7 @@ def _arrays() -> Mapping[str, Contestant]:
     rng = np.random.default_rng(0)
     x = rng.integers(0, 256, (DIGITS, 28, 28), dtype=np.uint8)
     y = rng.integers(0, 10, DIGITS)
-    counted = DIGITS // BATCH
+    counted = 2 * DIGITS // BATCH
 
     def peer(parallel: int | None) -> Contestant:
         def scaled(images: Any, labels: Any) -> tuple[Any, Any]:
@@ -189,8 +189,9 @@ def _arrays() -> Mapping[str, Contestant]:
         data = data.map(scaled, num_parallel_calls=parallel).prefetch(tf.data.AUTOTUNE)
         return lambda: _pace(iter(data), 14, counted, lambda batch: float(batch[0].shape[0]))
 
+    own = _ours(8 * counted, _samples, (x, y), shuffle=True, batch_transform=scale)
     return {
-        "SafeSequence, auto": _ours(counted, _samples, (x, y), shuffle=True, batch_transform=scale),
+        "SafeSequence, auto": own,
         "tf.data": peer(None),
         "tf.data, parallel map": peer(tf.data.AUTOTUNE),
     }
@@ -269,8 +270,9 @@ def _auto(
 def _auto_arrays() -> Mapping[str, Contestant]:
     x = np.zeros((DIGITS, 28, 28), np.uint8)
     source = (x, np.zeros(DIGITS, np.int64))
-    fixed = {"inline": (0, False, 900), "1 thread": (1, False, 900), "2 threads": (2, False, 900)}
-    return _auto(source, 900, fixed, shuffle=True, batch_transform=scale)
+    count = 10 * DIGITS // BATCH
+    fixed = {f"{threads} threads": (threads, False, count) for threads in (0, 1, 2)}
+    return _auto(source, count, fixed, shuffle=True, batch_transform=scale)
 
 
 def _auto_holding() -> Mapping[str, Contestant]:
