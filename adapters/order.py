@@ -159,7 +159,9 @@ def _round(bits: int, number: int, key: np.uint32, tabulated: bool) -> _Round:
     known, masked = (low_bits, bits - low_bits) if number % 2 else (bits - low_bits, low_bits)
     mask = np.uint32((1 << masked) - 1)
     if tabulated:
-        return (_mix(np.arange(1 << known, dtype=np.uint32), key) & mask).astype(np.int64).take
+        table = _mix(np.arange(1 << known, dtype=np.uint32), key) & mask
+        images: NDArray[np.int64] = table.astype(np.int64)
+        return images.take
     return lambda half: _mix(half.astype(np.uint32), key) & mask
 
 
@@ -172,7 +174,9 @@ def _feistel(values: NDArray[np.int64], bits: int, rounds: list[_Round]) -> NDAr
             high ^= masks(low)
         else:
             low ^= masks(high)
-    return (high << low_bits) | low
+    high <<= low_bits
+    high |= low
+    return high
 
 
 def _mix(half: NDArray[np.uint32], key: np.uint32) -> NDArray[np.uint32]:

@@ -62,7 +62,8 @@ class Slot:
 
     def workers(self) -> NDArray[np.int64]:
         """Process ids that wrote themselves down as working on the parts of this batch."""
-        return np.frombuffer(self._memory, np.int64, HEADER_PIDS).copy()
+        pids: NDArray[np.int64] = np.frombuffer(self._memory, np.int64, HEADER_PIDS).copy()
+        return pids
 
     def forget_workers(self) -> None:
         """Make the slot look untouched."""
