@@ -179,7 +179,7 @@ def _arrays() -> Mapping[str, Contestant]:
     rng = np.random.default_rng(0)
     x = rng.integers(0, 256, (DIGITS, 28, 28), dtype=np.uint8)
     y = rng.integers(0, 10, DIGITS)
-    counted = 2 * DIGITS // BATCH
+    counted = 4 * DIGITS // BATCH
 
     def peer(parallel: int | None) -> Contestant:
         def scaled(images: Any, labels: Any) -> tuple[Any, Any]:

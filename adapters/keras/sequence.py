@@ -185,7 +185,8 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
     def state_dict(self) -> dict[str, int]:
         """Where the latest pass stands: ``{"epoch": e, "batch": i}``, the batch that comes next.
 
-        In a callback of ``fit``, that is the batch after the last one that was trained on.
+        In a callback of ``fit``, that is the batch after the last one that was trained on; under a
+        ``tf.distribute`` strategy, which reads ahead by itself, up to two batches more.
         """
         epoch, step = self._progress.position()
         return {"epoch": epoch, "batch": step}
