@@ -312,7 +312,7 @@ def _fit() -> Mapping[str, Contestant]:
     from adapters import SafeSequence
 
     # A round shall take most of a second, so that a moment's noise doesn't make it the best.
-    steps = 2000 if keras.backend.backend() == "jax" else 400
+    steps = 1500 if keras.backend.backend() == "jax" else 200
     batch = np.zeros((BATCH, 8), np.float32), np.zeros((BATCH, 1), np.float32)
 
     class Free(keras.utils.PyDataset):  # type: ignore[misc]
@@ -330,22 +330,22 @@ def _fit() -> Mapping[str, Contestant]:
     model.compile("sgd", "mse")
     model.fit(Free(), verbose=0)
 
-    def fit(make: Callable[[], Any]) -> Contestant:
+    def fit(make: Callable[[], Any], epochs: int = 4) -> Contestant:
         def contestant() -> float:
             data = make()
             started = time.perf_counter()
-            model.fit(data, epochs=2, verbose=0)
+            model.fit(data, epochs=epochs, verbose=0)
             seconds = time.perf_counter() - started
             if isinstance(data, SafeSequence):
                 data.close()
-            return 2 * steps / seconds
+            return epochs * steps / seconds
 
         return contestant
 
     return {
         "SafeSequence, auto": fit(lambda: SafeSequence(Free())),
         "PyDataset": fit(Free),
-        "PyDataset, 2 threads": fit(lambda: Free(workers=2)),
+        "PyDataset, 2 threads": fit(lambda: Free(workers=2), epochs=1),
     }
 
 
@@ -355,7 +355,7 @@ COMPARISONS: Mapping[str, Comparison] = {
     "a transform that holds the GIL": Comparison("samples/s", 1.7, _holding),
     "a transform that sleeps": Comparison("samples/s", 14, _sleeping, rounds=3),
     "fit for nothing, tensorflow": Comparison("batches/s", 1, _fit, 5, "tensorflow"),
-    "fit for nothing, jax": Comparison("batches/s", 1, _fit, 5, "jax"),
+    "fit for nothing, jax": Comparison("batches/s", 1, _fit, 9, "jax"),
     "fit for nothing, torch": Comparison("batches/s", 1, _fit, 5, "torch"),
     "auto: arrays": Comparison("samples/s", 0.85, _auto_arrays),
     "auto: holds the GIL": Comparison("samples/s", 0.85, _auto_holding, rounds=3),
