@@ -15,16 +15,25 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from adapters.errors import AdapterError, ClosedError, WorkerError
+    from adapters.gluon import gluon_loader
     from adapters.keras import SafeSequence
 
 __version__ = "0.1.0"
-__all__ = ["AdapterError", "ClosedError", "SafeSequence", "WorkerError", "__version__"]
+__all__ = [
+    "AdapterError",
+    "ClosedError",
+    "SafeSequence",
+    "WorkerError",
+    "__version__",
+    "gluon_loader",
+]
 
 _ROOMS = {
     "AdapterError": "adapters.errors",
     "ClosedError": "adapters.errors",
     "SafeSequence": "adapters.keras",
     "WorkerError": "adapters.errors",
+    "gluon_loader": "adapters.gluon",
 }
 
 

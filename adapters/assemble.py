@@ -83,6 +83,11 @@ class Plan:
         """Whether the source changes between epochs, so that none may be computed early."""
         return isinstance(self.source, SequenceSource) and self.source.own_epochs
 
+    @property
+    def threads(self) -> bool:
+        """Whether threads beside the consumer's give the same batches; it is told which to use."""
+        return True
+
     def batch(self, epoch: int, index: int, allocate: Allocate) -> Assembled:
         """Compute batch ``index`` of ``epoch``.
 
@@ -142,6 +147,9 @@ class Plan:
             note(error, f"in batch_transform, batch {index} of epoch {epoch}")
             raise
         return _as_arrays(batch)
+
+    def settle(self, assembled: Assembled) -> None:
+        """Wait until the batch is there; NumPy has it at once."""
 
     def sample(self, epoch: int, number: int) -> Any:
         """Fetch and transform one sample."""

@@ -16,13 +16,14 @@ positions that are left over at the end of the order belong to no shard in that 
 from __future__ import annotations
 
 import functools
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -104,6 +105,51 @@ class Order:
                 step % _BLOCK_SAMPLES
             ]
         )
+
+
+class Drawn(int):
+    """The number of a batch, with the samples that a sampler has drawn for it.
+
+    Args:
+        number: Of the batch in its epoch.
+        samples: Their numbers, or whatever the sampler names them by.
+    """
+
+    samples: Sequence[Any]
+
+    def __new__(cls, number: int, samples: Sequence[Any] = ()) -> Drawn:
+        """An integer cannot be changed once it is there."""
+        drawn = super().__new__(cls, number)
+        drawn.samples = samples
+        return drawn
+
+
+class DrawnOrder(Order):
+    """An order that isn't known ahead: the batches carry their samples, see ``Drawn``.
+
+    Args:
+        batch_size: Samples in most batches.
+    """
+
+    def __init__(self, batch_size: int) -> None:
+        super().__init__(sys.maxsize, batch_size)
+
+    def __len__(self) -> int:
+        """No end is known."""
+        return sys.maxsize
+
+    def batch(self, epoch: int, index: int) -> Any:
+        """The samples of a ``Drawn`` batch."""
+        assert isinstance(index, Drawn)
+        return index.samples
+
+    def first(self, epoch: int, index: int) -> Any:
+        """The first of them."""
+        return self.batch(epoch, index)[0]
+
+    def shuffled_batch(self, epoch: int, step: int) -> int:
+        """The batches come as they are drawn."""
+        return step
 
 
 @functools.lru_cache(maxsize=32)

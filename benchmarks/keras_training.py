@@ -18,8 +18,8 @@ from typing import Any
 
 import keras
 import numpy as np
-import psutil
 
+from benchmarks.cpu import tree_cpu_seconds
 from benchmarks.row import Measurement
 
 
@@ -139,12 +139,12 @@ def measure_training(
     _warm_up(model, train_samples, test_samples, batch_size)
     keras.utils.set_random_seed(seed)
     with ExitStack() as stack:
-        window_begin, cpu_begin = time.monotonic(), _tree_cpu_seconds()
+        window_begin, cpu_begin = time.monotonic(), tree_cpu_seconds()
         model.clock.start()
         train = _closing(stack, load_train())
         # The loss as a number: a step that was only dispatched must have been computed.
         float(model.fit(train, epochs=1, verbose=0).history["loss"][0])
-        trained, cpu_end = time.monotonic(), _tree_cpu_seconds()
+        trained, cpu_end = time.monotonic(), tree_cpu_seconds()
         test = _closing(stack, load_test())
         accuracy = float(model.evaluate(test, verbose=0, return_dict=True)["accuracy"])
         window_end = time.monotonic()
@@ -219,16 +219,3 @@ def _closing(stack: ExitStack, data: Any) -> Any:
     if hasattr(data, "close"):
         stack.callback(data.close)
     return data
-
-
-def _tree_cpu_seconds() -> float:
-    """User and system time of this process and all below it, ended ones included."""
-    this = psutil.Process()
-    total = 0.0
-    for process in [this, *this.children(recursive=True)]:
-        try:
-            times = process.cpu_times()
-        except psutil.NoSuchProcess:
-            continue  # ended since; its parent has its time
-        total += times.user + times.system + times.children_user + times.children_system
-    return total

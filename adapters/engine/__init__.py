@@ -1,6 +1,7 @@
 """Many batches at once, in order, bounded, restartable; knows no framework and no file format."""
 
 from adapters.engine.engine import Engine, Settings
-from adapters.engine.stream import Stream
+from adapters.engine.stream import Exhausted, Stream
+from adapters.engine.tuning import obstacle_to_processes, usable_cpus
 
-__all__ = ["Engine", "Settings", "Stream"]
+__all__ = ["Engine", "Exhausted", "Settings", "Stream", "obstacle_to_processes", "usable_cpus"]

@@ -12,7 +12,10 @@ from __future__ import annotations
 import collections
 import functools
 import logging
+import math
+import multiprocessing
 import threading
+import time
 from collections.abc import Callable
 
 from adapters.assemble import Assembled, Plan
@@ -124,14 +127,16 @@ class Dispatcher:
             self.closed = True  # The interpreter is going down.
             self._changed.notify_all()
 
-    def wait(self, pending: Pending) -> Assembled:
+    def wait(self, pending: Pending, timeout_seconds: float = math.inf) -> Assembled:
         """Wait for a batch that was asked for.
 
         Raises:
             Exception: What its computation raised.
             WorkerError: Worker processes died over it again and again.
             ClosedError: Somebody closed or dropped it meanwhile.
+            multiprocessing.TimeoutError: It took longer than ``timeout_seconds``.
         """
+        deadline = time.monotonic() + timeout_seconds
         with self._changed:
             while not pending.done:
                 if self.closed or pending.dropped:
@@ -139,7 +144,13 @@ class Dispatcher:
                 if self._lost and not self._running:
                     self._recover()
                 else:
-                    self._changed.wait(_WAIT_SECONDS)
+                    self._changed.wait(min(_WAIT_SECONDS, timeout_seconds))
+                if time.monotonic() > deadline and not pending.done:
+                    raise multiprocessing.TimeoutError(
+                        f"timeout: the workers have not made batch {pending.index} in "
+                        f"{timeout_seconds:g} seconds; give a longer one if the work is that slow, "
+                        "or look for what hangs with no workers"
+                    )
             error = pending.error
             if isinstance(error, WorkerError):
                 raise WorkerError(*error.args)

@@ -9,19 +9,21 @@ the consumer's thread.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
 import weakref
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from adapters.assemble import Assembled, Plan, aligned_empty
 from adapters.collate import Layout
 from adapters.engine.dispatch import Dispatcher
 from adapters.engine.jobs import Crew, Pending
 from adapters.engine.processes import Processes
-from adapters.engine.stream import Stream
+from adapters.engine.stream import DrawnStream, Stream
 from adapters.engine.threads import Threads
 from adapters.engine.tuning import Choice, Trial, Tuner, pays_to_read_ahead
 from adapters.errors import ClosedError
@@ -38,11 +40,15 @@ class Settings:
         workers: How many; 0 computes in the consumer's thread.
         use_multiprocessing: Processes, not threads. With ``"auto"``, False leaves the choice open.
         max_queue_size: Batches that may be ready or under way ahead of the consumer.
+        environment: Variables that worker processes start with.
+        timeout_seconds: How long the consumer waits for a batch that workers have.
     """
 
     workers: int | Literal["auto"] = "auto"
     use_multiprocessing: bool = False
     max_queue_size: int = 10
+    environment: Mapping[str, str] = field(default_factory=dict)
+    timeout_seconds: float = math.inf
 
 
 class Engine:
@@ -90,6 +96,14 @@ class Engine:
         self._streams.add(stream)
         return stream
 
+    def drawn_stream(self, epoch: int, batches: Iterator[Sequence[Any]]) -> DrawnStream:
+        """A stream of batches whose samples are drawn elsewhere."""
+        if self.closed:
+            raise ClosedError("the sequence is closed: make a new one")
+        stream = DrawnStream(self, epoch, batches)
+        self._streams.add(stream)
+        return stream
+
     def park(self, stream: Stream) -> None:
         """Keep a stream that has come to the end of an epoch for the next one."""
         if self._parked is not None and self._parked is not stream:
@@ -108,6 +122,18 @@ class Engine:
         self._choice = self._trial.step(stream)
         if self._choice is not None:
             log.info("%s", self._choice.reason)
+
+    @property
+    def description(self) -> str:
+        """Which workers there are, for people."""
+        choice = self._choice
+        if choice is None:
+            return '"auto", which the first batches will decide'
+        if choice.reason:
+            return choice.reason
+        if not choice.count:
+            return "none, batches are made when they are asked for"
+        return f"{choice.count} {choice.kind}"
 
     @property
     def depth(self) -> int:
@@ -172,12 +198,13 @@ class Engine:
             Exception: What its computation raised.
             WorkerError: Worker processes died over it again and again.
             ClosedError: The engine was closed meanwhile.
+            multiprocessing.TimeoutError: The workers took too long.
         """
         if not pending.queued and not pending.done:
             pending.outcome = self.compute(pending.epoch, pending.index)
             pending.done = True
         if pending.outcome is None:
-            pending.outcome = self._dispatcher.wait(pending)
+            pending.outcome = self._dispatcher.wait(pending, self._settings.timeout_seconds)
         if pending.seconds:
             self._batch_seconds = pending.seconds
         self._layout = pending.outcome.layout
@@ -261,7 +288,8 @@ class Engine:
         if settings.workers == "auto":
             self._tuner = Tuner(choice)
         if choice.kind == "processes":
-            return Processes(self.plan, count, held=2 * settings.max_queue_size + 8)
+            held = 2 * settings.max_queue_size + 8
+            return Processes(self.plan, count, held, settings.environment)
         return Threads(self.plan, count)
 
     def _active(self, crew: Crew) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 import pickle
 import sys
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -19,6 +20,10 @@ import numpy as np
 
 from adapters.assemble import ALIGNMENT_BYTES
 from adapters.engine.memory import FileName, SharedFile, map_private
+
+reducers: list[Callable[[Any], Any]] = []
+"""How objects of frameworks are pickled, by those who know: each function returns what
+``__reduce__`` would, or ``NotImplemented``. NumPy arrays in there are shared like any others."""
 
 
 class Address(NamedTuple):
@@ -89,6 +94,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if type(value) is np.ndarray and _has_gaps(value):
             # Pickle would put it into the stream, from which every worker makes a copy.
             return np.ascontiguousarray(value).__reduce_ex__(5)
+        for reducer in reducers:
+            if (reduced := reducer(value)) is not NotImplemented:
+                return reduced
         return super().reducer_override(value)
 
 

@@ -18,6 +18,7 @@ import os
 import pickle
 import signal
 import threading
+from collections.abc import Mapping
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
@@ -60,6 +61,7 @@ class Processes:
         plan: What is computed; sent once.
         count: Processes.
         held: Slots that the user may hold; see ``Slots``.
+        environment: Variables that the processes start with.
 
     Raises:
         RuntimeError: This process is a daemonic one.
@@ -68,11 +70,14 @@ class Processes:
 
     name = "processes"
 
-    def __init__(self, plan: Plan, count: int, held: int) -> None:
+    def __init__(
+        self, plan: Plan, count: int, held: int, environment: Mapping[str, str] | None = None
+    ) -> None:
         if multiprocessing.current_process().daemon:
             raise RuntimeError(NO_CHILDREN)
         self.count = count
         self._plan = plan
+        self._environment = dict(environment or {})
         try:
             self._parcel = Parcel(plan)
         except Exception as error:
@@ -86,7 +91,10 @@ class Processes:
 
     def _start(self) -> None:
         self._pool = loky.ProcessPoolExecutor(
-            self.count, initializer=prepare, initargs=(os.getpid(),)
+            self.count,
+            initializer=prepare,
+            initargs=(os.getpid(),),
+            env=self._environment,
         )
         self._deaths = None
         self._members: dict[int, Any] = {}

@@ -16,11 +16,18 @@ from typing import TYPE_CHECKING, Any
 from adapters.assemble import aligned_empty
 from adapters.engine.jobs import Pending
 from adapters.errors import ClosedError
+from adapters.order import Drawn
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from adapters.engine.engine import Engine
 
 log = logging.getLogger("adapters")
+
+
+class Exhausted(Exception):
+    """There is no further batch in the stream."""
 
 
 class Stream:
@@ -53,6 +60,7 @@ class Stream:
             Exception: What its computation raised.
             WorkerError: Worker processes died over it again and again.
             ClosedError: The stream or its engine is closed.
+            Exhausted: There is none; only a ``DrawnStream`` ends.
         """
         engine = self._engine
         epoch, step = self.position
@@ -109,12 +117,19 @@ class Stream:
         """Compute a batch in the calling thread; an error waits for whoever reads the batch."""
         started, started_cpu = time.perf_counter(), time.process_time()
         try:
-            pending.outcome = self._engine.plan.batch(pending.epoch, pending.index, aligned_empty)
+            plan = self._engine.plan
+            pending.outcome = plan.batch(pending.epoch, pending.index, aligned_empty)
+            plan.settle(pending.outcome)
         except BaseException as error:
             pending.error = error
         pending.seconds = time.perf_counter() - started
         pending.cpu_seconds = time.process_time() - started_cpu
         pending.done = True
+
+    @property
+    def ready(self) -> bool:
+        """Whether ``next`` would not have to wait for a worker."""
+        return self._window[0].done if self._window else not self._engine.depth
 
     @property
     def failed(self) -> bool:
@@ -146,10 +161,14 @@ class Stream:
         wanted = max(least, self._engine.depth)
         if len(self._window) >= wanted:
             return
-        while len(self._window) < wanted:
-            if len(self._window) >= least and not self._may_read_ahead():
-                break
-            self._engine.ask(self.expect())
+        try:
+            while len(self._window) < wanted:
+                if len(self._window) >= least and not self._may_read_ahead():
+                    break
+                self._engine.ask(self.expect())
+        except Exhausted:
+            if len(self._window) < least:
+                raise
         self._engine.start_jobs()
 
     def _may_read_ahead(self) -> bool:
@@ -166,3 +185,27 @@ class Stream:
 
     def _after(self, epoch: int, step: int) -> tuple[int, int]:
         return (epoch, step + 1) if step + 1 < self._batches else (epoch + 1, 0)
+
+
+class DrawnStream(Stream):
+    """One epoch of batches whose samples somebody else draws, as a sampler does.
+
+    Args:
+        engine: Whose workers compute them.
+        epoch: For the random generators.
+        batches: The sample numbers of a batch each; drawn as far ahead as batches are asked for.
+    """
+
+    def __init__(self, engine: Engine, epoch: int, batches: Iterator[Sequence[Any]]) -> None:
+        super().__init__(engine, epoch, 0, False)
+        self._drawn = batches
+        self.problem: BaseException | None = None
+        """Why ``batches`` gives no more: its ``StopIteration``, or an error."""
+
+    def _index(self, epoch: int, step: int) -> int:
+        if self.problem is None:
+            try:
+                return Drawn(step, next(self._drawn))
+            except BaseException as problem:  # Belongs to whoever has read the batches before.
+                self.problem = problem
+        raise Exhausted

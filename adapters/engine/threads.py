@@ -85,6 +85,7 @@ class Threads:
         epoch, index = pending.epoch, pending.index
         if job.kind is Kind.WHOLE:
             pending.outcome = self._plan.batch(epoch, index, aligned_empty)
+            self._plan.settle(pending.outcome)
             return
         assert pending.layout is not None
         if job.kind is Kind.PART:

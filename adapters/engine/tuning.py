@@ -18,6 +18,7 @@ from adapters.assemble import Plan
 from adapters.engine.jobs import Pending
 from adapters.engine.parcel import pickles
 from adapters.engine.processes import NO_CHILDREN
+from adapters.engine.stream import Exhausted
 from adapters.sources import SequenceSource
 
 if TYPE_CHECKING:
@@ -105,7 +106,10 @@ class Trial:
             if pending.error is None:
                 self._alone.append(pending)
             return self._early_choice() if len(self._alone) == 2 else None
-        self._together = min(self._together, _on_two_threads(stream))
+        together = _on_two_threads(stream)
+        if together is None:
+            return None
+        self._together = min(self._together, together)
         self._tries += 1
         gain = 2 * self._alone[1].seconds / self._together
         if self._tries < 2 and gain < _SCALES:
@@ -119,6 +123,8 @@ class Trial:
     def _early_choice(self) -> Choice | None:
         """What one thread tells; None where two threads must be tried."""
         alone, busy = self._alone[1].seconds, self._alone[1].cpu_seconds
+        if not self._plan.threads:
+            return self._threadless_choice()
         if alone < _TRIVIAL_SECONDS:
             return _read_ahead(f"{self._cost}, which needs no more")
         if busy < _WAITS * alone and not self._whole:
@@ -135,16 +141,28 @@ class Trial:
             )
         return None
 
+    def _threadless_choice(self) -> Choice:
+        measured = "it draws from the process's random generators, which threads would share"
+        choice = self._scaled_choice(1.0, measured)
+        worth_it = self._cpus > 1 and self._alone[1].seconds >= _TRIVIAL_SECONDS
+        if choice.kind == "processes" and worth_it:
+            return choice
+        return Choice("inline", 0, 0, f'workers="auto": inline ({self._cost}; {measured})')
+
     def _scaled_choice(self, gain: float, measured: str) -> Choice:
         cpus = self._cpus
         if gain >= _SCALES:
             reason = f'workers="auto": {cpus} threads ({self._cost}; {measured})'
             return Choice("threads", cpus, cpus, reason)
-        daemonic = multiprocessing.current_process().daemon
-        if (obstacle := NO_CHILDREN if daemonic else pickles(self._plan)) is not None:
+        if (obstacle := obstacle_to_processes(self._plan)) is not None:
             return _read_ahead(f"{self._cost}; {measured}; processes can't be used: {obstacle}")
         reason = f'workers="auto": {cpus} processes ({self._cost}; {measured})'
         return Choice("processes", cpus, cpus, reason)
+
+
+def obstacle_to_processes(plan: Plan) -> str | None:
+    """Why worker processes can't compute this plan; None where they can."""
+    return NO_CHILDREN if multiprocessing.current_process().daemon else pickles(plan)
 
 
 def _read_ahead(reason: str) -> Choice:
@@ -152,9 +170,17 @@ def _read_ahead(reason: str) -> Choice:
     return Choice("threads", 1, 1, reason, only_if_busy=True)
 
 
-def _on_two_threads(stream: Stream) -> float:
-    """Seconds that two batches take on two threads; infinite where one of them fails."""
-    batches = [stream.expect(), stream.expect()]
+def _on_two_threads(stream: Stream) -> float | None:
+    """Seconds that two batches take on two threads; infinite where one of them fails.
+
+    None where the stream has only one left.
+    """
+    batches = [stream.expect()]
+    try:
+        batches.append(stream.expect())
+    except Exhausted:
+        stream.fulfil(batches[0])
+        return None
     threads = [threading.Thread(target=stream.fulfil, args=(batch,)) for batch in batches]
     started = time.perf_counter()
     for thread in threads:

@@ -12,11 +12,20 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.sources.arrays import ArraySource, holds_arrays
+from adapters.sources.arrays import ArraySource, holds_arrays, stretch_of, take_rows
 from adapters.sources.mapped import MapSource
 from adapters.sources.sequence import SequenceSource
 
-__all__ = ["AnySource", "ArraySource", "MapSource", "SampleSource", "SequenceSource", "as_source"]
+__all__ = [
+    "AnySource",
+    "ArraySource",
+    "MapSource",
+    "SampleSource",
+    "SequenceSource",
+    "as_source",
+    "stretch_of",
+    "take_rows",
+]
 
 
 class SampleSource(Protocol):

@@ -45,19 +45,8 @@ class ArraySource:
 
     def gather(self, numbers: NDArray[np.int64], allocate: Allocate) -> Any:
         """The rows of these numbers as one batch, in memory from ``allocate``."""
-        gathered = []
-        stretch = _stretch(numbers)
-        for column in self._columns:
-            rows = allocate((len(numbers), *column.shape[1:]), column.dtype)
-            if stretch is not None:
-                rows[...] = column[stretch]
-            elif column.flags.c_contiguous:
-                # The numbers are in range; NumPy buffers `out` in its default mode, "raise".
-                column.take(numbers, 0, rows, "clip")
-            else:
-                # take() would first make a contiguous copy of the whole array.
-                rows[...] = column[numbers]
-            gathered.append(rows)
+        stretch = stretch_of(numbers)
+        gathered = [take_rows(column, numbers, stretch, allocate) for column in self._columns]
         return tuple(gathered) if self._is_tuple else unflatten(self._skeleton, gathered)
 
     def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any]:
@@ -76,7 +65,30 @@ class ArraySource:
         return self.samples(np.array([number]))[0]
 
 
-def _stretch(numbers: NDArray[np.int64]) -> slice | None:
+def take_rows(
+    column: NDArray[Any], numbers: NDArray[np.int64], stretch: slice | None, allocate: Allocate
+) -> NDArray[Any]:
+    """Rows of one array.
+
+    Args:
+        column: ``(samples, ...)``.
+        numbers: Of the rows, in range.
+        stretch: The same as a slice, where that is possible.
+        allocate: Gives the memory.
+    """
+    rows = allocate((len(numbers), *column.shape[1:]), column.dtype)
+    if stretch is not None:
+        rows[...] = column[stretch]
+    elif column.flags.c_contiguous:
+        # NumPy buffers `out` in its default mode, "raise".
+        column.take(numbers, 0, rows, "clip")
+    else:
+        # take() would first make a contiguous copy of the whole array.
+        rows[...] = column[numbers]
+    return rows
+
+
+def stretch_of(numbers: NDArray[np.int64]) -> slice | None:
     """The slice that these numbers are, which copies faster than it gathers.
 
     4x for 64 rows of 28 x 28 bytes; a batch that isn't shuffled is one.

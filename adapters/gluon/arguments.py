@@ -1,0 +1,81 @@
+"""What ``gluon_loader`` refuses, before any work starts: the argument, the rule, the value."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import mxnet as mx
+
+
+def check_arguments(
+    *,
+    dataset: Any,
+    batch_size: Any,
+    batchify_fn: Any,
+    num_workers: Any,
+    pin_memory: Any,
+    prefetch: Any,
+    thread_pool: Any,
+    timeout: Any,
+    ctx: Any,
+    seed: Any,
+) -> None:
+    """Check what doesn't depend on the samplers.
+
+    Raises:
+        TypeError: Of the wrong type.
+        ValueError: Out of range.
+    """
+    _check_dataset(dataset)
+    if batch_size is not None:
+        _check_integer("batch_size", batch_size, 1)
+    if not _is(num_workers, "auto"):
+        _check_integer("num_workers", num_workers, None, ' or "auto"')
+    if prefetch is not None:
+        _check_integer("prefetch", prefetch, 0, " or None")
+    if seed is not None:
+        _check_integer("seed", seed, 0, " or None")
+    for name, value in {"pin_memory": pin_memory, "thread_pool": thread_pool}.items():
+        if not _is(value, "auto") and value not in (True, False):
+            raise TypeError(f'{name} must be True, False or "auto", got {value!r}')
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        raise TypeError(f"timeout must be a number of seconds, got {timeout!r}")
+    if not timeout > 0:
+        raise ValueError(f"timeout must be > 0 seconds, got {timeout!r}")
+    if batchify_fn is not None and not callable(batchify_fn):
+        raise TypeError(f"batchify_fn must be callable or None, got {batchify_fn!r}")
+    if ctx is not None and not isinstance(ctx, mx.Context):
+        raise TypeError(f"ctx must be an mxnet.Context such as mx.gpu(0), or None, got {ctx!r}")
+
+
+def _check_dataset(dataset: Any) -> None:
+    if isinstance(dataset, tuple) and not hasattr(dataset, "_fields"):
+        lengths = [len(member) for member in dataset if hasattr(member, "__len__")]
+        if not dataset or len(lengths) < len(dataset):
+            raise TypeError(f"dataset as a tuple must hold arrays, got {dataset!r:.200}")
+        if len(set(lengths)) > 1:
+            raise ValueError(f"arrays of dataset must have equal lengths, got {lengths}")
+    elif isinstance(dataset, (str, bytes)) or not (
+        hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+    ):
+        raise TypeError(
+            "dataset must be a Gluon data set, an array, a tuple of arrays, or an object with "
+            f"__len__ and __getitem__, got {dataset!r:.200}: turn a generator into a list"
+        )
+
+
+def _check_integer(name: str, value: Any, least: int | None, otherwise: str = "") -> None:
+    bound = "" if least is None else f" >= {least}"
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise TypeError(f"{name} must be an integer{bound}{otherwise}, got {value!r}")
+    if least is not None and number < least:
+        raise ValueError(f"{name} must be >= {least}{otherwise}, got {value!r}")
+
+
+def _is(value: Any, word: str) -> bool:
+    return isinstance(value, str) and value == word

@@ -1,0 +1,369 @@
+"""``gluon_loader``: a ``gluon.data.DataLoader`` that keeps up."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import secrets
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import mxnet as mx
+from mxnet.util import is_np_array, is_np_shape
+
+from adapters.engine import Engine, Exhausted, Settings, Stream, obstacle_to_processes, usable_cpus
+from adapters.gluon.arguments import check_arguments
+from adapters.gluon.devices import mover
+from adapters.gluon.importing import QUIET
+from adapters.gluon.plan import GluonPlan
+from adapters.gluon.randomness import generators_used
+from adapters.gluon.recipe import Opaque, Recipe, recipe_of
+from adapters.gluon.recordfiles import make_reading_atomic
+from adapters.gluon.samplers import OrderBatchSampler, batch_sampler_of
+from adapters.order import DrawnOrder
+from adapters.sources import MapSource
+
+log = logging.getLogger("adapters")
+
+_QUEUE = 10
+# MXNet's engine threads cost a small operation as much again as the operation itself, and workers
+# have nothing else to do meanwhile. 1.7x for the transform of MXNet's MNIST tutorial.
+_WORKER_ENVIRONMENT = {"MXNET_ENGINE_TYPE": "NaiveEngine", "OMP_NUM_THREADS": "1", QUIET: "1"}
+_open: weakref.WeakSet[Loader] = weakref.WeakSet()
+
+
+def gluon_loader(
+    dataset: Any,
+    batch_size: int | None = None,
+    shuffle: bool = False,
+    sampler: Any = None,
+    last_batch: str | None = None,
+    batch_sampler: Any = None,
+    batchify_fn: Callable[[list[Any]], Any] | None = None,
+    num_workers: int | Literal["auto"] = "auto",
+    pin_memory: bool | Literal["auto"] = "auto",
+    pin_device_id: int = 0,
+    prefetch: int | None = None,
+    thread_pool: bool | Literal["auto"] = "auto",
+    timeout: float = 120,
+    *,
+    ctx: Any = None,
+    seed: int | None = None,
+) -> Loader:
+    """A ``gluon.data.DataLoader`` with the same arguments and batches, and without its faults.
+
+    Args:
+        dataset: A Gluon data set, an array, a tuple of arrays of equal length, or any object with
+            ``__len__`` and ``__getitem__``.
+        batch_size: Samples in a batch.
+        shuffle: A new order in every pass over the loader.
+        sampler: Gives the numbers of the samples; excludes ``shuffle``.
+        last_batch: ``"keep"`` (the default), ``"discard"`` or ``"rollover"`` what doesn't fill a
+            batch.
+        batch_sampler: Gives lists of sample numbers; excludes the four before.
+        batchify_fn: Makes a batch of a list of samples; MXNet's default otherwise.
+        num_workers: ``"auto"`` measures the first batches and decides; 0 computes each batch when
+            it is asked for.
+        pin_memory: Give batches in pinned memory. ``"auto"``: on their way to a GPU in ``ctx``.
+        pin_device_id: The device that memory is pinned for.
+        prefetch: Batches that may be ready ahead; 2 per worker otherwise.
+        thread_pool: Workers are threads (True), processes (False), or whatever fits: threads where
+            the work is done a batch at a time, processes for functions of the user's own.
+        timeout: Seconds after which a batch that workers haven't made is an error.
+        ctx: Move the batches to this device, the next one while this one is used.
+        seed: Of the order and of all that is random, also of what transforms draw from
+            ``random``, ``numpy.random`` and MXNet's generator, inline and in processes; threads
+            share these generators, and what they draw depends on who comes first. None takes a
+            new one each time.
+
+    Returns:
+        An instance of ``mxnet.gluon.data.DataLoader``; iterate over it as often as you like.
+
+    Raises:
+        TypeError: A data set without length or random access, an argument of the wrong type.
+        ValueError: Arguments that exclude each other, or out of range.
+
+    While iterating, an exception in the data set, a transform or ``batchify_fn`` arrives as its own
+    type, with the number of the sample in its notes; ``WorkerError`` says that worker processes die
+    again and again over one batch; ``multiprocessing.TimeoutError`` that ``timeout`` is over.
+
+    Example:
+        >>> import numpy as np
+        >>> from adapters import gluon_loader
+        >>> loader = gluon_loader((np.zeros((10, 3), "float32"), np.arange(10)), batch_size=4)
+        >>> [data.shape for data, label in loader]
+        [(4, 3), (4, 3), (2, 3)]
+    """
+    return Loader(
+        dataset,
+        batch_size,
+        shuffle,
+        sampler,
+        last_batch,
+        batch_sampler,
+        batchify_fn,
+        num_workers,
+        pin_memory,
+        pin_device_id,
+        prefetch,
+        thread_pool,
+        timeout,
+        ctx=ctx,
+        seed=seed,
+    )
+
+
+class Loader(mx.gluon.data.DataLoader):  # type: ignore[misc]
+    """What ``gluon_loader`` returns; the arguments are the same.
+
+    Each iterator over it is a pass of its own, by one consumer; there may be several at a time.
+    ``close``, or the end of a ``with`` block, ends the workers; batches that are held stay valid.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = None,
+        shuffle: bool = False,
+        sampler: Any = None,
+        last_batch: str | None = None,
+        batch_sampler: Any = None,
+        batchify_fn: Callable[[list[Any]], Any] | None = None,
+        num_workers: int | Literal["auto"] = "auto",
+        pin_memory: bool | Literal["auto"] = "auto",
+        pin_device_id: int = 0,
+        prefetch: int | None = None,
+        thread_pool: bool | Literal["auto"] = "auto",
+        timeout: float = 120,
+        *,
+        ctx: Any = None,
+        seed: int | None = None,
+    ) -> None:
+        check_arguments(
+            dataset=dataset,
+            batch_size=batch_size,
+            batchify_fn=batchify_fn,
+            num_workers=num_workers,
+            pin_memory=pin_memory,
+            prefetch=prefetch,
+            thread_pool=thread_pool,
+            timeout=timeout,
+            ctx=ctx,
+            seed=seed,
+        )
+        make_reading_atomic()
+        if isinstance(dataset, tuple) and not hasattr(dataset, "_fields"):
+            dataset = mx.gluon.data.ArrayDataset(*dataset)
+        seed = secrets.randbits(62) if seed is None else int(seed)
+        self._dataset = dataset
+        self._batch_sampler = batch_sampler_of(
+            len(dataset), batch_size, bool(shuffle), sampler, last_batch, batch_sampler, seed
+        )
+        self._recipe = _prepared(recipe_of(dataset), batchify_fn)
+        opaque = [*self._recipe.opaque, *([batchify_fn] if batchify_fn else [])]
+        ahead = isinstance(self._batch_sampler, OrderBatchSampler)
+        self._plan = GluonPlan(
+            MapSource(dataset),
+            self._batch_sampler.order if ahead else DrawnOrder(batch_size or 1),
+            seed=seed,
+            recipe=self._recipe,
+            batchify=batchify_fn,
+            used=generators_used(*opaque),
+            semantics=(is_np_shape(), is_np_array()),
+        )
+        processes = self._wants_processes(num_workers, thread_pool, bool(opaque))
+        if num_workers == "auto" and thread_pool is True:
+            num_workers = usable_cpus()
+        self._num_workers = 0 if num_workers == "auto" else max(0, num_workers)
+        # What the data set's code does may change between passes; workers of other processes have
+        # a copy of it that doesn't.
+        self._plan.live = bool(opaque) and not processes
+        if prefetch is None:
+            prefetch = 2 * self._num_workers or _QUEUE
+        self._prefetch = int(prefetch)
+        self._settings = Settings(
+            "auto" if num_workers == "auto" else self._num_workers,
+            processes,
+            max(1, self._prefetch),
+            _WORKER_ENVIRONMENT,
+            timeout,
+        )
+        self._engine = Engine(self._plan, self._settings)
+        self._passes = itertools.count()
+        self._move = mover(ctx, pin_memory, pin_device_id)
+        self._finalizer = weakref.finalize(self, self._engine.close)
+        _open.add(self)
+
+    def _wants_processes(self, workers: Any, thread_pool: Any, opaque: bool) -> bool:
+        if workers == "auto" and thread_pool == "auto":
+            return False  # To be measured.
+        if thread_pool is True or workers == 0 or (thread_pool == "auto" and not opaque):
+            return False
+        if (obstacle := obstacle_to_processes(self._plan)) is None:
+            return True
+        log.warning("worker processes can't be used, so threads are: %s", obstacle)
+        return False
+
+    def __iter__(self) -> Iterator[Any]:
+        return _Pass(self)
+
+    def __len__(self) -> int:
+        """Batches in a pass."""
+        return len(self._batch_sampler)
+
+    def explain(self) -> None:
+        """Print which way the samples take, and why: a line for each part of the data set."""
+        print("\n".join(explanation(self._recipe, self._plan, self._engine)))
+
+    def close(self) -> None:
+        """End the workers and free what they shared; batches that are held stay valid."""
+        self._finalizer()
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        """``weakref.finalize`` does it; MXNet's own would look for a pool."""
+
+    def refresh(self) -> None:
+        """There is nothing to renew: each pass begins anew."""
+
+    def clean(self) -> None:
+        """There is nothing to clean: each pass begins anew."""
+
+
+class _Pass:
+    """``iter(loader)``: keeps the loader, and with it the workers, alive.
+
+    Nothing happens before the first batch is asked for, as in MXNet.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+        self._engine = loader._engine
+        self._stream: Stream | None = None
+        self._begun = False
+        self._ended = False
+        self._left: int | None = None
+        self._ahead: list[Any] = []
+
+    def __iter__(self) -> _Pass:
+        return self
+
+    def __next__(self) -> Any:
+        if self._ended and not self._ahead:
+            raise StopIteration
+        if not self._begun:
+            self._begin()
+        batch = self._ahead.pop() if self._ahead else self._fetch()
+        if isinstance(batch, BaseException):
+            raise batch
+        if self._loader._move.ahead and not self._ended and self._stream and self._stream.ready:
+            try:
+                self._ahead.append(self._fetch())
+            except StopIteration:
+                pass
+            except BaseException as error:  # Belongs to the next batch.
+                self._ahead.append(error)
+        return batch
+
+    next = __next__
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def _begin(self) -> None:
+        self._begun = True
+        loader, engine = self._loader, self._engine
+        number = next(loader._passes)
+        sampler = loader._batch_sampler
+        if isinstance(sampler, OrderBatchSampler):
+            self._left = len(sampler)
+            self._stream = engine.stream(number, 0, False) if self._left else None
+        else:
+            self._stream = engine.drawn_stream(number, iter(sampler))
+
+    def _fetch(self) -> Any:
+        stream = self._stream
+        if stream is None or self._left == 0:
+            self._end()
+            raise StopIteration
+        self._loader._plan.consumed_here()
+        try:
+            *arrays, skeleton = stream.next()
+            batch = skeleton.built(arrays, is_np_array())
+            batch = self._loader._move(batch)
+        except Exhausted:
+            problem = getattr(stream, "problem", None)
+            self._end()
+            raise (problem if problem is not None else StopIteration) from None
+        except BaseException as error:
+            self._end()
+            if isinstance(error, StopIteration):
+                raise RuntimeError("the data set or a transform raised StopIteration") from error
+            raise
+        if self._left is not None:
+            self._left -= 1
+        return batch
+
+    def _end(self) -> None:
+        self._ended = True
+        stream, self._stream = self._stream, None
+        if stream is None:
+            return
+        if self._left == 0:
+            self._engine.park(stream)
+        else:
+            stream.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_stream", None) is not None:
+            self._end()
+
+
+def _prepared(recipe: Recipe, batchify: Any) -> Recipe:
+    """Without the arrays where the samples are asked for one by one all the same."""
+    asked = isinstance(recipe.steps[0], Opaque) if recipe.steps else batchify is not None
+    if asked:
+        recipe.columns = None
+    return recipe
+
+
+def explanation(recipe: Recipe, plan: GluonPlan, engine: Engine) -> Iterator[str]:
+    """A line for each part of the way, the workers last."""
+    name = ", ".join(recipe.names)
+    if recipe.columns is not None:
+        yield f"{name}: arrays, gathered a batch at a time"
+    else:
+        yield f"{name}: asked for a sample at a time"
+    for step in recipe.steps:
+        if isinstance(step, Opaque):
+            yield (
+                f"{step.name}: a sample at a time, as only its author knows what it does; "
+                "transforms of mxnet.gluon.data.vision run a batch at a time"
+            )
+        elif step.stage.draws:
+            yield f"{step.stage.name}: a batch at a time, from each sample's own random numbers"
+        else:
+            yield f"{step.stage.name}: a batch at a time"
+    if plan.batchify is not None:
+        named = Opaque(plan.batchify).name
+        yield f"batchify_fn {named}: gets a list of samples, one by one"
+    if plan.used:
+        used = ", ".join(sorted(plan.used))
+        yield f"drawn from the global generators of {used}: seeded, except on threads"
+    yield f"workers: {engine.description}"
+
+
+def _close_all() -> None:
+    for loader in list(_open):
+        loader.close()
+
+
+# Before the executors of concurrent.futures and loky are taken down, which atexit is too late for.
+getattr(threading, "_register_atexit", None) and threading._register_atexit(_close_all)  # type: ignore[attr-defined]

@@ -1,0 +1,137 @@
+"""NDArrays and NumPy arrays over the same memory.
+
+An NDArray made by ``as_ndarray`` keeps the NumPy array alive, and through it the slot or the block
+that it lies in, for as long as MXNet refers to it; MXNet's engine may let go of it in any thread.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+from mxnet.base import _LIB, NDArrayHandle, check_call
+from mxnet.ndarray import ndarray as _ndarray
+from numpy.typing import NDArray
+
+from adapters.engine import parcel
+
+# What nd.array takes: MXNet has no other types.
+DTYPES = frozenset(each for each in _ndarray._DTYPE_NP_TO_MX if isinstance(each, type))
+
+
+def as_ndarray(array: NDArray[Any], numpy_semantics: bool) -> Any:
+    """An NDArray on the CPU over the memory of ``array``, which nobody else may write to.
+
+    Args:
+        array: Of any shape; copied if it isn't C-contiguous, or if DLPack lacks its dtype.
+        numpy_semantics: Make an ``mx.np.ndarray``.
+
+    Raises:
+        TypeError: MXNet has no such dtype.
+    """
+    if array.dtype.type not in DTYPES or array.dtype.byteorder == ">":
+        raise TypeError(
+            f"MXNet has no arrays of dtype {array.dtype}: cast the samples to one of "
+            f"{', '.join(sorted(np.dtype(dtype).name for dtype in DTYPES))}"
+        )
+    kind = mx.np.ndarray if numpy_semantics else mx.nd.NDArray
+    number = _ndarray.DLDataType.TYPE_MAP.get(array.dtype.name)
+    if number is None or not array.size:
+        make = mx.np.array if numpy_semantics else mx.nd.array
+        return make(array, dtype=array.dtype)
+    if not array.flags.c_contiguous:
+        array = np.ascontiguousarray(array)
+    managed = _ndarray.DLManagedTensor()
+    tensor = managed.dl_tensor
+    tensor.data = array.__array_interface__["data"][0]
+    tensor.ctx = _ndarray.DLContext(1, 0)
+    tensor.ndim = array.ndim
+    tensor.dtype = number
+    tensor.shape = _shape(array.shape)
+    # The reference that MXNet holds, and gives back by calling the deleter.
+    reference = ctypes.py_object(array)
+    ctypes.pythonapi.Py_IncRef(reference)
+    managed.manager_ctx = ctypes.c_void_p.from_buffer(reference)
+    managed.deleter = _ndarray.dl_managed_tensor_deleter
+    handle = NDArrayHandle()
+    check_call(_LIB.MXNDArrayFromDLPackEx(ctypes.byref(managed), True, ctypes.byref(handle)))
+    return kind(handle=handle)
+
+
+@functools.lru_cache(maxsize=256)
+def _shape(shape: tuple[int, ...]) -> Any:
+    return (ctypes.c_int64 * max(1, len(shape)))(*shape)
+
+
+def as_numpy(array: Any) -> NDArray[Any]:
+    """A NumPy array over the memory of a dense NDArray on the CPU; a copy of any other.
+
+    Both must be left as they are while the other is in use.
+    """
+    array.wait_to_read()
+    if array.stype != "default" or array.context.device_type == "gpu" or not array.size:
+        return array.asnumpy()  # type: ignore[no-any-return]
+    pointer = ctypes.c_void_p()
+    check_call(_LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
+    dtype = np.dtype(array.dtype)
+    memory = (ctypes.c_char * (array.size * dtype.itemsize)).from_address(pointer.value or 0)
+    memory.owner = array
+    return np.frombuffer(memory, dtype).reshape(array.shape)
+
+
+def copy_into(row: NDArray[Any], array: Any) -> None:
+    """Copy a dense NDArray into C-contiguous memory of its size and dtype."""
+    check_call(
+        _LIB.MXNDArraySyncCopyToCPU(
+            array.handle,
+            ctypes.c_void_p(row.__array_interface__["data"][0]),
+            ctypes.c_size_t(row.size),
+        )
+    )
+
+
+def map_arrays(function: Callable[[Any], Any], tree: Any, lists: bool) -> Any:
+    """The structure with ``function(array)`` for every NDArray in its lists, tuples and dicts.
+
+    Args:
+        function: What to do.
+        tree: The structure.
+        lists: Give tuples back as lists, as MXNet's own pinning does.
+    """
+    if isinstance(tree, mx.nd.NDArray):
+        return function(tree)
+    if isinstance(tree, (list, tuple)):
+        members = [map_arrays(function, member, lists) for member in tree]
+        if lists or type(tree) is list:
+            return members
+        return type(tree)(*members) if hasattr(tree, "_fields") else type(tree)(members)
+    if isinstance(tree, dict):
+        return {name: map_arrays(function, member, lists) for name, member in tree.items()}
+    return tree
+
+
+# --- pickling for worker processes ---
+
+
+def _reduce(value: Any) -> Any:
+    """NDArrays as shared memory; blocks without what they have compiled."""
+    if isinstance(value, mx.nd.NDArray) and value.stype == "default":
+        if value.context.device_type == "gpu":
+            return NotImplemented
+        return _restore, (as_numpy(value), type(value))
+    if isinstance(value, mx.gluon.HybridBlock) and getattr(value, "_cached_op", None) is not None:
+        reduced = value.__reduce_ex__(2)
+        state = {**value.__dict__, "_cached_op": None, "_cached_graph": ()}
+        return (*reduced[:2], state)
+    return NotImplemented
+
+
+def _restore(array: NDArray[Any], kind: type) -> Any:
+    return as_ndarray(array, kind is mx.np.ndarray)
+
+
+parcel.reducers.append(_reduce)

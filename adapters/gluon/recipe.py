@@ -1,0 +1,204 @@
+"""What a Gluon data set does to make a sample, taken apart so that batches can do it at once.
+
+    base (rows of arrays, or any data set)  ->  step  ->  step  ->  ...  ->  columns of a batch
+
+A data set is a chain: ``transform`` wraps, ``take``, ``shard`` and ``sample`` choose, and at the
+bottom lie arrays or a data set of whatever kind. ``recipe_of`` walks the chain down and keeps what
+it recognises by its exact type; anything else runs as it is, a sample at a time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+from mxnet.gluon.data import dataset as _dataset
+from mxnet.gluon.data.vision import datasets as _vision
+from numpy.typing import NDArray
+
+from adapters.gluon.ndarrays import as_numpy
+from adapters.gluon.stages import Stage, stages_of
+
+
+@dataclass(frozen=True)
+class Column:
+    """Sample i of a base is row i of ``array``.
+
+    Args:
+        array: ``(samples, ...)``.
+        kind: What a row is to the user: ``mx.nd.NDArray``, ``mx.np.ndarray``, or ``np.ndarray`` for
+            NumPy's rows and scalars.
+    """
+
+    array: NDArray[Any]
+    kind: type
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """A function that only its author knows: called for each sample.
+
+    Args:
+        function: ``function(*sample)`` for tuples, ``function(sample)`` for others.
+        first: Called with a tuple's first member only.
+    """
+
+    function: Callable[..., Any]
+    first: bool = False
+
+    def __call__(self, sample: Any) -> Any:
+        """What a Gluon data set does with the function."""
+        if not isinstance(sample, tuple):
+            return self.function(sample)
+        if not self.first:
+            return self.function(*sample)
+        return (self.function(sample[0]), *sample[1:]) if sample[1:] else self.function(sample[0])
+
+    @property
+    def name(self) -> str:
+        """With the place in its file, where it has one."""
+        function = self.function
+        name = getattr(function, "__qualname__", type(function).__name__)
+        code = getattr(function, "__code__", None)
+        return (
+            f"{name} ({os.path.basename(code.co_filename)}:{code.co_firstlineno})" if code else name
+        )
+
+
+@dataclass(frozen=True)
+class Known:
+    """A stage that works on the sample, or on the first member of a tuple."""
+
+    stage: Stage
+    first: bool
+    number: int
+    """Of the stage in its recipe: which random numbers are its own."""
+
+
+@dataclass
+class Recipe:
+    """How the samples of a data set come about.
+
+    Args:
+        base: The data set at the bottom; ``base[i]`` is a sample before any step.
+        columns: Its arrays, where it is made of arrays.
+        single: Whether a sample of these columns is their one member, and no tuple.
+        indices: Which samples of the base the data set has, in its order; None for all.
+        steps: What is done to them.
+        names: The bottom and the choices, for people.
+    """
+
+    base: Any
+    columns: list[Column] | None = None
+    single: bool = False
+    indices: Sequence[Any] | None = None
+    steps: list[Opaque | Known] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+
+    @property
+    def lowered(self) -> bool:
+        """Whether anything runs a batch at a time."""
+        whole = self.columns is not None and not (self.steps and isinstance(self.steps[0], Opaque))
+        return whole or any(isinstance(step, Known) for step in self.steps)
+
+    @property
+    def opaque(self) -> list[Any]:
+        """What runs a sample at a time and may draw from the global generators."""
+        runs = [step.function for step in self.steps if isinstance(step, Opaque)]
+        return runs if self.columns is not None else [self.base, *runs]
+
+    def base_numbers(self, keys: Sequence[Any]) -> Sequence[Any]:
+        """What the base calls the samples that the data set calls ``keys``."""
+        if self.indices is None:
+            return keys
+        return [self.indices[key] for key in keys]
+
+
+def recipe_of(data: Any) -> Recipe:
+    """Take a data set apart."""
+    if type(data) is _dataset._LazyTransformDataset:
+        recipe = recipe_of(data._data)
+        _add(recipe, data._fn)
+        return recipe
+    if type(data) in (_dataset._SampledDataset, _dataset._FilteredDataset):
+        recipe = recipe_of(data._dataset)
+        recipe.indices = recipe.base_numbers(data._indices)
+        recipe.names.append(f"{len(data)} of its samples")
+        return recipe
+    if isinstance(data, _dataset._DownloadedDataset) and _is_plain(data):
+        recipe = Recipe(data, names=[type(data).__name__])
+        columns = [_column(data._data), _column(data._label)]
+        recipe.columns = None if None in columns else columns  # type: ignore[assignment]
+        if data._transform is not None:
+            if recipe.columns is None:
+                return recipe
+            recipe.steps.append(Opaque(data._transform))
+        return recipe
+    if type(data) is _dataset.ArrayDataset:
+        columns = [_column(member) for member in data._data]
+        kept = None if None in columns else columns
+        return Recipe(data, kept, len(columns) == 1, names=["ArrayDataset"])  # type: ignore[arg-type]
+    array = data._data if type(data) is _dataset.SimpleDataset else data
+    column = _column(array) if isinstance(array, (np.ndarray, mx.nd.NDArray)) else None
+    kept = None if column is None else [column]
+    return Recipe(data, kept, True, names=[type(data).__name__])  # type: ignore[arg-type]
+
+
+def _is_plain(data: Any) -> bool:
+    """Whether nobody has overridden how samples are made."""
+    return type(data) in (
+        _vision.MNIST,
+        _vision.FashionMNIST,
+        _vision.CIFAR10,
+        _vision.CIFAR100,
+    ) or (
+        type(data).__getitem__ is _dataset._DownloadedDataset.__getitem__
+        and type(data).__len__ is _dataset._DownloadedDataset.__len__
+    )
+
+
+def _column(data: Any) -> Column | None:
+    """Rows of an array; None for anything else."""
+    if isinstance(data, mx.nd.NDArray):
+        if data.stype != "default" or data.context.device_type == "gpu" or not data.shape:
+            return None
+        return Column(as_numpy(data), type(data))
+    if isinstance(data, (list, range)):
+        kinds = {type(member) for member in data}
+        # Of one type only: NumPy looks at all members of a batch, not of a data set, to find one.
+        if kinds in ({int}, {float}, {bool}):
+            array = np.asarray(data)
+            return Column(array, np.ndarray) if array.dtype != object else None
+        return None
+    if isinstance(data, np.ndarray) and data.ndim and not data.dtype.hasobject:
+        return Column(np.asarray(data), np.ndarray)
+    return None
+
+
+def _add(recipe: Recipe, function: Any) -> None:
+    """Append the steps that ``dataset.transform(function)`` stands for."""
+    first = type(function) is _dataset._TransformFirstClosure
+    inner = function._fn if first else function
+    stages = stages_of(inner)
+    if stages is None or not (first or _gives_singles(recipe)):
+        recipe.steps.append(Opaque(function))
+        return
+    for stage in stages:
+        if isinstance(stage, Stage):
+            number = sum(isinstance(step, Known) for step in recipe.steps)
+            recipe.steps.append(Known(stage, first, number))
+        else:
+            recipe.steps.append(Opaque(stage, first))
+
+
+def _gives_singles(recipe: Recipe) -> bool:
+    """Whether samples are known to be no tuples, which would be several arguments."""
+    return (
+        recipe.columns is not None
+        and recipe.single
+        and not any(isinstance(step, Opaque) and not step.first for step in recipe.steps)
+    )
