@@ -46,11 +46,13 @@ def test_worker_sweep(session: Session) -> None:
     with session.uncaptured():
         digits = find_digits(session.data_dir)
     experiment = session.experiment("mnist", "MNIST worker sweep: LeNet, one epoch")
-    experiment.notes[:] = [
+    for note in (
         f"digits: {digits.name}; {size.train:,} to train on, {size.test:,} to test on",
         "train s: one epoch with the start of the workers, without compilation; "
         "waited: in the training loop, for batches; PSS and CPU: of all processes",
-    ]
+    ):
+        if note not in experiment.notes:
+            experiment.notes.append(note)
     options = {"digits": str(digits.path), "train": size.train, "test": size.test}
     rows: list[tuple[str, int | str]] = [(OURS[0], "auto")]
     rows += [

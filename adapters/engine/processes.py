@@ -35,6 +35,7 @@ from adapters.engine.worker import (
     PartTask,
     PartWritten,
     Task,
+    Time,
     WholeTask,
     Written,
     prepare,
@@ -48,6 +49,8 @@ _NOT_PICKLED = (
     "processes: make what can't be pickled when it is first used, or use threads "
     "(use_multiprocessing=False)"
 )
+# After that many answers of each process, and below that share of a CPU, work is taken to wait.
+_LOOKS, _WAITS = 2, 0.5
 NO_CHILDREN = (
     "a daemonic process may not start worker processes: use threads (use_multiprocessing=False), "
     "or start this process with daemon=False"
@@ -57,9 +60,12 @@ NO_CHILDREN = (
 class Processes:
     """A crew of processes.
 
+    Processes beyond the CPUs only help with work that waits; they are started when the first
+    batches show that this is such.
+
     Args:
         plan: What is computed; sent once.
-        count: Processes.
+        count: Processes, at most.
         held: Slots that the user may hold; see ``Slots``.
         environment: Variables that the processes start with.
 
@@ -75,7 +81,9 @@ class Processes:
     ) -> None:
         if multiprocessing.current_process().daemon:
             raise RuntimeError(NO_CHILDREN)
-        self.count = count
+        self._most = count
+        self.count = min(count, int(loky.cpu_count()))
+        self._taken: list[Time] = []
         self._plan = plan
         self._environment = dict(environment or {})
         try:
@@ -91,11 +99,12 @@ class Processes:
 
     def _start(self) -> None:
         self._pool = loky.ProcessPoolExecutor(
-            self.count,
+            self._most,
             initializer=prepare,
             initargs=(os.getpid(),),
             env=self._environment,
         )
+        self._pool._max_workers = self.count
         self._deaths = None
         self._members: dict[int, Any] = {}
 
@@ -114,8 +123,7 @@ class Processes:
             self._lose(job)
             done(job)
             return
-        if not self._members:
-            self._members = dict(self._pool._processes)
+        self._members.update(self._pool._processes)
         future.add_done_callback(functools.partial(self._finished, job, done))
 
     def allocate(self, pending: Pending) -> None:
@@ -137,7 +145,7 @@ class Processes:
                 [*places_of(pending.samples, pending.layout.leaves)],
                 pending.layout,
                 pending.skipped,
-                0.0,
+                Time(),
             )
         places = [leaf for leaf in written.leaves if isinstance(leaf, Place)]
         arrays = iter(self._slots.deliver(slot, places))
@@ -230,12 +238,24 @@ class Processes:
             if isinstance(answer, Failure):
                 pending.error = answer.restore()
                 continue
-            job.seconds += answer.seconds
+            job.seconds += answer.time.seconds
+            self._look_at(answer.time)
             if isinstance(answer, PartWritten):
                 pending.layout_changed |= answer.skipped is None
                 job.skipped = answer.skipped or 0
             else:
                 pending.memory = answer
+
+    def _look_at(self, taken: Time) -> None:
+        """Have loky start the other processes with the next job, if they are any use."""
+        if self.count == self._most or len(self._taken) >= _LOOKS * self.count:
+            return
+        self._taken.append(taken)
+        if len(self._taken) == _LOOKS * self.count:
+            total = sum(taken.seconds for taken in self._taken)
+            busy = sum(taken.busy_seconds for taken in self._taken)
+            if busy < _WAITS * total:
+                self.count = self._pool._max_workers = self._most
 
     def _lose(self, job: Job) -> None:
         if self._deaths is None:

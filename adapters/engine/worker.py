@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 import numpy as np
@@ -72,6 +72,24 @@ class FinishTask:
 Task = WholeTask | PartTask | FinishTask
 
 
+class Time(NamedTuple):
+    """What a batch, or its part, has taken."""
+
+    seconds: float = 0.0
+    busy_seconds: float = 0.0
+    """On a CPU; the rest of the time went by waiting."""
+
+    @classmethod
+    def now(cls) -> Time:
+        """The clocks."""
+        return cls(time.perf_counter(), time.process_time())
+
+    def until_now(self) -> Time:
+        """What has gone by since."""
+        now = Time.now()
+        return Time(now.seconds - self.seconds, now.busy_seconds - self.busy_seconds)
+
+
 @dataclass(frozen=True)
 class Written:
     """A batch that lies in a slot."""
@@ -81,7 +99,7 @@ class Written:
     """A ``Place`` in the slot, or a value that can't be shared, such as strings."""
     layout: Layout | None
     skipped: int
-    seconds: float
+    time: Time
 
 
 @dataclass(frozen=True)
@@ -89,7 +107,7 @@ class PartWritten:
     """Rows that lie in a slot; ``skipped`` is None where the samples didn't fit the layout."""
 
     skipped: int | None
-    seconds: float
+    time: Time
 
 
 Answer = Written | PartWritten | Failure
@@ -139,7 +157,7 @@ def work(address: Address, task: Task) -> bytes:
         return data
     if isinstance(task, PartTask):
         # The slot is full of other parts. Computed whole, the batch will fail the same way.
-        return pickle.dumps([PartWritten(None, 0.0)])
+        return pickle.dumps([PartWritten(None, Time())])
     slot = _slot(task.result if isinstance(task, FinishTask) else task.batches[0][2])
     memory = slot.allocate((len(data),), np.dtype(np.uint8))
     memory[:] = np.frombuffer(data, np.uint8)
@@ -164,7 +182,7 @@ def _guarded(function: Any, *arguments: Any) -> Answer:
 
 
 def _whole(address: Address, epoch: int, index: int, name: FileName) -> Written:
-    started = time.perf_counter()
+    started = Time.now()
     slot = _slot(name)
     slot.begin(0)
     assembled = _plan(address).batch(epoch, index, slot.allocate)
@@ -172,7 +190,7 @@ def _whole(address: Address, epoch: int, index: int, name: FileName) -> Written:
 
 
 def _part(address: Address, task: PartTask) -> PartWritten:
-    started = time.perf_counter()
+    started = Time.now()
     slot = _slot(task.slot)
     slot.begin(task.number)
     columns = [slot.array(place) for place in places_of(task.samples, task.layout.leaves)]
@@ -187,11 +205,11 @@ def _part(address: Address, task: PartTask) -> PartWritten:
         )
     except LayoutChanged:
         skipped = None
-    return PartWritten(skipped, time.perf_counter() - started)
+    return PartWritten(skipped, started.until_now())
 
 
 def _finish(address: Address, task: FinishTask) -> Written:
-    started = time.perf_counter()
+    started = Time.now()
     slot, result = _slot(task.slot), _slot(task.result)
     slot.begin(0)
     result.begin(0)
@@ -201,14 +219,14 @@ def _finish(address: Address, task: FinishTask) -> Written:
 
 
 def _written(
-    slot: SlotWriter, batch: Any, layout: Layout | None, skipped: int, started: float
+    slot: SlotWriter, batch: Any, layout: Layout | None, skipped: int, started: Time
 ) -> Written:
     leaves, skeleton = flatten(batch)
     placed: list[Any] = []
     for leaf in leaves:
         shared = isinstance(leaf, np.ndarray) and not leaf.dtype.hasobject
         placed.append(slot.place(leaf) if shared else leaf)
-    return Written(skeleton, placed, layout, skipped, time.perf_counter() - started)
+    return Written(skeleton, placed, layout, skipped, started.until_now())
 
 
 _plans: collections.OrderedDict[int, Plan] = collections.OrderedDict()

@@ -100,17 +100,23 @@ def _stack(items: list[Any], remote: bool, allocate: Allocate, keys: Sequence[An
     first = items[0]
     if not isinstance(first, mx.nd.NDArray):
         return _stack_numpy(items, allocate, keys)
+    # MXNet would find shapes that differ when it computes, which nobody could tell the sample of.
+    shape, problem = first.shape, None
+    alike = all(isinstance(item, mx.nd.NDArray) and item.shape == shape for item in items)
     try:
-        stacked = mx.np.stack(items) if is_np_array() else mx.nd.stack(*items)
+        stacked = (mx.np.stack(items) if is_np_array() else mx.nd.stack(*items)) if alike else None
     except Exception as error:
+        stacked, problem = None, error
+    if stacked is None:
         for item, key in zip(items, keys):
             if _outline(item) != _outline(first):
                 raise ValueError(
                     f"samples of a batch must have equal shapes and dtypes: sample {key!r} is "
                     f"{_outline(item)}, sample {keys[0]!r} is {_outline(first)}; pad, crop, resize "
                     "or cast in the transform"
-                ) from error
-        raise
+                ) from problem
+        assert problem is not None
+        raise problem
     if not remote:
         return stacked
     # Cheaper than to look at each item's shape and dtype and copy it into its row.

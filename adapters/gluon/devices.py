@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import mxnet as mx
 
-from adapters.gluon.ndarrays import map_arrays
+from adapters.gluon.ndarrays import map_arrays, moved
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Mover:
         """The batch, there."""
         if self.pinned is not None:
             # MXNet gives lists in the place of tuples here, and so do we.
-            batch = map_arrays(lambda array: array.as_in_context(self.pinned), batch, lists=True)
+            batch = map_arrays(lambda array: moved(array, self.pinned), batch, lists=True)
         if self.ctx is not None:
-            batch = map_arrays(lambda array: array.as_in_context(self.ctx), batch, lists=False)
+            batch = map_arrays(lambda array: moved(array, self.ctx), batch, lists=False)
         return batch
 
 

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import mxnet as mx
+import numpy as np
 from mxnet.util import is_np_array, is_np_shape
 
 from adapters.engine import Engine, Exhausted, Settings, Stream, obstacle_to_processes, usable_cpus
 from adapters.gluon.arguments import check_arguments
 from adapters.gluon.devices import mover
+from adapters.gluon.explanation import explanation
 from adapters.gluon.importing import QUIET
 from adapters.gluon.plan import GluonPlan
 from adapters.gluon.randomness import generators_used
@@ -177,9 +179,8 @@ class Loader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         if num_workers == "auto" and thread_pool is True:
             num_workers = usable_cpus()
         self._num_workers = 0 if num_workers == "auto" else max(0, num_workers)
-        # What the data set's code does may change between passes; workers of other processes have
-        # a copy of it that doesn't.
-        self._plan.live = bool(opaque) and not processes
+        # The data set may change between passes; workers of other processes have a copy of it.
+        self._plan.live = not processes
         if prefetch is None:
             prefetch = 2 * self._num_workers or _QUEUE
         self._prefetch = int(prefetch)
@@ -215,7 +216,7 @@ class Loader(mx.gluon.data.DataLoader):  # type: ignore[misc]
 
     def explain(self) -> None:
         """Print which way the samples take, and why: a line for each part of the data set."""
-        print("\n".join(explanation(self._recipe, self._plan, self._engine)))
+        print("\n".join(explanation(self._plan, self._engine)))
 
     def close(self) -> None:
         """End the workers and free what they shared; batches that are held stay valid."""
@@ -280,13 +281,14 @@ class _Pass:
     def _begin(self) -> None:
         self._begun = True
         loader, engine = self._loader, self._engine
+        loader._plan.begin_pass()
         number = next(loader._passes)
         sampler = loader._batch_sampler
         if isinstance(sampler, OrderBatchSampler):
             self._left = len(sampler)
             self._stream = engine.stream(number, 0, False) if self._left else None
         else:
-            self._stream = engine.drawn_stream(number, iter(sampler))
+            self._stream = engine.drawn_stream(number, _lists(sampler))
 
     def _fetch(self) -> Any:
         stream = self._stream
@@ -313,6 +315,7 @@ class _Pass:
 
     def _end(self) -> None:
         self._ended = True
+        self._loader._plan.no_longer_consumed_here()
         stream, self._stream = self._stream, None
         if stream is None:
             return
@@ -326,38 +329,18 @@ class _Pass:
             self._end()
 
 
+def _lists(sampler: Any) -> Iterator[Any]:
+    """Batches of a batch sampler, which may be anything that can be iterated over once."""
+    for samples in sampler:
+        yield samples if isinstance(samples, (list, np.ndarray)) else list(samples)
+
+
 def _prepared(recipe: Recipe, batchify: Any) -> Recipe:
     """Without the arrays where the samples are asked for one by one all the same."""
     asked = isinstance(recipe.steps[0], Opaque) if recipe.steps else batchify is not None
     if asked:
         recipe.columns = None
     return recipe
-
-
-def explanation(recipe: Recipe, plan: GluonPlan, engine: Engine) -> Iterator[str]:
-    """A line for each part of the way, the workers last."""
-    name = ", ".join(recipe.names)
-    if recipe.columns is not None:
-        yield f"{name}: arrays, gathered a batch at a time"
-    else:
-        yield f"{name}: asked for a sample at a time"
-    for step in recipe.steps:
-        if isinstance(step, Opaque):
-            yield (
-                f"{step.name}: a sample at a time, as only its author knows what it does; "
-                "transforms of mxnet.gluon.data.vision run a batch at a time"
-            )
-        elif step.stage.draws:
-            yield f"{step.stage.name}: a batch at a time, from each sample's own random numbers"
-        else:
-            yield f"{step.stage.name}: a batch at a time"
-    if plan.batchify is not None:
-        named = Opaque(plan.batchify).name
-        yield f"batchify_fn {named}: gets a list of samples, one by one"
-    if plan.used:
-        used = ", ".join(sorted(plan.used))
-        yield f"drawn from the global generators of {used}: seeded, except on threads"
-    yield f"workers: {engine.description}"
 
 
 def _close_all() -> None:

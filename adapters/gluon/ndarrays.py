@@ -27,44 +27,51 @@ def as_ndarray(array: NDArray[Any], numpy_semantics: bool) -> Any:
     """An NDArray on the CPU over the memory of ``array``, which nobody else may write to.
 
     Args:
-        array: Of any shape; copied if it isn't C-contiguous, or if DLPack lacks its dtype.
+        array: Of any shape; copied if it isn't C-contiguous or of another byte order, or if DLPack
+            lacks its dtype.
         numpy_semantics: Make an ``mx.np.ndarray``.
 
     Raises:
         TypeError: MXNet has no such dtype.
     """
-    if array.dtype.type not in DTYPES or array.dtype.byteorder == ">":
-        raise TypeError(
-            f"MXNet has no arrays of dtype {array.dtype}: cast the samples to one of "
-            f"{', '.join(sorted(np.dtype(dtype).name for dtype in DTYPES))}"
-        )
-    kind = mx.np.ndarray if numpy_semantics else mx.nd.NDArray
-    number = _ndarray.DLDataType.TYPE_MAP.get(array.dtype.name)
-    if number is None or not array.size:
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    template = _template(array.shape, array.dtype)
+    if template is None:
         make = mx.np.array if numpy_semantics else mx.nd.array
         return make(array, dtype=array.dtype)
     if not array.flags.c_contiguous:
         array = np.ascontiguousarray(array)
-    managed = _ndarray.DLManagedTensor()
-    tensor = managed.dl_tensor
-    tensor.data = array.__array_interface__["data"][0]
-    tensor.ctx = _ndarray.DLContext(1, 0)
-    tensor.ndim = array.ndim
-    tensor.dtype = number
-    tensor.shape = _shape(array.shape)
+    managed = _ndarray.DLManagedTensor.from_buffer_copy(template)
+    managed.dl_tensor.data = array.__array_interface__["data"][0]
     # The reference that MXNet holds, and gives back by calling the deleter.
     reference = ctypes.py_object(array)
     ctypes.pythonapi.Py_IncRef(reference)
     managed.manager_ctx = ctypes.c_void_p.from_buffer(reference)
-    managed.deleter = _ndarray.dl_managed_tensor_deleter
     handle = NDArrayHandle()
     check_call(_LIB.MXNDArrayFromDLPackEx(ctypes.byref(managed), True, ctypes.byref(handle)))
-    return kind(handle=handle)
+    return mx.np.ndarray(handle=handle) if numpy_semantics else mx.nd.NDArray(handle=handle)
 
 
 @functools.lru_cache(maxsize=256)
-def _shape(shape: tuple[int, ...]) -> Any:
-    return (ctypes.c_int64 * max(1, len(shape)))(*shape)
+def _template(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    """What DLPack says of such arrays; None where MXNet can only take a copy of them."""
+    if dtype.type not in DTYPES:
+        raise TypeError(
+            f"MXNet has no arrays of dtype {dtype}: cast the samples to one of "
+            f"{', '.join(sorted(np.dtype(known).name for known in DTYPES))}"
+        )
+    number = _ndarray.DLDataType.TYPE_MAP.get(dtype.name)
+    if number is None or not all(shape):
+        return None
+    managed = _ndarray.DLManagedTensor()
+    tensor = managed.dl_tensor
+    tensor.ctx = _ndarray.DLContext(1, 0)
+    tensor.ndim = len(shape)
+    tensor.dtype = number
+    tensor.shape = (ctypes.c_int64 * max(1, len(shape)))(*shape)
+    managed.deleter = _ndarray.dl_managed_tensor_deleter
+    return managed
 
 
 def as_numpy(array: Any) -> NDArray[Any]:
@@ -73,14 +80,15 @@ def as_numpy(array: Any) -> NDArray[Any]:
     Both must be left as they are while the other is in use.
     """
     array.wait_to_read()
-    if array.stype != "default" or array.context.device_type == "gpu" or not array.size:
+    if array.stype != "default" or array.ctx.device_type == "gpu" or not array.size:
         return array.asnumpy()  # type: ignore[no-any-return]
     pointer = ctypes.c_void_p()
     check_call(_LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
     dtype = np.dtype(array.dtype)
     memory = (ctypes.c_char * (array.size * dtype.itemsize)).from_address(pointer.value or 0)
     memory.owner = array
-    return np.frombuffer(memory, dtype).reshape(array.shape)
+    view: NDArray[Any] = np.frombuffer(memory, dtype).reshape(array.shape)
+    return view
 
 
 def copy_into(row: NDArray[Any], array: Any) -> None:
@@ -92,6 +100,12 @@ def copy_into(row: NDArray[Any], array: Any) -> None:
             ctypes.c_size_t(row.size),
         )
     )
+
+
+def moved(array: Any, ctx: Any) -> Any:
+    """The NDArray on that device, by the name that its class has for this."""
+    name = "as_in_ctx" if isinstance(array, mx.np.ndarray) else "as_in_context"
+    return getattr(array, name)(ctx)
 
 
 def map_arrays(function: Callable[[Any], Any], tree: Any, lists: bool) -> Any:
@@ -120,7 +134,7 @@ def map_arrays(function: Callable[[Any], Any], tree: Any, lists: bool) -> Any:
 def _reduce(value: Any) -> Any:
     """NDArrays as shared memory; blocks without what they have compiled."""
     if isinstance(value, mx.nd.NDArray) and value.stype == "default":
-        if value.context.device_type == "gpu":
+        if value.ctx.device_type == "gpu":
             return NotImplemented
         return _restore, (as_numpy(value), type(value))
     if isinstance(value, mx.gluon.HybridBlock) and getattr(value, "_cached_op", None) is not None:

@@ -14,53 +14,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import mxnet as mx
 import numpy as np
-from mxnet.util import is_np_array, is_np_shape, np_array, np_shape
+from mxnet.util import is_np_array, is_np_shape, set_np
 from numpy.typing import NDArray
 
 from adapters.assemble import Allocate, Assembled, Plan
 from adapters.errors import note
 from adapters.gluon.batchify import Skeleton, batchify_default, packed
-from adapters.gluon.ndarrays import as_ndarray, as_numpy, map_arrays
+from adapters.gluon.ndarrays import map_arrays
 from adapters.gluon.randomness import Seeding, uniforms
 from adapters.gluon.recipe import Column, Known, Opaque, Recipe
+from adapters.gluon.state import State, items_of, split, stacked
+from adapters.order import DrawnOrder
 from adapters.sources import stretch_of, take_rows
-
-
-@dataclass
-class State:
-    """A batch on its way through the steps: a column of arrays' rows, or a list of items, each.
-
-    Args:
-        first: The samples, or the first members of the tuples that they are.
-        rest: The other members.
-        single: Samples are no tuples.
-    """
-
-    first: Column | list[Any]
-    rest: list[Column | list[Any]]
-    single: bool
-
-    @property
-    def columns(self) -> list[Column | list[Any]]:
-        """Of all members."""
-        return [self.first, *self.rest]
-
-    def samples(self) -> list[Any]:
-        """As the data set would give them."""
-        columns = [items_of(column) for column in self.columns]
-        return columns[0] if self.single else list(zip(*columns))
-
-
-def items_of(column: Column | list[Any]) -> list[Any]:
-    """The rows of a column as the user knows them."""
-    if isinstance(column, list):
-        return column
-    if column.kind is np.ndarray:
-        return list(column.array)
-    batch = as_ndarray(column.array, column.kind is mx.np.ndarray)
-    return [batch[row] for row in range(len(column.array))]
 
 
 @dataclass
@@ -114,9 +80,20 @@ class GluonPlan(Plan):
         """Whether the batches are the same on threads, which share the global generators."""
         return not self.used
 
+    def begin_pass(self) -> None:
+        """Take the arrays and the semantics as they are now."""
+        self.semantics = (is_np_shape(), is_np_array())
+        for column in self.recipe.columns or ():
+            if column.owner is not None:
+                column.owner.wait_to_read()
+
     def consumed_here(self) -> None:
         """Batches that this thread computes may seed the global generators."""
         self._consumers.add(threading.get_ident())
+
+    def no_longer_consumed_here(self) -> None:
+        """A pass by this thread is over; the thread's number may become another's."""
+        self._consumers.discard(threading.get_ident())
 
     def batch(self, epoch: int, index: int, allocate: Allocate) -> Assembled:
         """Compute batch ``index`` of ``epoch``: ``(*arrays, Skeleton)``.
@@ -127,11 +104,10 @@ class GluonPlan(Plan):
         """
         keys: Any = self.order.batch(epoch, index)
         try:
-            if self.semantics == (is_np_shape(), is_np_array()):
-                leaves, skeleton = self._batch(epoch, index, keys, allocate)
-            else:
-                with np_shape(self.semantics[0]), np_array(self.semantics[1]):
-                    leaves, skeleton = self._batch(epoch, index, keys, allocate)
+            if self.semantics != (is_np_shape(), is_np_array()):
+                # Of this thread, which is a worker's: the consumer's has what the pass began with.
+                set_np(*self.semantics)
+            leaves, skeleton = self._batch(epoch, index, keys, allocate)
         except BaseException as error:
             note(error, f"in batch {int(index)} of epoch {epoch}")
             raise
@@ -158,59 +134,72 @@ class GluonPlan(Plan):
         allocate: Allocate,
         seeding: Seeding | None,
     ) -> tuple[list[Any], Skeleton]:
-        numbers = _numbers(keys, index)
-        state = self._gathered(keys, allocate)
+        state: State | list[Any] | None = self._gathered(keys, allocate)
         for place, run in enumerate(self._runs):
             last = place == len(self._runs) - 1 and self.batchify is None
             if isinstance(run, Known):
-                drawn = _drawn(run, self.seed, epoch, numbers)
-                state = self._staged(run, state, drawn, allocate if last else np.empty, keys)
+                assert state is not None
+                drawn = self._drawn(run, epoch, index, keys)
+                members = split(state, keys) if isinstance(state, list) else state
+                state = self._staged(run, members, drawn, allocate if last else np.empty, keys)
             else:
+                numbers = _numbers(keys, index)
                 seed = seeding.of_samples(epoch, numbers, place) if seeding else None
                 state = self._called(run, state, keys, seed)
         assert state is not None
         if self.batchify is not None:
-            return packed(self.batchify(state.samples()), self._remote)
+            samples = state if isinstance(state, list) else state.samples()
+            return packed(self.batchify(samples), self._remote)
+        if isinstance(state, list):
+            state = split(state, keys)
         columns = [each if isinstance(each, list) else each.array for each in state.columns]
         return batchify_default(columns, state.single, self._remote, allocate, keys)
+
+    def _drawn(
+        self, run: Known, epoch: int, index: int, keys: Sequence[Any]
+    ) -> NDArray[np.float64]:
+        draws = run.stage.draws
+        if not draws:
+            return np.empty((len(keys), 0))
+        return uniforms(self.seed, epoch, _numbers(keys, index), run.number, draws)
 
     def _gathered(self, keys: Sequence[Any], allocate: Allocate) -> State | None:
         """The base's rows for these samples; None where the base must be asked for each."""
         recipe = self.recipe
         if recipe.columns is None:
             return None
-        chosen: Any = keys
+        rows: Any = keys
         if self._indices is not None:
-            chosen = self._indices[_in_range(keys, len(self._indices))]
-        rows = _in_range(chosen, len(recipe.columns[0].array))
+            rows = self._indices[_in_range(rows, len(self._indices))]
+        if self._indices is not None or isinstance(self.order, DrawnOrder):
+            # Our own order gives numbers in range.
+            rows = _in_range(rows, len(recipe.columns[0].array))
         stretch = stretch_of(rows)
-        # A first member that goes through stages is not the batch yet.
-        scratch = bool(self._runs)
-        gathered = [
-            Column(
-                take_rows(
-                    column.array, rows, stretch, np.empty if scratch and not place else allocate
-                ),
-                column.kind,
-            )
-            for place, column in enumerate(recipe.columns)
-        ]
+        gathered: list[Column | list[Any]] = []
+        for place, column in enumerate(recipe.columns):
+            if isinstance(column.array, np.ndarray):
+                # A first member that goes through stages is not the batch yet.
+                memory = np.empty if self._runs and not place else allocate
+                taken = take_rows(column.array, rows, stretch, memory)
+                gathered.append(Column(taken, column.kind))
+            else:
+                gathered.append([column.array[row] for row in rows.tolist()])
         return State(gathered[0], list(gathered[1:]), recipe.single)
 
     def _called(
         self,
         functions: list[Opaque],
-        state: State | None,
+        state: State | list[Any] | None,
         keys: Any,
         seed: Callable[[int], None] | None,
-    ) -> State:
+    ) -> list[Any]:
         """Run the user's functions on each sample; ``seed`` is called with its row before."""
         samples: Iterator[Any]
         if state is None:
             names = keys.tolist() if isinstance(keys, np.ndarray) else keys
             samples = map(self.recipe.base.__getitem__, self.recipe.base_numbers(names))
         else:
-            samples = iter(state.samples())
+            samples = iter(state if isinstance(state, list) else state.samples())
         results: list[Any] = []
         try:
             for row in range(len(keys)):
@@ -228,21 +217,23 @@ class GluonPlan(Plan):
                 raise stopped from error
             note(error, where)
             raise
-        return _split(results, keys)
+        return results
 
     def _staged(
         self,
         run: Known,
-        state: State | None,
+        state: State,
         drawn: NDArray[np.float64],
         allocate: Allocate,
         keys: Sequence[Any],
-    ) -> State:
-        """Run a stage on the first members."""
-        assert state is not None
+    ) -> State | list[Any]:
+        """Run a stage on the samples, or on their first members."""
+        if not (run.first or state.single):
+            # MXNet gives a block all members of a tuple, whether it can take them or not.
+            return self._called([Opaque(run.stage.block)], state, keys, None)
         # As transform_first does to a tuple of one.
         single = state.single or not state.rest
-        rows, kind = _stacked(state.first)
+        rows, kind = stacked(state.first)
         if rows is not None:
             done = run.stage.batch(rows, drawn, allocate)
             if done is not None:
@@ -284,12 +275,6 @@ def _numbers(keys: Sequence[Any], index: int) -> NDArray[np.int64]:
     return np.arange(len(keys)) + (int(index) << 24)
 
 
-def _drawn(run: Known, seed: int, epoch: int, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
-    if not run.stage.draws:
-        return np.empty((len(numbers), 0))
-    return uniforms(seed, epoch, numbers, run.number, run.stage.draws)
-
-
 def _in_range(keys: Sequence[Any], size: int) -> NDArray[np.int64]:
     """Row numbers from what a sampler may give, negative ones too.
 
@@ -305,37 +290,3 @@ def _in_range(keys: Sequence[Any], size: int) -> NDArray[np.int64]:
         wrong = most if most >= size else least
         raise IndexError(f"sample {wrong} was asked of a data set of {size}")
     return np.where(numbers < 0, numbers + size, numbers) if least < 0 else numbers
-
-
-def _stacked(column: Column | list[Any]) -> tuple[NDArray[Any] | None, type]:
-    """The rows of a column as one array, and what they are; None where they differ in shape."""
-    if isinstance(column, Column):
-        return (None if column.kind is np.ndarray else column.array), column.kind
-    first = column[0]
-    if not isinstance(first, mx.nd.NDArray) or first.stype != "default":
-        return None, type(first)
-    for item in column:
-        if type(item) is not type(first) or item.shape != first.shape or item.dtype != first.dtype:
-            return None, type(first)
-    rows = np.empty((len(column), *first.shape), first.dtype)
-    for row, item in zip(rows, column):
-        np.copyto(row, as_numpy(item))
-    return rows, type(first)
-
-
-def _split(results: list[Any], keys: Sequence[Any]) -> State:
-    """Samples into columns, as MXNet's own batchify would."""
-    if not isinstance(results[0], tuple):
-        return State(results, [], True)
-    length = len(results[0])
-    for result, key in zip(results, keys):
-        if not isinstance(result, tuple) or len(result) != length:
-            size = len(result) if isinstance(result, tuple) else type(result).__name__
-            raise ValueError(
-                f"samples of a batch must be tuples of one length: sample {key!r} has {size}, "
-                f"sample {keys[0]!r} has {length}"
-            )
-    columns = [list(members) for members in zip(*results)]
-    if not columns:
-        raise ValueError(f"samples must have members: sample {keys[0]!r} is an empty tuple")
-    return State(columns[0], list(columns[1:]), False)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import dis
+import functools
 import random
 import sys
 import types
@@ -22,6 +23,7 @@ from typing import Any
 
 import mxnet as mx
 import numpy as np
+from mxnet.gluon.data import dataset as _dataset
 from numpy.typing import NDArray
 
 from adapters.assemble import generator
@@ -33,6 +35,10 @@ _PLAIN = (str, bytes, int, float, complex, bool, type(None), np.ndarray, np.gene
 # Modules that draw nothing, or only from a generator that they are given.
 _QUIET_MODULES = frozenset(sys.stdlib_module_names) | {"adapters", "cv2", "mxnet", "numpy", "PIL"}
 _DEEPEST = 8
+# What MXNet makes data sets and transforms of.
+_PARTS = (mx.gluon.Block, mx.gluon.data.Dataset, _dataset._TransformFirstClosure)
+# NumPy's stubs don't know all of it.
+_numpy: Any = np.random
 
 
 def uniforms(
@@ -64,7 +70,8 @@ def uniforms(
 def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return words ^ (words >> np.uint64(31))
+    words ^= words >> np.uint64(31)
+    return words
 
 
 class Seeding:
@@ -89,7 +96,7 @@ class Seeding:
         undo = self._kept() if self._restore else []
         if "numpy" in self._used:
             # A generator of our own in the place of the user's, so that his isn't even copied.
-            np.random.set_bit_generator(np.random.MT19937(0))
+            _numpy.set_bit_generator(np.random.MT19937(0))
         if "mxnet" in self._used:
             mx.random.seed(self._drawn(epoch, index))
         try:
@@ -117,7 +124,7 @@ class Seeding:
         if "random" in self._used:
             undo.append((random.setstate, random.getstate()))
         if "numpy" in self._used:
-            undo.append((np.random.set_bit_generator, np.random.get_bit_generator()))
+            undo.append((_numpy.set_bit_generator, _numpy.get_bit_generator()))
         if "mxnet" in self._used:
             undo.append((mx.random.seed, _draw_seed()))
         return undo
@@ -166,6 +173,12 @@ class _Search:
             self._visit_module(value)
         elif isinstance(value, (types.FunctionType, types.MethodType)):
             self._visit_function(value, depth)
+        elif isinstance(value, functools.partial):
+            self.visit((value.func, value.args, value.keywords), depth + 1)
+        elif hasattr(value, "__wrapped__") and not isinstance(value, type):
+            self.visit(value.__wrapped__, depth + 1)
+            if isinstance(value, types.FunctionType):
+                self._visit_function(value, depth)
         elif isinstance(value, (list, tuple, set, frozenset)):
             for member in list(value)[:100]:
                 self.visit(member, depth + 1)
@@ -249,11 +262,12 @@ class _Search:
         kind = value if isinstance(value, type) else type(value)
         if _sounds_random(getattr(value, "__name__", kind.__name__)):
             self.found |= {"random", "numpy", "mxnet"}
-        if isinstance(value, (mx.gluon.Block, mx.gluon.data.Dataset)) or kind.__name__.startswith(
-            "_"
-        ):
-            self.visit(list(getattr(value, "__dict__", {}).values()), depth + 1)
-            self.visit(list(getattr(value, "_children", {}).values()), depth + 1)
+        if not isinstance(value, _PARTS):
+            return
+        for member in [*vars(value).values(), *getattr(value, "_children", {}).values()]:
+            # Names, parameters and the like are no code.
+            if _library(member) != "mxnet" or isinstance(member, _PARTS):
+                self.visit(member, depth + 1)
 
 
 def _library(value: Any) -> str:

@@ -18,7 +18,6 @@ import mxnet as mx
 import numpy as np
 from mxnet.gluon.data import dataset as _dataset
 from mxnet.gluon.data.vision import datasets as _vision
-from numpy.typing import NDArray
 
 from adapters.gluon.ndarrays import as_numpy
 from adapters.gluon.stages import Stage, stages_of
@@ -29,13 +28,18 @@ class Column:
     """Sample i of a base is row i of ``array``.
 
     Args:
-        array: ``(samples, ...)``.
+        array: ``(samples, ...)``; or a list, whose members stay as they are.
         kind: What a row is to the user: ``mx.nd.NDArray``, ``mx.np.ndarray``, or ``np.ndarray`` for
-            NumPy's rows and scalars.
+            NumPy's rows and scalars, and for lists.
+        owner: The NDArray whose memory this is, which MXNet may not be done with.
     """
 
-    array: NDArray[Any]
+    array: Any
     kind: type
+    owner: Any = None
+
+    def __reduce__(self) -> Any:
+        return Column, (self.array, self.kind)
 
 
 @dataclass(frozen=True)
@@ -130,14 +134,9 @@ def recipe_of(data: Any) -> Recipe:
         recipe.names.append(f"{len(data)} of its samples")
         return recipe
     if isinstance(data, _dataset._DownloadedDataset) and _is_plain(data):
-        recipe = Recipe(data, names=[type(data).__name__])
         columns = [_column(data._data), _column(data._label)]
-        recipe.columns = None if None in columns else columns  # type: ignore[assignment]
-        if data._transform is not None:
-            if recipe.columns is None:
-                return recipe
-            recipe.steps.append(Opaque(data._transform))
-        return recipe
+        kept = None if None in columns or data._transform is not None else columns
+        return Recipe(data, kept, names=[type(data).__name__])  # type: ignore[arg-type]
     if type(data) is _dataset.ArrayDataset:
         columns = [_column(member) for member in data._data]
         kept = None if None in columns else columns
@@ -164,16 +163,14 @@ def _is_plain(data: Any) -> bool:
 def _column(data: Any) -> Column | None:
     """Rows of an array; None for anything else."""
     if isinstance(data, mx.nd.NDArray):
-        if data.stype != "default" or data.context.device_type == "gpu" or not data.shape:
+        if data.stype != "default" or data.ctx.device_type == "gpu" or not data.shape:
             return None
-        return Column(as_numpy(data), type(data))
-    if isinstance(data, (list, range)):
-        kinds = {type(member) for member in data}
-        # Of one type only: NumPy looks at all members of a batch, not of a data set, to find one.
-        if kinds in ({int}, {float}, {bool}):
-            array = np.asarray(data)
-            return Column(array, np.ndarray) if array.dtype != object else None
-        return None
+        array = as_numpy(data)
+        if array.ndim == 1 and type(data) is mx.nd.NDArray:
+            array = array[:, np.newaxis]  # What data[i] gives has one axis all the same.
+        return Column(array, type(data), data)
+    if type(data) in (list, range):
+        return Column(data, np.ndarray)
     if isinstance(data, np.ndarray) and data.ndim and not data.dtype.hasobject:
         return Column(np.asarray(data), np.ndarray)
     return None
@@ -184,7 +181,7 @@ def _add(recipe: Recipe, function: Any) -> None:
     first = type(function) is _dataset._TransformFirstClosure
     inner = function._fn if first else function
     stages = stages_of(inner)
-    if stages is None or not (first or _gives_singles(recipe)):
+    if stages is None:
         recipe.steps.append(Opaque(function))
         return
     for stage in stages:
@@ -193,12 +190,3 @@ def _add(recipe: Recipe, function: Any) -> None:
             recipe.steps.append(Known(stage, first, number))
         else:
             recipe.steps.append(Opaque(stage, first))
-
-
-def _gives_singles(recipe: Recipe) -> bool:
-    """Whether samples are known to be no tuples, which would be several arguments."""
-    return (
-        recipe.columns is not None
-        and recipe.single
-        and not any(isinstance(step, Opaque) and not step.first for step in recipe.steps)
-    )

@@ -37,12 +37,12 @@ class Stage:
     """Uniform numbers that it needs for each sample."""
 
     def __init__(self, block: Any) -> None:
-        self._block = block
+        self.block = block
 
     @property
     def name(self) -> str:
         """The block's."""
-        return type(self._block).__name__
+        return type(self.block).__name__
 
     def batch(self, rows: Rows, drawn: NDArray[np.float64], allocate: Allocate) -> Rows | None:
         """All images of a batch.
@@ -59,7 +59,7 @@ class Stage:
 
     def item(self, image: Any, drawn: NDArray[np.float64]) -> Any:
         """One image, an NDArray."""
-        return self._block(image)
+        return self.block(image)
 
 
 class _ToTensor(Stage):
@@ -70,7 +70,8 @@ class _ToTensor(Stage):
         out = allocate(turned.shape, _FLOAT32)
         # Two passes, as dividing integers goes through NumPy's small buffer (1.4x for 32x32x3).
         np.copyto(out, turned)
-        return np.divide(out, np.float32(255), out=out)
+        np.divide(out, np.float32(255), out=out)
+        return out
 
 
 class _Normalize(Stage):
@@ -84,8 +85,11 @@ class _Normalize(Stage):
             return None
         if not {len(self._mean), len(self._std)} <= {1, rows.shape[1]}:
             return None
-        out = np.subtract(rows, self._mean, out=allocate(rows.shape, _FLOAT32))
-        return np.divide(out, self._std, out=out)
+        out = allocate(rows.shape, _FLOAT32)
+        with np.errstate(all="ignore"):
+            np.subtract(rows, self._mean, out=out)
+            np.divide(out, self._std, out=out)
+        return out
 
 
 class _Cast(Stage):
@@ -109,12 +113,12 @@ class _Resize(Stage):
     def batch(self, rows: Rows, drawn: NDArray[np.float64], allocate: Allocate) -> Rows | None:
         if rows.ndim != 4 or rows.dtype not in (np.uint8, np.float32):
             return None
-        return _copied(self._block(as_ndarray(rows, is_np_array())), allocate)
+        return _copied(self.block(as_ndarray(rows, is_np_array())), allocate)
 
 
 class _CenterCrop(Stage):
     def batch(self, rows: Rows, drawn: NDArray[np.float64], allocate: Allocate) -> Rows | None:
-        width, height = self._block._args[0]
+        width, height = self.block._args[0]
         if rows.ndim != 4 or rows.shape[2] < width or rows.shape[1] < height:
             return None
         x, y = int((rows.shape[2] - width) / 2), int((rows.shape[1] - height) / 2)
@@ -123,7 +127,7 @@ class _CenterCrop(Stage):
 
 class _CropResize(Stage):
     def batch(self, rows: Rows, drawn: NDArray[np.float64], allocate: Allocate) -> Rows | None:
-        block = self._block
+        block = self.block
         x, y, width, height = block._x, block._y, block._width, block._height
         inside = rows.ndim == 4 and 0 <= x <= x + width <= rows.shape[2]
         if not (inside and 0 <= y <= y + height <= rows.shape[1]) or is_np_array():
@@ -163,14 +167,14 @@ class _RandomResizedCrop(Stage):
     def batch(self, rows: Rows, drawn: NDArray[np.float64], allocate: Allocate) -> Rows | None:
         if rows.ndim != 4:
             return None
-        width, height = self._block._args[0]
+        width, height = self.block._args[0]
         out = allocate((len(rows), height, width, rows.shape[3]), rows.dtype)
         for row, target, numbers in zip(rows, out, drawn):
             copy_into(target, self.item(as_ndarray(row, is_np_array()), numbers))
         return out
 
     def item(self, image: Any, drawn: NDArray[np.float64]) -> Any:
-        size, area, ratio, interpolation = self._block._args
+        size, area, ratio, interpolation = self.block._args
         if not isinstance(area, (tuple, list)):
             area = (area, 1.0)
         height, width = image.shape[:2]

@@ -49,7 +49,8 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             the sample with the next higher number that can be (counted, and logged at the end of
             the epoch); or ``on_error(exception, sample_number)`` returns a finished sample.
         workers: ``"auto"`` measures the first batches and decides; 0 computes each batch when it is
-            asked for; more compute that many at a time.
+            asked for; more compute that many at a time (processes beyond the CPUs: where the work
+            turns out to wait).
         use_multiprocessing: Workers are processes. Source and transforms are sent to them once, by
             cloudpickle; arrays in them are shared.
         max_queue_size: Batches that may be ready ahead of the trainer; bounds the memory.

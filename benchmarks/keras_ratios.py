@@ -1,59 +1,18 @@
-"""Comparisons with a bar: ours against a peer, in turn, in one process.
-
-A round measures every contestant once. The ratio is that of our median to the peer's best round, so
-that noise speaks for the peer. Where nothing more than parity is to be shown, that would be asking
-for more: there, our median must not lie below the middle half of the peer's rounds.
-"""
+"""What ``SafeSequence`` must be worth against its peers, or against itself with other workers."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
-import statistics
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from benchmarks.results import Column
+from benchmarks.comparisons import BATCH, DIGITS, Comparison, Contestant, compare, endless, pace
 from benchmarks.row import Measurement
-
-COLUMNS = (
-    Column("ours", "ours", ",.4g"),
-    Column("ours_least", "least", ",.4g"),
-    Column("ours_most", "most", ",.4g"),
-    Column("peer", "peer's best", ",.4g"),
-    Column("peer_median", "median", ",.4g"),
-    Column("peer_low", "lower quartile", ",.4g"),
-    Column("ratio", "ratio", ".2f"),
-    Column("bar", "bar", ".2f"),
-)
-BATCH = 64
-DIGITS = 60_000
-
-Contestant = Callable[[], float]
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One row of the table.
-
-    Args:
-        unit: Of the numbers.
-        bar: The least ratio; 1 for parity.
-        contestants: Gives the contestants, ours first; each call of one is a round.
-        rounds: How many.
-        backend: For Keras; None where no network is trained.
-    """
-
-    unit: str
-    bar: float
-    contestants: Callable[[], Mapping[str, Contestant]]
-    rounds: int = 5
-    backend: str | None = None
 
 
 def measure(options: Mapping[str, Any]) -> Measurement:
@@ -61,50 +20,9 @@ def measure(options: Mapping[str, Any]) -> Measurement:
     comparison = COMPARISONS[options["loader"]]
     os.environ["KERAS_BACKEND"] = comparison.backend or "jax"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    began = time.monotonic()
-    contestants = comparison.contestants()
-    rounds: dict[str, list[float]] = {name: [] for name in contestants}
-    for _ in range(options["rounds"] or comparison.rounds):
-        for name, contestant in contestants.items():
-            rounds[name].append(contestant())
-    own, *peers = rounds
-    summary = statistics.median if comparison.bar == 1 else max
-    best = max(peers, key=lambda name: summary(rounds[name]))
-    ours, peer = statistics.median(rounds[own]), max(rounds[best])
-    keras_version = importlib.metadata.version("keras")
-    return Measurement(
-        software=f"{own} against {best}, {comparison.unit}"
-        + (f" (Keras {keras_version} on {comparison.backend})" if comparison.backend else ""),
-        device="the CPU",
-        metrics={
-            "ours": ours,
-            "ours_least": min(rounds[own]),
-            "ours_most": max(rounds[own]),
-            "peer": peer,
-            "peer_median": statistics.median(rounds[best]),
-            "peer_low": float(np.quantile(rounds[best], 0.25)),
-            "ratio": ours / peer,
-            "bar": comparison.bar,
-        },
-        window=(began, time.monotonic()),
-    )
-
-
-def _pace(
-    batches: Iterator[Any], skipped: int, counted: int, amount: Callable[[Any], float]
-) -> float:
-    """Amount per second, once the first batches have started what they start."""
-    for _ in range(skipped):
-        next(batches)
-    total, started = 0.0, time.perf_counter()
-    for _ in range(counted):
-        total += amount(next(batches))
-    return total / (time.perf_counter() - started)
-
-
-def _endless(sequence: Any) -> Iterator[Any]:
-    while True:
-        yield from sequence
+    version = importlib.metadata.version("keras")
+    trained = f"Keras {version} on {comparison.backend}" if comparison.backend else ""
+    return compare(comparison, options["rounds"], trained)
 
 
 def _ours(
@@ -114,7 +32,7 @@ def _ours(
 
     def contestant() -> float:
         with SafeSequence(source, BATCH, **arguments) as sequence:
-            return _pace(_endless(sequence), skipped, counted, amount)
+            return pace(endless(sequence), skipped, counted, amount)
 
     return contestant
 
@@ -150,7 +68,7 @@ def _photographs() -> Mapping[str, Contestant]:
             adapter = PyDatasetAdapter(Photographs(workers=workers, use_multiprocessing=True))
             adapter.on_epoch_begin()
             try:
-                return _pace(adapter._get_iterator(), 14, 16, _bytes)
+                return pace(adapter._get_iterator(), 14, 16, _bytes)
             finally:
                 adapter.on_epoch_end()
 
@@ -187,7 +105,7 @@ def _arrays() -> Mapping[str, Contestant]:
 
         data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(DIGITS).repeat().batch(BATCH)
         data = data.map(scaled, num_parallel_calls=parallel).prefetch(tf.data.AUTOTUNE)
-        return lambda: _pace(iter(data), 14, counted, lambda batch: float(batch[0].shape[0]))
+        return lambda: pace(iter(data), 14, counted, lambda batch: float(batch[0].shape[0]))
 
     own = _ours(8 * counted, _samples, (x, y), shuffle=True, batch_transform=scale)
     return {
@@ -352,13 +270,13 @@ def _fit() -> Mapping[str, Contestant]:
 COMPARISONS: Mapping[str, Comparison] = {
     "batches through processes": Comparison("GB/s", 8, _photographs),
     "arrays, shuffled and scaled": Comparison("samples/s", 8, _arrays),
-    "a transform that holds the GIL": Comparison("samples/s", 1.7, _holding),
-    "a transform that sleeps": Comparison("samples/s", 14, _sleeping, rounds=3),
+    "a transform that holds the GIL": Comparison("samples/s", 1.7, _holding, alone=True),
+    "a transform that sleeps": Comparison("samples/s", 14, _sleeping, rounds=3, alone=True),
     "fit for nothing, tensorflow": Comparison("batches/s", 1, _fit, 5, "tensorflow"),
     "fit for nothing, jax": Comparison("batches/s", 1, _fit, 9, "jax"),
     "fit for nothing, torch": Comparison("batches/s", 1, _fit, 5, "torch"),
-    "auto: arrays": Comparison("samples/s", 0.85, _auto_arrays),
-    "auto: holds the GIL": Comparison("samples/s", 0.85, _auto_holding, rounds=3),
-    "auto: sleeps": Comparison("samples/s", 0.85, _auto_sleeping, rounds=3),
-    "auto: releases the GIL": Comparison("samples/s", 0.85, _auto_releasing, rounds=3),
+    "auto: arrays": Comparison("samples/s", 0.85, _auto_arrays, alone=True),
+    "auto: holds the GIL": Comparison("samples/s", 0.85, _auto_holding, rounds=3, alone=True),
+    "auto: sleeps": Comparison("samples/s", 0.85, _auto_sleeping, rounds=3, alone=True),
+    "auto: releases the GIL": Comparison("samples/s", 0.85, _auto_releasing, rounds=3, alone=True),
 }

@@ -1,0 +1,142 @@
+"""What ``gluon_loader`` must be worth against MXNet's DataLoader, or itself with other workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from adapters import gluon_loader
+from adapters.gluon import import_mxnet
+from benchmarks.comparisons import BATCH, DIGITS, Comparison, Contestant, compare, endless, pace
+from benchmarks.mnist_gluon import verbatim
+from benchmarks.row import Measurement
+
+mx = import_mxnet()
+
+
+def measure(options: Mapping[str, Any]) -> Measurement:
+    """Run one comparison, in a process of its own."""
+    comparison = COMPARISONS[options["loader"]]
+    return compare(comparison, options["rounds"], f"MXNet {mx.__version__}")
+
+
+def _digits() -> Any:
+    """MNIST's shapes, as Gluon holds them."""
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (DIGITS, 28, 28, 1), dtype=np.uint8)
+    labels = rng.integers(0, 10, DIGITS).astype(np.int32)
+    return mx.gluon.data.ArrayDataset(mx.nd.array(images, dtype="uint8"), labels)
+
+
+def _samples(batch: Any) -> float:
+    # An NDArray may still be on its way.
+    batch[0].wait_to_read()
+    return float(batch[0].shape[0])
+
+
+def _ours(data: Any, counted: int, skipped: int = 40, **arguments: Any) -> Contestant:
+    def contestant() -> float:
+        with gluon_loader(data, BATCH, shuffle=True, **arguments) as loader:
+            return pace(endless(loader), skipped, counted, _samples)
+
+    return contestant
+
+
+def _mxnet(data: Any, counted: int, workers: int, thread_pool: bool = False) -> Contestant:
+    def contestant() -> float:
+        loader = mx.gluon.data.DataLoader(
+            data, BATCH, shuffle=True, num_workers=workers, thread_pool=thread_pool
+        )
+        return pace(endless(loader), 14, counted, _samples)
+
+    return contestant
+
+
+def _to_tensor() -> Mapping[str, Contestant]:
+    data = _digits().transform_first(mx.gluon.data.vision.transforms.ToTensor())
+    return {
+        "gluon_loader, auto": _ours(data, 6 * DIGITS // BATCH),
+        "DataLoader, no workers": _mxnet(data, 100, 0),
+        "DataLoader, 2 processes": _mxnet(data, 200, 2),
+        "DataLoader, 4 processes": _mxnet(data, 200, 4),
+        "DataLoader, 2 threads": _mxnet(data, 60, 2, thread_pool=True),
+    }
+
+
+def _verbatim(workers: int) -> Mapping[str, Contestant]:
+    data = _digits().transform(verbatim)
+    kind = f"{workers} workers"
+    return {
+        f"gluon_loader, {kind}": _ours(data, 200, num_workers=workers, skipped=14),
+        f"DataLoader, {kind}": _mxnet(data, 200, workers),
+    }
+
+
+def _verbatim_at_best() -> Mapping[str, Contestant]:
+    data = _digits().transform(verbatim)
+    own = {"gluon_loader, 2 workers": _ours(data, 300, num_workers=2, skipped=14)}
+    return own | {f"DataLoader, {n} workers": _mxnet(data, 200, n) for n in (1, 2, 3, 4)}
+
+
+def _auto_to_tensor() -> Mapping[str, Contestant]:
+    data = _digits().transform_first(mx.gluon.data.vision.transforms.ToTensor())
+    count = 6 * DIGITS // BATCH
+    return {
+        "auto": _ours(data, count),
+        "no workers": _ours(data, count, num_workers=0),
+        "1 worker": _ours(data, count // 2, num_workers=1),
+        "2 workers": _ours(data, count // 2, num_workers=2),
+    }
+
+
+def _auto_verbatim() -> Mapping[str, Contestant]:
+    data = _digits().transform(verbatim)
+    return {
+        "auto": _ours(data, 300),
+        "no workers": _ours(data, 150, num_workers=0),
+        "1 worker": _ours(data, 150, num_workers=1),
+        "2 workers": _ours(data, 300, num_workers=2),
+        "4 workers": _ours(data, 300, num_workers=4),
+        "2 threads": _ours(data, 100, num_workers=2, thread_pool=True),
+    }
+
+
+def _no_copy() -> Mapping[str, Contestant]:
+    """The one copy there must be is that out of the data set into the batch."""
+    photographs = np.zeros((4 * BATCH, 3, 224, 224), np.float32)
+
+    def bare() -> float:
+        def batches() -> Any:
+            while True:
+                for start in range(0, len(photographs), BATCH):
+                    batch = np.empty((BATCH, 3, 224, 224), np.float32)
+                    np.copyto(batch, photographs[start : start + BATCH])
+                    yield batch
+
+        return pace(batches(), 4, 60, lambda batch: float(batch.nbytes) / 1e9)
+
+    def own() -> float:
+        with gluon_loader(photographs, BATCH, num_workers=0) as loader:
+            return pace(endless(loader), 4, 60, lambda batch: float(batch.size) * 4 / 1e9)
+
+    return {"gluon_loader, no workers": own, "a bare copy into new memory": bare}
+
+
+COMPARISONS: Mapping[str, Comparison] = {
+    "ToTensor": Comparison("samples/s", 20, _to_tensor, rounds=3),
+    "verbatim, at its best": Comparison("samples/s", 1.1, _verbatim_at_best, rounds=3),
+    **{
+        f"verbatim, {workers} workers": Comparison(
+            "samples/s",
+            1,
+            lambda workers=workers: _verbatim(workers),  # type: ignore[misc]
+            alone=workers > 2,
+        )
+        for workers in (0, 2, 4, 6, 8)
+    },
+    "auto: ToTensor": Comparison("samples/s", 0.85, _auto_to_tensor, alone=True),
+    "auto: verbatim": Comparison("samples/s", 0.85, _auto_verbatim, rounds=3, alone=True),
+    "float32 batches without a copy": Comparison("GB/s", 0.85, _no_copy, alone=True),
+}

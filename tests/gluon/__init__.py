@@ -1,0 +1,1 @@
+"""Tests of ``adapters.gluon``, with MXNet's own DataLoader as the oracle."""

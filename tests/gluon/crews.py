@@ -1,0 +1,22 @@
+"""Loaders whose batches are made inline, by threads and by processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from adapters import gluon_loader
+
+THREADS = "threads-2"
+PROCESSES = "processes-2"
+CREWS = ["inline", THREADS, PROCESSES]
+
+
+def arguments_of(crew: str) -> dict[str, Any]:
+    """``"threads-2"``, ``"processes-1"``, ``"inline"`` as what a user asks for."""
+    kind, _, count = crew.partition("-")
+    return {"num_workers": int(count or 0), "thread_pool": kind == "threads"}
+
+
+def opened(data: Any, crew: str, batch_size: int | None = 4, **arguments: Any) -> Any:
+    """A loader, for a ``with`` statement."""
+    return gluon_loader(data, batch_size, **arguments_of(crew), **arguments)

@@ -1,0 +1,319 @@
+"""NDArrays over the memory of batches, and batches on their way to a device."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet.gluon.data import ArrayDataset, DataLoader, SimpleDataset
+from mxnet.gluon.data.vision import transforms
+
+from adapters.gluon.ndarrays import DTYPES, as_ndarray, as_numpy
+from tests.engine.crews import wait_until
+from tests.engine.test_sharing import own_megabytes
+from tests.engine.workloads import Numbers
+from tests.gluon.crews import CREWS, PROCESSES, THREADS, opened
+from tests.gluon.data_sets import numpy_semantics, values
+
+every_crew = pytest.mark.parametrize("crew", CREWS)
+every_quick_crew = pytest.mark.parametrize("crew", ["inline", THREADS])
+every_kind = pytest.mark.parametrize("crew", ["inline", THREADS, "processes-1"])
+MEGABYTE = 2**20
+
+
+def address(array: Any) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+# --- the same memory ---
+
+
+def test_an_ndarray_lies_in_the_memory_of_its_batch():
+    batch = np.ones((64, 3, 224, 224), np.float32)
+    array = as_ndarray(batch, False)
+    assert address(as_numpy(array)) == address(batch)
+    assert (array.shape, array.dtype, array.context) == (batch.shape, np.float32, mx.cpu(0))
+
+
+@pytest.mark.parametrize("semantics", [False, True])
+@pytest.mark.parametrize("dtype", sorted(np.dtype(each).name for each in DTYPES))
+def test_every_dtype_of_mxnets_arrives_as_it_is(dtype, semantics):
+    rows = (np.arange(24).reshape(2, 3, 4) % 5).astype(dtype)
+    with numpy_semantics(semantics):
+        array = as_ndarray(rows, semantics)
+        assert type(array) is (mx.np.ndarray if semantics else mx.nd.NDArray)
+        assert np.dtype(array.dtype) == rows.dtype
+        assert array.asnumpy().tolist() == as_numpy(array).tolist() == rows.tolist()
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "uint32", "complex64", "U3", "datetime64[s]", "O"])
+def test_a_dtype_that_mxnet_has_not_is_refused(dtype):
+    with pytest.raises(TypeError, match="MXNet has no arrays of dtype"):
+        as_ndarray(np.zeros(3, dtype), False)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        lambda rows: rows[::2],
+        lambda rows: rows[:, ::-1],
+        lambda rows: rows.T,
+        lambda rows: np.asfortranarray(rows),
+        lambda rows: np.broadcast_to(rows[0], rows.shape),
+        lambda rows: rows[1:3],
+    ],
+    ids=["every other", "backwards", "transposed", "Fortran order", "broadcast", "a slice"],
+)
+def test_arrays_of_any_strides_have_the_same_numbers(piece):
+    rows = piece(np.arange(24, dtype=np.int32).reshape(4, 6))
+    assert as_ndarray(rows, False).asnumpy().tolist() == rows.tolist()
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (0, 3), (2, 0, 3), (1,)])
+def test_shapes_that_only_numpy_semantics_has_are_kept(shape):
+    rows = np.full(shape, 7, np.int32)
+    with numpy_semantics():
+        array = as_ndarray(rows, True)
+        assert (array.shape, array.asnumpy().tolist()) == (shape, rows.tolist())
+        assert (as_numpy(array).shape, as_numpy(array).tolist()) == (shape, rows.tolist())
+
+
+@every_quick_crew
+@pytest.mark.parametrize("dtype", [">f4", ">i8", "<f4"])
+@pytest.mark.parametrize("as_tuple", [False, True])
+def test_data_sets_of_another_byte_order_give_what_they_give_in_mxnet(crew, dtype, as_tuple):
+    rows = np.arange(8).astype(dtype)
+    data = ArrayDataset(rows, rows) if as_tuple else SimpleDataset(rows)
+    expected = list(DataLoader(data, 4))
+    with opened(data, crew) as loader:
+        for ours, theirs in zip(loader, expected, strict=True):
+            for mine, its in zip(ours, theirs) if as_tuple else [(ours, theirs)]:
+                assert mine.asnumpy().tolist() == its.asnumpy().tolist()
+                assert mine.dtype == its.dtype
+
+
+def test_an_ndarray_and_its_view_keep_the_memory_for_each_other():
+    view = as_numpy(as_ndarray(np.arange(1000.0), False) * 2)
+    others = [mx.nd.zeros(1000, dtype="float64") for _ in range(50)]
+    mx.nd.waitall()
+    assert view.tolist() == [2.0 * i for i in range(1000)]
+    assert len(others) == 50
+
+
+@every_crew
+def test_a_held_batch_is_unchanged_by_all_that_follow_and_by_the_end(crew):
+    rows = np.arange(800, dtype=np.float32)[:, None] + np.zeros((1, 64), np.float32)
+    with opened(SimpleDataset(list(rows)), crew) as loader:
+        iterator = iter(loader)
+        held = [next(iterator) for _ in range(3)]
+        sliced = next(iterator)[1:3]
+        summed = next(iterator).sum(axis=1)
+        list(iterator)
+        list(loader)
+    assert [batch.asnumpy().tolist() for batch in held] == rows[:12].reshape(3, 4, 64).tolist()
+    assert sliced.asnumpy().tolist() == rows[13:15].tolist()
+    assert summed.asnumpy().tolist() == (rows[16:20, 0] * 64).tolist()
+
+
+@every_kind
+def test_writing_into_a_batch_changes_nothing_else(crew):
+    rows = np.arange(16, dtype=np.float32)
+    with opened(ArrayDataset(rows), crew) as loader:
+        for _ in range(2):
+            for number, batch in enumerate(loader):
+                assert batch.asnumpy().tolist() == list(range(4 * number, 4 * number + 4))
+                batch += 100
+                batch[:] = 5
+                assert batch.asnumpy().tolist() == [5] * 4
+    assert rows.tolist() == list(range(16))
+
+
+# --- a device ---
+
+
+class Told(Numbers):
+    """Says which samples were asked for."""
+
+    def __init__(self, fail_at: int | None = None) -> None:
+        super().__init__(12)
+        self.asked: list[int] = []
+        self.fail_at = fail_at
+
+    def __getitem__(self, number: int) -> Any:
+        self.asked.append(number)
+        if number == self.fail_at:
+            raise KeyError(number)
+        return np.float32(number), {"a": 1}
+
+
+def batchify(samples: list[Any]) -> Any:
+    array = mx.nd.array([sample[0] for sample in samples])
+    return array, {"a": [array + 1], "b": "text"}
+
+
+@every_kind
+def test_all_arrays_of_a_batch_arrive_on_the_device(crew):
+    with opened(Told(), crew, batchify_fn=batchify, ctx=mx.cpu(1)) as loader:
+        batches = list(loader)
+    assert len(batches) == 3
+    for number, batch in enumerate(batches):
+        assert type(batch) is tuple
+        array, rest = batch
+        assert (array.context, rest["a"][0].context) == (mx.cpu(1), mx.cpu(1))
+        assert array.asnumpy().tolist() == list(range(4 * number, 4 * number + 4))
+        assert rest["a"][0].asnumpy().tolist() == (array.asnumpy() + 1).tolist()
+        assert rest["b"] == "text"
+
+
+@pytest.mark.parametrize(("ctx", "ahead"), [(mx.cpu(1), 8), (mx.cpu(0), 4), (None, 4)])
+def test_one_batch_is_on_its_way_while_another_is_used(ctx, ahead):
+    data = Told()
+    with opened(data, "inline", batchify_fn=batchify, ctx=ctx) as loader:
+        iterator = iter(loader)
+        assert data.asked == []
+        next(iterator)
+        assert len(data.asked) == ahead
+        assert len(list(iterator)) == 2
+        assert sorted(data.asked) == list(range(12))
+
+
+@every_quick_crew
+def test_an_error_in_the_batch_ahead_arrives_with_that_batch(crew):
+    data = Told(fail_at=5)
+    with opened(data, crew, batchify_fn=batchify, ctx=mx.cpu(1)) as loader:
+        iterator = iter(loader)
+        assert next(iterator)[0].asnumpy().tolist() == [0, 1, 2, 3]
+        with pytest.raises(KeyError):
+            next(iterator)
+        with pytest.raises(StopIteration):
+            next(iterator)
+        data.fail_at = None
+        assert [int(batch[0].asnumpy()[0]) for batch in loader] == [0, 4, 8]
+
+
+def test_ctrl_c_while_the_batch_ahead_is_made_is_not_kept_for_later():
+    class Interrupted(Numbers):
+        def __getitem__(self, number: int) -> int:
+            if number == 4:
+                raise KeyboardInterrupt
+            return number
+
+    with opened(Interrupted(), "inline", ctx=mx.cpu(1)) as loader, pytest.raises(KeyboardInterrupt):
+        next(iter(loader))
+
+
+@every_quick_crew
+def test_pinned_batches_are_as_mxnets_own(crew):
+    def shape(batch: Any) -> Any:
+        if isinstance(batch, (list, tuple)):
+            return type(batch), [shape(member) for member in batch]
+        if isinstance(batch, dict):
+            return {name: shape(member) for name, member in batch.items()}
+        return (
+            (str(batch.context), batch.asnumpy().tolist()) if hasattr(batch, "context") else batch
+        )
+
+    def lists(samples: list[Any]) -> Any:
+        array = mx.nd.array([sample[0] for sample in samples])
+        return array, ((array + 1,), "text")
+
+    expected = list(map(shape, DataLoader(Told(), 4, batchify_fn=lists, pin_memory=True)))
+    with opened(Told(), crew, batchify_fn=lists, pin_memory=True) as loader:
+        assert list(map(shape, loader)) == expected
+    assert "cpu_pinned(0)" in str(expected)
+
+
+@pytest.mark.parametrize("ctx", [None, mx.cpu(0), mx.cpu(1)])
+def test_without_a_gpu_nothing_is_pinned(ctx):
+    with opened(np.arange(4), "inline", ctx=ctx, pin_memory="auto") as loader:
+        assert [str(batch.context) for batch in loader] == [str(ctx or mx.cpu(0))]
+
+
+# --- what worker processes are sent ---
+
+
+def called_compose() -> Any:
+    """A Compose that has compiled what is in it."""
+    compose = transforms.Compose([transforms.Resize(4), transforms.ToTensor()])
+    for child in compose._children.values():
+        child.hybridize()
+    compose(mx.nd.zeros((8, 8, 3), dtype="uint8"))
+    return compose
+
+
+class Scene:
+    """Holds arrays and blocks of MXNet's."""
+
+    def __init__(self) -> None:
+        self.images = mx.nd.arange(5 * 8 * 8 * 3).reshape((5, 8, 8, 3)).astype("uint8")
+        self.np_images = mx.np.ones((5, 3))
+        self.compose = called_compose()
+        self.dense = mx.gluon.nn.Dense(3, in_units=12)
+        self.dense.initialize(mx.init.One())
+        self.dense.hybridize()
+        self[0]
+
+    def __len__(self) -> int:
+        return 5
+
+    def __getitem__(self, number: int) -> Any:
+        small = self.compose(self.images[number])
+        out = self.dense(small[:, :, 0].reshape((1, -1)))[0]
+        return small, out, self.np_images[number].asnumpy(), os.getpid()
+
+
+def test_arrays_and_blocks_that_have_been_used_travel_to_worker_processes():
+    data = Scene()
+    with opened(data, "inline", 5) as loader:
+        (expected,) = loader
+    with opened(data, "processes-1", 5) as loader:
+        (batch,) = loader
+    assert int(batch[-1].asnumpy()[0]) != os.getpid()
+    for mine, its in zip(batch[:-1], expected[:-1], strict=True):
+        assert mine.asnumpy().tolist() == its.asnumpy().tolist()
+
+
+def test_a_compose_that_has_been_called_travels_too():
+    compose = called_compose()
+    images = mx.nd.arange(4 * 8 * 8 * 3).reshape((4, 8, 8, 3)).astype("uint8")
+    expected = [compose(image).asnumpy().tolist() for image in images]
+    with opened(SimpleDataset(list(images)).transform(compose), "processes-1", 1) as loader:
+        assert [each[0] for each in values(loader)] == expected
+
+
+class Pids(Numbers):
+    def __init__(self) -> None:
+        super().__init__(400)
+
+    def __getitem__(self, number: int) -> int:
+        return os.getpid()
+
+
+class Shared:
+    """A data set of one large array, that says who reads from it."""
+
+    def __init__(self) -> None:
+        self.rows = mx.nd.ones((50, MEGABYTE))  # float32
+
+    def __len__(self) -> int:
+        return 400
+
+    def __getitem__(self, number: int) -> int:
+        assert as_numpy(self.rows)[:, ::1024].sum() > 0  # Each page of it.
+        return os.getpid()
+
+
+def worker_megabytes(data: Any) -> list[float]:
+    """What each of two workers has for itself, after both have read from ``data``."""
+    with opened(data, PROCESSES, 4) as loader:
+        iterator, pids = iter(loader), set()
+        wait_until(lambda: pids.update(next(iterator).asnumpy().tolist()) or len(pids) == 2)
+        return [own_megabytes(pid) for pid in pids]
+
+
+def test_the_ndarrays_of_a_data_set_are_shared_with_workers_not_copied_to_each():
+    alone = max(worker_megabytes(Pids()))
+    assert max(worker_megabytes(Shared())) < alone + 50

@@ -1,0 +1,349 @@
+"""However a loader ends, or its interpreter: no worker is left, nobody waits, nothing is said."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+from adapters import ClosedError, gluon_loader
+from tests.engine.crews import workers
+from tests.engine.scripts import script
+from tests.engine.workloads import Numbers
+from tests.gluon.crews import CREWS, PROCESSES, THREADS, opened
+from tests.gluon.data_sets import values
+
+every_crew = pytest.mark.parametrize("crew", CREWS)
+every_quick_crew = pytest.mark.parametrize("crew", ["inline", THREADS])
+every_kind = pytest.mark.parametrize("crew", ["inline", THREADS, "processes-1"])
+# Resource trackers wait for their pipe to close, workers look for their parent every second.
+SECONDS = 10
+EXPECTED = [list(range(i, min(i + 4, 26))) for i in range(0, 26, 4)]
+READ = """
+from tests.gluon.crews import opened as loader_of
+loader = loader_of(Numbers({size}), "{crew}")
+iterator = iter(loader)
+print(next(iterator).asnumpy().tolist(), flush=True)
+print("reads", flush=True)
+"""
+
+
+def read(crew: str, size: int = 400) -> str:
+    """A script's lines that read the first batch."""
+    return READ.format(crew=crew, size=size)
+
+
+def worker_threads() -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.name.startswith("adapters-worker")]
+
+
+# --- within a program ---
+
+
+@every_crew
+def test_a_break_a_new_pass_and_an_abandoned_iterator_leave_the_loader_as_it_was(crew):
+    with opened(Numbers(), crew) as loader:
+        for batch in loader:
+            assert batch.asnumpy().tolist() == EXPECTED[0]
+            break
+        abandoned = iter(loader)
+        assert next(abandoned).asnumpy().tolist() == EXPECTED[0]
+        assert values(loader) == EXPECTED
+        assert next(abandoned).asnumpy().tolist() == EXPECTED[1]
+        del abandoned
+        assert values(loader) == EXPECTED
+
+
+@every_quick_crew
+def test_an_iterator_that_nobody_reads_costs_nothing(crew):
+    """As with MXNet's, work begins with the first batch that is asked for."""
+    with opened(Numbers(), crew) as loader:
+        iter(loader)
+        assert (worker_threads(), workers()) == ([], [])
+
+
+@every_kind
+def test_a_loader_that_nobody_refers_to_ends_its_workers(crew):
+    loader = opened(Numbers(), crew)
+    assert values(loader) == EXPECTED
+    del loader
+    gc.collect()
+    assert (worker_threads(), workers()) == ([], [])
+
+
+@every_kind
+def test_a_loader_is_kept_by_its_iterator(crew):
+    loader = opened(Numbers(), crew)
+    iterator = iter(loader)
+    batches = [next(iterator).asnumpy().tolist()]
+    del loader
+    gc.collect()
+    batches += values(iterator)
+    assert batches == EXPECTED
+    del iterator
+    gc.collect()
+    assert (worker_threads(), workers()) == ([], [])
+
+
+class Trainer:
+    """Has a loader that has one of its methods: a circle, as people make them."""
+
+    def __init__(self) -> None:
+        self.loader = opened(Numbers(), THREADS, batchify_fn=self.batchify)
+
+    def batchify(self, samples: list[int]) -> Any:
+        return mx.nd.array(samples)
+
+
+def test_a_loader_whose_owner_is_in_its_batchify_is_collected_with_it():
+    trainer = Trainer()
+    assert values(trainer.loader) == EXPECTED
+    engine, collected = trainer.loader._engine, weakref.ref(trainer)
+    del trainer
+    gc.collect()
+    try:
+        assert (collected() is None, worker_threads()) == (True, [])
+    finally:
+        engine.close()
+
+
+@every_kind
+def test_a_closed_loader_says_so_however_often_it_was_closed(crew):
+    with opened(Numbers(), crew) as loader:
+        iterator = iter(loader)
+        next(iterator)
+    loader.close()
+    loader.close()
+    for pass_ in (iterator, iter(loader)):
+        with pytest.raises(ClosedError):
+            next(pass_)
+    assert len(loader) == 7
+    assert (worker_threads(), workers()) == ([], [])
+
+
+def test_a_loader_that_was_closed_before_it_was_read_says_so_too():
+    loader = gluon_loader(np.arange(4), 2)
+    loader.close()
+    with pytest.raises(ClosedError):
+        list(loader)
+
+
+@every_crew
+def test_two_loaders_are_read_side_by_side(crew):
+    with opened(Numbers(), crew) as one, opened(Numbers(8), crew, 2) as other:
+        for mine, its in zip(one, other):
+            assert mine.asnumpy()[0] == 2 * its.asnumpy()[0]
+        other.close()
+        assert values(one) == EXPECTED
+
+
+@every_kind
+def test_a_loader_may_live_in_another_thread(crew):
+    """MXNet's own can't even be made there."""
+    found: list[Any] = []
+
+    def train() -> None:
+        with opened(Numbers(), crew) as loader:
+            found.extend(values(loader))
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join(30)
+    assert found == EXPECTED
+
+
+@every_kind
+def test_threads_may_each_read_a_pass_of_their_own(crew):
+    with opened(Numbers(), crew) as loader:
+        found: list[Any] = []
+        threads = [threading.Thread(target=lambda: found.append(values(loader))) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+    assert found == [EXPECTED] * 3
+
+
+# --- scripts ---
+
+
+def test_a_script_needs_no_guard_and_may_define_all_that_it_uses(tmp_path):
+    file = tmp_path / "train.py"
+    file.write_text("""
+import os
+import numpy as np
+from adapters import gluon_loader
+from mxnet.gluon.data import Dataset
+
+print("begins")
+SCALE = 2
+
+class Own(Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, number):
+        return np.float32(number)
+
+loader = gluon_loader(Own().transform(lambda sample: (sample * SCALE, os.getpid())), 2,
+                      num_workers=2, thread_pool=False)
+batches = list(loader)
+print([float(value) for batch in batches for value in batch[0].asnumpy()])
+print(os.getpid() in {int(pid) for batch in batches for pid in batch[1].asnumpy()})
+""")
+    with script(f"import runpy; runpy.run_path({str(file)!r}, run_name='__main__')") as running:
+        code, output, errors = running.finish(60)
+        assert (code, errors) == (0, "")
+        assert output.splitlines() == ["begins", str([2.0 * i for i in range(8)]), "False"]
+        assert running.survivors(SECONDS) == []
+
+
+def test_a_script_that_is_run_by_its_name_needs_no_guard_either(tmp_path):
+    file = tmp_path / "train.py"
+    file.write_text("""
+from adapters import gluon_loader
+print("begins")
+class Own:
+    def __len__(self):
+        return 4
+    def __getitem__(self, number):
+        return number
+for batch in gluon_loader(Own(), 2, num_workers=2, thread_pool=False):
+    print(batch.asnumpy().tolist())
+""")
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", str(file)],
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    said = ended.stdout.splitlines()
+    assert (ended.returncode, said, ended.stderr) == (0, ["begins", "[0, 1]", "[2, 3]"], "")
+
+
+def test_worker_processes_say_nothing():
+    """Their MXNet would tell that its engine is not the usual one."""
+    with script(read(PROCESSES, 16) + "print(len(list(iterator)))\nloader.close()") as running:
+        assert running.finish(60) == (0, "[0, 1, 2, 3]\nreads\n3\n", "")
+
+
+KEPT = {
+    "batches": "kept = [next(iterator) for _ in range(5)]",
+    "an exception": "kept = next(iterator)\nraise SystemExit(3)",
+    "a circle": "kept = [next(iterator), iterator]; kept.append(kept); del iterator, loader",
+    "a thread that reads": """
+from adapters import ClosedError
+def read_on():
+    try:
+        while True:
+            kept = list(loader)
+    except ClosedError:
+        pass
+threading.Thread(target=read_on, daemon=True).start()
+""",
+}
+
+
+@pytest.mark.parametrize("crew", CREWS)
+@pytest.mark.parametrize("kept", KEPT)
+def test_the_interpreter_ends_quietly_whatever_is_still_referred_to(crew, kept):
+    if crew == PROCESSES and kept in ("an exception", "a circle"):
+        pytest.skip("as with threads; processes take seconds to start")
+    with script(read(crew) + KEPT[kept].replace("{crew}", crew)) as running:
+        code, output, errors = running.finish(60)
+        assert (code, errors) == (3 if kept == "an exception" else 0, "")
+        assert output == "[0, 1, 2, 3]\nreads\n"
+        assert running.survivors(SECONDS) == []
+
+
+def test_the_interpreter_does_not_crash_while_operations_let_go_of_batches():
+    """MXNet's threads give batches back, which takes an interpreter that is still there."""
+    text = """
+import mxnet as mx
+wide = mx.nd.ones((400, 400))
+rows = np.ones((40000, 400), "float32")
+for batch in loader_of(rows, "inline", 64):
+    product = mx.nd.dot(batch, wide)
+"""
+    for _ in range(4):  # It takes an operation that ends at the wrong moment.
+        with script(read("inline") + text) as running:
+            assert running.finish(60) == (0, "[0, 1, 2, 3]\nreads\n", "")
+
+
+@every_kind
+def test_ctrl_c_ends_everything_with_one_keyboard_interrupt(crew):
+    with script(read(crew) + "while True:\n    list(loader)") as running:
+        running.wait_for("reads")
+        running.interrupt()
+        code, _, errors = running.finish(SECONDS)
+        assert code == -signal.SIGINT
+        assert errors.count("Traceback") == errors.count("KeyboardInterrupt") == 1
+        assert running.survivors(SECONDS) == []
+
+
+@every_kind
+def test_workers_go_when_the_trainer_was_killed(crew):
+    with script(read(crew) + "while True:\n    list(loader)") as running:
+        running.wait_for("reads")
+        running.kill()
+        assert running.survivors(SECONDS) == []
+
+
+# --- fork ---
+
+
+@every_quick_crew
+def test_a_forked_process_reads_on_with_workers_of_its_own(crew):
+    text = """
+child = os.fork()
+rest = [int(batch.asnumpy()[0]) for batch in iterator]
+right = rest == list(range(4, 400, 4)) and len(list(loader)) == 100
+loader.close()
+if not child:
+    os._exit(0 if right else 1)
+print(right, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    with script(read(crew) + text) as running:
+        assert running.finish(60) == (0, "[0, 1, 2, 3]\nreads\nTrue 0\n", "")
+
+
+def test_forking_while_an_operation_uses_a_batch_does_not_hang():
+    """MXNet's engine is stopped then; its threads must not need the interpreter to let go of it."""
+    text = """
+import faulthandler
+import mxnet as mx
+faulthandler.dump_traceback_later(30, exit=True)
+for batch in loader_of(np.ones((256, 64, 64), "float32"), "inline"):
+    product = mx.nd.dot(batch, batch.reshape((64, -1)))
+    del batch
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+print("forked")
+"""
+    with script(read("inline") + text) as running:
+        assert running.finish(60) == (0, "[0, 1, 2, 3]\nreads\nforked\n", "")
+
+
+@every_quick_crew
+def test_mxnets_own_loader_may_fork_its_workers_beside_ours(crew):
+    with opened(np.ones((64, 16, 16), np.float32), crew) as loader:
+        theirs = mx.gluon.data.DataLoader(
+            mx.gluon.data.ArrayDataset(np.arange(8)), 4, num_workers=1
+        )
+        total = sum(float(batch.sum().asscalar()) for batch in loader)
+        assert (total, values(theirs)) == (64 * 256.0, [[0, 1, 2, 3], [4, 5, 6, 7]])
+        theirs._worker_pool.terminate()
+        theirs._worker_pool.join()
+        del theirs

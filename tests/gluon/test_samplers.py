@@ -1,0 +1,307 @@
+"""Which samples come when: seeds, epochs, samplers of the user's own, and passes side by side."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from mxnet.gluon.data import ArrayDataset, BatchSampler, DataLoader, Dataset, Sampler
+
+from adapters import gluon_loader
+from tests.gluon.data_sets import values
+
+SIZE = 23
+NUMBERS = np.arange(SIZE)
+INLINE = {"num_workers": 0}
+THREADS = {"num_workers": 2, "thread_pool": True}
+AUTO = {"num_workers": "auto"}
+WORKERS = pytest.mark.parametrize(
+    "workers", [INLINE, THREADS, AUTO], ids=["inline", "threads", "auto"]
+)
+
+
+class Squares(Dataset):
+    """Asked for each sample."""
+
+    def __len__(self) -> int:
+        return SIZE
+
+    def __getitem__(self, index: int) -> int:
+        return range(SIZE)[index] ** 2
+
+
+def of_squares(batches: Any) -> list[Any]:
+    return [np.sqrt(np.asarray(batch)).astype(int).tolist() for batch in values(batches)]
+
+
+# Which samples, in batches, for arrays and for what must be asked.
+DATA = pytest.mark.parametrize(
+    ("data", "numbers"), [(NUMBERS, values), (Squares(), of_squares)], ids=["array", "asked"]
+)
+
+
+class Raising(Sampler):
+    """Gives some numbers, and raises."""
+
+    def __init__(self, count: int, error: BaseException) -> None:
+        self._count = count
+        self._error = error
+
+    def __iter__(self) -> Iterator[int]:
+        yield from range(self._count)
+        raise self._error
+
+    def __len__(self) -> int:
+        return SIZE
+
+
+class Growing(Sampler):
+    """Another order and another length in each pass."""
+
+    def __init__(self) -> None:
+        self.passes = 0
+
+    def __iter__(self) -> Iterator[int]:
+        self.passes += 1
+        yield from range(self.passes * 3, 0, -1)
+
+    def __len__(self) -> int:
+        return 3 * self.passes
+
+
+# --- order ---
+
+
+@WORKERS
+@DATA
+@pytest.mark.parametrize("last_batch", ["keep", "discard", "rollover"])
+def test_a_seed_gives_the_same_order_in_each_loader(data, numbers, workers, last_batch):
+    arguments = {"batch_size": 4, "shuffle": True, "last_batch": last_batch, "seed": 7}
+    with gluon_loader(data, **arguments, **INLINE) as loader:
+        expected = [numbers(loader) for _ in range(3)]
+    with gluon_loader(data, **arguments, **workers) as loader:
+        assert [numbers(loader) for _ in range(3)] == expected
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_arrays_and_what_must_be_asked_come_in_one_order(shuffle):
+    arguments = {"batch_size": 4, "shuffle": shuffle, "seed": 7, **INLINE}
+    with gluon_loader(NUMBERS, **arguments) as one, gluon_loader(Squares(), **arguments) as other:
+        assert values(one) == of_squares(other)
+
+
+@WORKERS
+@DATA
+def test_epochs_differ_and_have_each_sample_once(data, numbers, workers):
+    with gluon_loader(data, 4, shuffle=True, seed=1, **workers) as loader:
+        epochs = [list(itertools.chain(*numbers(loader))) for _ in range(4)]
+    assert [sorted(epoch) for epoch in epochs] == [list(range(SIZE))] * 4
+    assert all(one != other for one, other in itertools.combinations(epochs, 2))
+
+
+def test_rollover_of_a_shuffled_order_loses_no_sample():
+    with gluon_loader(NUMBERS, 4, shuffle=True, last_batch="rollover", **INLINE) as loader:
+        epochs = [values(loader) for _ in range(4)]
+    # 23 + 3, 23 + 2 and so on: what is left begins the next epoch.
+    assert [len(epoch) for epoch in epochs] == [5, 6, 6, 6]
+    delivered = list(itertools.chain(*itertools.chain(*epochs)))
+    assert np.bincount(delivered).tolist() == [4] * SIZE
+
+
+def test_without_shuffle_the_order_is_the_data_sets():
+    with gluon_loader(NUMBERS, 4, seed=1, **INLINE) as loader:
+        assert list(itertools.chain(*values(loader))) == list(range(SIZE))
+
+
+@pytest.mark.parametrize("last_batch", ["keep", "rollover"])
+def test_without_a_seed_each_loader_has_an_order_of_its_own(last_batch):
+    arguments = {"batch_size": 4, "shuffle": True, "last_batch": last_batch, **INLINE}
+    with gluon_loader(NUMBERS, **arguments) as one, gluon_loader(NUMBERS, **arguments) as other:
+        assert values(one) != values(other)
+
+
+def test_seeds_differ():
+    orders = []
+    for seed in range(5):
+        with gluon_loader(NUMBERS, SIZE, shuffle=True, seed=seed, **INLINE) as loader:
+            orders += values(loader)
+    assert all(one != other for one, other in itertools.combinations(orders, 2))
+
+
+@pytest.mark.parametrize("seed", [2**31, 2**62, 2**70, np.int64(3)])
+def test_a_seed_may_be_any_integer_from_0_on(seed):
+    orders = []
+    for _ in range(2):
+        with gluon_loader(Squares(), 4, shuffle=True, seed=seed, **INLINE) as loader:
+            orders.append(of_squares(loader))
+    assert orders[0] == orders[1]
+
+
+# --- samplers of the user's own ---
+
+
+@WORKERS
+@DATA
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        list(np.int64([3, 1, 2, 22])),
+        [-1, -23, 5, -2],
+        [1, 1, 1, 1, 1],
+        np.array([4, 2, 2], np.uint8),
+        (1, 2),
+        range(20, 3, -3),
+    ],
+    ids=["np.int64", "negative", "duplicates", "array", "tuple", "range"],
+)
+def test_a_sampler_may_give_any_index(data, numbers, workers, sampler):
+    with gluon_loader(data, 2, sampler=sampler, **workers) as loader:
+        assert numbers(loader) == numbers(DataLoader(data, 2, sampler=sampler))
+
+
+@WORKERS
+@DATA
+def test_a_sampler_is_asked_anew_in_each_pass(data, numbers, workers):
+    sampler = Growing()
+    with gluon_loader(data, 2, sampler=sampler, **workers) as loader:
+        assert [numbers(loader) for _ in range(3)] == [
+            [[3, 2], [1]],
+            [[6, 5], [4, 3], [2, 1]],
+            [[9, 8], [7, 6], [5, 4], [3, 2], [1]],
+        ]
+        assert len(loader) == 5
+
+
+@WORKERS
+@DATA
+@pytest.mark.parametrize("error", [KeyError("no more"), OSError(5, "gone"), StopAsyncIteration()])
+def test_a_sampler_that_raises_delivers_its_batches_before(data, numbers, workers, error):
+    with gluon_loader(data, 2, sampler=Raising(5, error), **workers) as loader:
+        iterator = iter(loader)
+        assert numbers([next(iterator), next(iterator)]) == [[0, 1], [2, 3]]
+        with pytest.raises(type(error)) as info:
+            next(iterator)
+        assert info.value is error
+        with pytest.raises(StopIteration):
+            next(iterator)
+
+
+def test_after_a_sampler_has_raised_the_next_pass_begins_anew():
+    with gluon_loader(NUMBERS, 2, sampler=Raising(4, KeyError("no more")), **INLINE) as loader:
+        for _ in range(2):
+            iterator = iter(loader)
+            assert values([next(iterator), next(iterator)]) == [[0, 1], [2, 3]]
+            with pytest.raises(KeyError, match="no more"):
+                next(iterator)
+
+
+@WORKERS
+def test_a_batch_sampler_that_raises_delivers_its_batches_before(workers):
+    sampler = BatchSampler(Raising(6, ValueError("halted")), 3)
+    with gluon_loader(NUMBERS, batch_sampler=sampler, **workers) as loader:
+        iterator = iter(loader)
+        assert values([next(iterator), next(iterator)]) == [[0, 1, 2], [3, 4, 5]]
+        with pytest.raises(ValueError, match="halted"):
+            next(iterator)
+
+
+@WORKERS
+@DATA
+@pytest.mark.parametrize("wrong", [SIZE, -SIZE - 1, 2**40])
+def test_an_index_out_of_range_is_an_error_that_names_it(data, numbers, workers, wrong):
+    with gluon_loader(data, 2, sampler=[0, 1, 2, wrong], **workers) as loader:
+        iterator = iter(loader)
+        assert numbers([next(iterator)]) == [[0, 1]]
+        with pytest.raises(IndexError) as info:
+            next(iterator)
+    assert f"sample {wrong}" in "\n".join([str(info.value), *info.value.__notes__])
+
+
+@pytest.mark.parametrize("wrong", [5, -6])
+def test_an_index_out_of_the_range_of_a_choice_is_an_error_that_names_it(wrong):
+    data = ArrayDataset(NUMBERS).take(5)
+    message = f"sample {wrong} was asked of a data set of 5"
+    with gluon_loader(data, 2, sampler=[0, wrong], **INLINE) as loader:
+        iterator = iter(loader)
+        with pytest.raises(IndexError, match=message):
+            next(iterator)
+
+
+# --- passes ---
+
+
+@WORKERS
+@DATA
+def test_several_passes_go_on_side_by_side(data, numbers, workers):
+    with gluon_loader(data, 4, shuffle=True, seed=5, **workers) as loader:
+        together = list(zip(*(iter(loader) for _ in range(3)), strict=True))
+    with gluon_loader(data, 4, shuffle=True, seed=5, **workers) as loader:
+        expected = [numbers(loader) for _ in range(3)]
+    assert [numbers(batches) for batches in zip(*together)] == expected
+
+
+@WORKERS
+def test_passes_over_one_sampler_go_on_side_by_side(workers):
+    with gluon_loader(NUMBERS, 4, sampler=[5, 4, 3, 2, 1], **workers) as loader:
+        together = list(zip(loader, loader, strict=True))
+    assert [values(batches) for batches in together] == [[[5, 4, 3, 2]] * 2, [[1]] * 2]
+
+
+@WORKERS
+@DATA
+def test_after_an_early_break_a_new_pass_has_all_samples(data, numbers, workers):
+    with gluon_loader(data, 4, shuffle=True, seed=2, **workers) as loader:
+        for _ in range(3):
+            for _batch in loader:
+                break
+            assert sorted(itertools.chain(*numbers(loader))) == list(range(SIZE))
+
+
+@WORKERS
+def test_after_an_early_break_a_new_pass_is_another_epoch(workers):
+    with gluon_loader(NUMBERS, 4, shuffle=True, seed=2, **workers) as loader:
+        first = values([next(iter(loader))])
+        assert values(loader)[:1] != first
+
+
+@WORKERS
+@DATA
+def test_an_exhausted_iterator_stays_exhausted(data, numbers, workers):
+    with gluon_loader(data, 4, **workers) as loader:
+        iterator = iter(loader)
+        assert len(numbers(iterator)) == 6
+        for _ in range(3):
+            assert next(iterator, None) is None
+        assert len(numbers(loader)) == 6
+
+
+def test_an_iterator_has_mxnets_methods():
+    with gluon_loader(NUMBERS, 10, **INLINE) as loader:
+        iterator = iter(loader)
+        assert iter(iterator) is iterator
+        assert len(iterator) == 3
+        assert iterator.next().asnumpy().tolist() == list(range(10))
+
+
+@DATA
+def test_nothing_is_computed_before_the_first_batch_is_asked_for(data, numbers):
+    asked: list[Any] = []
+
+    def sampler() -> Iterator[int]:
+        asked.append(None)
+        yield from range(4)
+
+    class Lazy(Sampler):
+        __iter__ = staticmethod(sampler)  # type: ignore[assignment]
+
+        def __len__(self) -> int:
+            return 4
+
+    with gluon_loader(data, 2, sampler=Lazy(), **THREADS) as loader:
+        iterator = iter(loader)
+        assert not asked
+        assert numbers(iterator) == [[0, 1], [2, 3]]
+    assert asked == [None]

@@ -1,0 +1,399 @@
+"""Gluon's transforms a batch at a time: MXNet's own values, and random ones that are repeatable."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet.gluon.data import ArrayDataset, SimpleDataset
+from mxnet.gluon.data.vision.transforms import (
+    Cast,
+    CenterCrop,
+    Compose,
+    CropResize,
+    Normalize,
+    RandomFlipLeftRight,
+    RandomFlipTopBottom,
+    RandomResizedCrop,
+    Resize,
+    ToTensor,
+)
+from mxnet.gluon.nn import HybridSequential
+
+from adapters import gluon_loader
+from tests.gluon.data_sets import assert_same, nd, numpy_semantics, pixels, shapes, theirs
+
+INLINE = {"num_workers": 0}
+THREADS = {"num_workers": 2, "thread_pool": True}
+PROCESSES = {"num_workers": 2, "thread_pool": False}
+COUNT = 5
+KINDS = pytest.mark.parametrize(
+    ("dtype", "channels"), list(itertools.product(["uint8", "float32"], [1, 3]))
+)
+
+
+def image_of(number: int, dtype: str, channels: int, height: int, width: int) -> Any:
+    values = pixels(COUNT, height, width, channels)[number]
+    # Floats below 0 and above 255, none of them integers.
+    return nd(values if dtype == "uint8" else ((values - 100.3) * 1.7).astype(dtype))
+
+
+def equal_images(dtype: str, channels: int) -> Any:
+    images = [image_of(i, dtype, channels, 8, 7).asnumpy() for i in range(COUNT)]
+    return ArrayDataset(nd(np.stack(images)), list(range(COUNT)))
+
+
+def other_images(dtype: str, channels: int) -> Any:
+    """Each of another size; all at least 7 x 6."""
+    images = [image_of(i, dtype, channels, 7 + i, 10 - i) for i in range(COUNT)]
+    return SimpleDataset([(image, i) for i, image in enumerate(images)])
+
+
+def sequential(*blocks: Any, hybrid: bool) -> Any:
+    net = HybridSequential()
+    net.add(*blocks)
+    if hybrid:
+        net.hybridize()
+    return net
+
+
+# The sizes keep images of different sizes different, or make them equal.
+FIXED: dict[str, Callable[[], Any]] = {
+    "ToTensor": ToTensor,
+    **{f"Cast to {dtype}": lambda dtype=dtype: Cast(dtype) for dtype in
+       ["float32", "float64", "float16", "uint8", "int8", "int32", "int64", "bool"]},
+    **{f"Resize {arguments}": lambda arguments=arguments: Resize(*arguments) for arguments in [
+        (5,), (12,), ((4, 9),), ((12, 3),), (5, True), (12, True), ((4, 9), True), ((7, 8),),
+        *(((5, 11), False, interpolation) for interpolation in range(5))]},
+    **{f"CenterCrop {arguments}": lambda arguments=arguments: CenterCrop(*arguments)
+       for arguments in [(5,), ((3, 4),), ((4, 3),), ((7, 8),), (12,), ((3, 12),), ((12, 3), 2)]},
+    "CropResize": lambda: CropResize(1, 2, 3, 4),
+    "CropResize to a size": lambda: CropResize(1, 2, 3, 4, (5, 6), 1),
+    "CropResize to a square": lambda: CropResize(0, 0, 6, 7, 4, 2),
+    "Compose of one": lambda: Compose([ToTensor()]),
+    "Compose": lambda: Compose(
+        [Resize(6), CenterCrop(4), ToTensor(), Normalize(0.13, 0.31), Cast("float16")]
+    ),
+    "Compose in Compose": lambda: Compose([Compose([CenterCrop(5), ToTensor()]), Cast("float64")]),
+    "HybridSequential": lambda: sequential(Resize(5), ToTensor(), hybrid=False),
+    "HybridSequential, hybridized": lambda: sequential(Resize(5), ToTensor(), hybrid=True),
+}  # fmt: skip
+
+
+def check(data: Any, block: Any, batch_size: int, steps: int = 1) -> None:
+    """Our batches are MXNet's, and ``block`` did run a batch at a time."""
+    data = data.transform_first(block)
+    with gluon_loader(data, batch_size, **INLINE) as loader:
+        assert loader._recipe.lowered
+        assert len([step for step in loader._recipe.steps if hasattr(step, "stage")]) == steps
+        assert_same(list(loader), theirs(data, batch_size=batch_size))
+
+
+# --- those that are not random ---
+
+
+@KINDS
+@pytest.mark.parametrize("name", [name for name in FIXED if "Comp" not in name and "H" not in name])
+def test_a_block_gives_mxnets_values(name, dtype, channels):
+    check(equal_images(dtype, channels), FIXED[name](), 3)
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("Compose of one", 1),
+        ("Compose", 5),
+        ("Compose in Compose", 3),
+        ("HybridSequential", 2),
+        ("HybridSequential, hybridized", 2),
+    ],
+)
+def test_blocks_in_a_row_give_mxnets_values(name, steps, dtype, channels):
+    check(equal_images(dtype, channels), FIXED[name](), 3, steps)
+    check(other_images(dtype, channels), FIXED[name](), 1, steps)
+
+
+@KINDS
+@pytest.mark.parametrize(
+    "name", ["Resize (5,)", "CenterCrop (12,)", "CropResize", "CenterCrop (5,)"]
+)
+def test_images_of_different_sizes_that_become_equal_give_mxnets_values(name, dtype, channels):
+    check(other_images(dtype, channels), FIXED[name](), 3)
+
+
+@KINDS
+@pytest.mark.parametrize("name", ["ToTensor", "Resize (5, True)", "Cast to float64"])
+def test_images_of_different_sizes_one_by_one_give_mxnets_values(name, dtype, channels):
+    check(other_images(dtype, channels), FIXED[name](), 1)
+
+
+@pytest.mark.parametrize("size", [(7, 6), (12, 13), (7, 13), (12, 3)])
+def test_images_of_which_only_some_are_cropped_give_mxnets_values(size):
+    # 7 to 11 high, 10 to 6 wide: larger, smaller and both in one batch.
+    check(other_images("uint8", 3), CenterCrop(size), COUNT)
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "channels"),
+    [
+        (0.13, 0.31, 1),
+        (0.13, 0.31, 3),
+        ((0.1,), (0.3,), 3),
+        ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 3),
+        ([0.1, 0.2, 0.3], 0.7, 3),
+        (0.5, (0.1, 0.2, 0.3), 3),
+        (0.0, 1.0, 1),
+    ],
+)
+@pytest.mark.parametrize("make", [equal_images, other_images])
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_normalize_gives_mxnets_values(mean, std, channels, make, dtype):
+    data = make(dtype, channels).transform_first(ToTensor())
+    batch_size = 3 if make is equal_images else 1
+    check(data, Normalize(mean, std), batch_size, steps=2)
+
+
+def test_normalize_by_nothing_gives_mxnets_infinities():
+    check(equal_images("uint8", 3).transform_first(ToTensor()), Normalize(0.0, 0.0), 3, steps=2)
+
+
+def test_normalize_of_infinities_gives_what_mxnet_gives():
+    images = nd(np.full((2, 3, 2, 2), np.inf, np.float32))
+    images[0] = 3
+    check(ArrayDataset(images, [0, 1]), Normalize(np.inf, 1.0), 2)
+
+
+@pytest.mark.parametrize(
+    "source", ["uint8", "int8", "int32", "int64", "float16", "float64", "bool"]
+)
+@pytest.mark.parametrize(
+    "target", ["uint8", "int8", "int32", "int64", "float16", "float32", "bool"]
+)
+def test_cast_between_any_two_dtypes_gives_mxnets_values(source, target):
+    values = np.array([[0, 1, 2, 100], [127, 3, 50, 11]], np.float64)
+    if np.dtype(source).kind == "f":
+        values = np.concatenate([values + 0.49, values * 1e-9, values / 2])
+    check(ArrayDataset(nd(values.astype(source)), list(range(len(values)))), Cast(target), 2)
+
+
+@pytest.mark.parametrize("target", ["float16", "float32", "float64", "bool"])
+def test_cast_of_what_is_no_number_gives_mxnets_values(target):
+    values = np.array([[np.nan, np.inf], [-np.inf, 1e30], [-0.0, 65520], [65519, 6e-8]], np.float32)
+    check(ArrayDataset(nd(values), list(range(4))), Cast(target), 2)
+
+
+@pytest.mark.parametrize("name", ["ToTensor", "Resize (5,)", "CenterCrop (5,)", "Cast to float64"])
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_under_numpy_semantics_a_block_gives_mxnets_values(name, dtype):
+    with numpy_semantics():
+        check(equal_images(dtype, 3), FIXED[name](), 3)
+        check(other_images(dtype, 3), FIXED[name](), 1)
+
+
+@pytest.mark.parametrize("make", [equal_images, other_images])
+def test_single_samples_are_transformed_as_mxnet_does(make):
+    data = make("uint8", 3).transform(lambda image, number: image)
+    check(data, Compose([CenterCrop(4), ToTensor()]), 3, steps=2)
+    check(ArrayDataset(nd(pixels(5))).transform(ToTensor()), Cast("float16"), 3, steps=2)
+
+
+def test_threads_give_mxnets_values():
+    data = equal_images("uint8", 3).transform_first(FIXED["Compose"]())
+    with gluon_loader(data, 2, **THREADS) as loader:
+        assert_same(list(loader), theirs(data, batch_size=2))
+
+
+def test_a_block_that_fails_names_itself_and_the_sample():
+    data = other_images("uint8", 3).transform_first(CropResize(5, 5, 5, 5))
+    with gluon_loader(data, 1, **INLINE) as loader, pytest.raises(mx.MXNetError) as info:
+        list(loader)
+    assert "in CropResize, sample 0" in info.value.__notes__
+
+
+class Shifted(ToTensor):
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return F.image.to_tensor(x) + 1
+
+
+def test_a_subclass_of_a_block_runs_as_it_is():
+    check(equal_images("uint8", 3), Compose([CenterCrop(4), Shifted()]), 3, steps=1)
+
+
+def test_hooks_of_a_block_are_called():
+    calls: list[int] = []
+    block = ToTensor()
+    block.register_forward_hook(lambda *_: calls.append(1))
+    with gluon_loader(equal_images("uint8", 3).transform_first(block), 2, **INLINE) as loader:
+        assert len(list(loader)) == 3
+    assert len(calls) == COUNT
+
+
+def test_explain_says_what_runs_a_batch_at_a_time(capsys):
+    data = equal_images("uint8", 3).transform_first(Compose([RandomFlipLeftRight(), ToTensor()]))
+    with gluon_loader(data.transform(lambda *sample: sample), 2, **INLINE) as loader:
+        loader.explain()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == [
+        "ArrayDataset: arrays, gathered a batch at a time",
+        "RandomFlipLeftRight: a batch at a time, from each sample's own random numbers",
+        "ToTensor: a batch at a time",
+    ]
+    assert "<lambda> (test_stages.py:" in lines[3]
+    assert "a sample at a time" in lines[3]
+
+
+# --- those that are random ---
+
+MANY = 400
+RANDOM: dict[str, Callable[[], Any]] = {
+    "left right": RandomFlipLeftRight,
+    "top bottom": RandomFlipTopBottom,
+    "crop": lambda: RandomResizedCrop((3, 4)),
+    "all": lambda: Compose(
+        [RandomResizedCrop(5), RandomFlipTopBottom(), RandomFlipLeftRight(), ToTensor()]
+    ),
+}
+RANDOMLY = pytest.mark.parametrize("name", RANDOM)
+
+
+def random_batches(name: str, epochs: int = 1, data: Any = None, **arguments: Any) -> Any:
+    """Batches of ``epochs`` epochs, as arrays of one epoch each."""
+    data = nd(pixels(24)) if data is None else data
+    data = SimpleDataset(data).transform_first(RANDOM[name]())
+    arguments = {"batch_size": 5, "seed": 3, **INLINE, **arguments}
+    with gluon_loader(data, **arguments) as loader:
+        assert loader._recipe.lowered
+        return [np.concatenate([batch.asnumpy() for batch in loader]) for _ in range(epochs)]
+
+
+@pytest.mark.parametrize(("name", "axis"), [("left right", 2), ("top bottom", 1)])
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_about_half_of_the_images_are_flipped(name, axis, dtype):
+    images = pixels(MANY, 3, 4).astype(dtype)
+    (flipped,) = random_batches(name, data=nd(images))
+    same = (flipped == images).all((1, 2, 3))
+    turned = (flipped == np.flip(images, axis)).all((1, 2, 3))
+    assert (same | turned).all()
+    # Five standard deviations.
+    assert abs(turned.sum() - MANY / 2) < 50
+
+
+@pytest.mark.parametrize("name", ["left right", "top bottom"])
+def test_images_of_different_sizes_are_flipped(name):
+    images = [pixels(1, 3 + i % 3, 4)[0] for i in range(60)]
+    data = SimpleDataset([nd(image) for image in images]).transform_first(RANDOM[name]())
+    axis = 1 if name == "left right" else 0
+    turned = 0
+    with gluon_loader(data, 1, seed=5, **INLINE) as loader:
+        for image, batch in zip(images, loader, strict=True):
+            flipped = (batch[0].asnumpy() == np.flip(image, axis)).all()
+            assert flipped or (batch[0].asnumpy() == image).all()
+            turned += flipped
+    assert 10 < turned < 50
+
+
+def test_a_crop_of_the_whole_is_the_resized_image():
+    data = nd(pixels(6, 8, 8))
+    crop = RandomResizedCrop((4, 5), scale=(1.0, 1.0), ratio=(1.0, 1.0))
+    with gluon_loader(SimpleDataset(data).transform(crop), 6, **INLINE) as loader:
+        assert_same(list(loader), theirs(SimpleDataset(data).transform(crop), batch_size=6))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize(("size", "shape"), [(4, (4, 4)), ((3, 5), (5, 3))])
+def test_crops_have_the_size_that_was_asked_for(size, shape, channels):
+    data = ArrayDataset(nd(pixels(6, channels=channels)), list(range(6)))
+    data = data.transform_first(RandomResizedCrop(size))
+    with gluon_loader(data, 4, **INLINE) as loader:
+        assert shapes(list(loader)) == shapes(theirs(data, batch_size=4))
+        assert next(iter(loader))[0].shape == (4, *shape, channels)
+
+
+def test_crops_cover_the_areas_and_ratios_that_were_asked_for():
+    # An image of its own coordinates: a crop's corners say where it was.
+    y, x = np.mgrid[:100, :100]
+    image = nd(np.stack([y, x, x], 2).astype(np.float32))
+    crop = RandomResizedCrop((50, 50), scale=(0.2, 0.5), ratio=(0.5, 2.0), interpolation=0)
+    data = SimpleDataset([image] * 300).transform(crop)
+    with gluon_loader(data, 300, seed=1, **INLINE) as loader:
+        crops = next(iter(loader)).asnumpy()
+    height, width = (np.ptp(crops[..., channel], axis=(1, 2)) + 2 for channel in (0, 1))
+    area, ratio = height * width / 10_000, width / height
+    assert 0.19 < area.min() < 0.24
+    assert 0.46 < area.max() < 0.52
+    assert 0.48 < ratio.min() < 0.6
+    assert 1.7 < ratio.max() < 2.1
+    assert abs(np.log(ratio).mean()) < 0.12
+    top, left = crops[..., 0].min((1, 2)), crops[..., 1].min((1, 2))
+    assert 0 <= top.min() < 3
+    assert 0 <= left.min() < 3
+
+
+@RANDOMLY
+@pytest.mark.parametrize(
+    "workers",
+    [THREADS, {"num_workers": 1, "thread_pool": True}, {"num_workers": 3}],
+    ids=["2 threads", "1 thread", "3"],
+)
+def test_the_same_seed_gives_the_same_batches_on_any_workers(name, workers):
+    expected = random_batches(name, epochs=2, shuffle=True)
+    for mine, other in zip(random_batches(name, epochs=2, shuffle=True, **workers), expected):
+        np.testing.assert_array_equal(mine, other)
+
+
+def test_the_same_seed_gives_the_same_batches_in_processes():
+    expected = random_batches("all", epochs=2, shuffle=True)
+    for mine, other in zip(random_batches("all", epochs=2, shuffle=True, **PROCESSES), expected):
+        np.testing.assert_array_equal(mine, other)
+
+
+@RANDOMLY
+def test_what_a_sample_draws_does_not_depend_on_the_batch_that_it_is_in(name):
+    (first,), (second,) = random_batches(name), random_batches(name, batch_size=7)
+    np.testing.assert_array_equal(first, second)
+
+
+@RANDOMLY
+def test_epochs_seeds_and_samples_differ(name):
+    data = nd(np.repeat(pixels(1), 24, axis=0))
+    first, second = random_batches(name, epochs=2, data=data)
+    (third,) = random_batches(name, data=data, seed=4)
+    for one, other in itertools.combinations([first, second, third], 2):
+        assert (one != other).any()
+    assert (first != first[:1]).any()
+
+
+def test_two_flips_in_a_row_draw_independently():
+    image = pixels(1, 3, 4)[0]
+    data = SimpleDataset([nd(image)] * MANY)
+    data = data.transform_first(Compose([RandomFlipLeftRight(), RandomFlipTopBottom()]))
+    with gluon_loader(data, 50, seed=0, **INLINE) as loader:
+        images = np.concatenate([batch.asnumpy() for batch in loader])
+    for y, x in itertools.product([1, -1], [1, -1]):
+        # Five standard deviations around a quarter.
+        assert abs((images == image[::y, ::x]).all((1, 2, 3)).sum() - MANY / 4) < 44
+
+
+@RANDOMLY
+@pytest.mark.parametrize("workers", [INLINE, THREADS], ids=["inline", "threads"])
+def test_nobody_elses_generator_is_touched(name, workers):
+    mx.random.seed(1)
+    expected = mx.nd.random.uniform(shape=4).asnumpy()
+    mx.random.seed(1)
+    before = random.getstate(), np.random.get_state()[1].tolist(), np.random.get_state()[2]
+    random_batches(name, shuffle=True, **workers)
+    state = np.random.get_state()
+    assert (random.getstate(), state[1].tolist(), state[2]) == before
+    np.testing.assert_array_equal(mx.nd.random.uniform(shape=4).asnumpy(), expected)
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_no_seed_is_a_new_seed_each_time(seed):
+    first, second = (random_batches("all", seed=seed)[0] for _ in range(2))
+    assert (first == second).all() == (seed is not None)
