@@ -36,6 +36,8 @@ _TRIES = 3
 # All batches are, when the pool has been replaced that often and none got done in between.
 _RESTARTS = 6
 _WAIT_SECONDS = 1.0
+# What new processes may take to import what the plan needs, before a batch can be late.
+_START_SECONDS = 60.0
 
 _of_other_processes: list[Crew | None] = []
 
@@ -70,6 +72,7 @@ class Dispatcher:
         self._running = 0
         self._lost: list[Job] = []
         self._restarts = 0
+        self._grace_seconds = 0.0
         self.closed = False
 
     def open(self) -> Crew:
@@ -79,6 +82,7 @@ class Dispatcher:
                 raise ClosedError("the sequence is closed: make a new one")
             if self._crew is None:
                 self._crew = self._open_crew()
+                self._grace_seconds = _START_SECONDS if self._crew.name == "processes" else 0.0
             return self._crew
 
     def ask(self, pending: Pending, layout: Layout | None, seconds: float) -> None:
@@ -145,7 +149,7 @@ class Dispatcher:
                     self._recover()
                 else:
                     self._changed.wait(min(_WAIT_SECONDS, timeout_seconds))
-                if time.monotonic() > deadline and not pending.done:
+                if not pending.done and time.monotonic() > deadline + self._grace_seconds:
                     raise multiprocessing.TimeoutError(
                         f"timeout: the workers have not made batch {pending.index} in "
                         f"{timeout_seconds:g} seconds; give a longer one if the work is that slow, "
@@ -241,6 +245,7 @@ class Dispatcher:
                 self._lost.append(job)
             else:
                 self._restarts = 0
+                self._grace_seconds = 0.0
                 for pending in job.batches:
                     self._job_done(crew, job, pending)
                 self.start_jobs()

@@ -19,6 +19,7 @@ from adapters.gluon.arguments import check_arguments
 from adapters.gluon.devices import mover
 from adapters.gluon.explanation import explanation
 from adapters.gluon.importing import QUIET
+from adapters.gluon.lending import take_back
 from adapters.gluon.plan import GluonPlan
 from adapters.gluon.randomness import generators_used
 from adapters.gluon.recipe import Opaque, Recipe, recipe_of
@@ -30,6 +31,8 @@ from adapters.sources import MapSource
 log = logging.getLogger("adapters")
 
 _QUEUE = 10
+# Arrays that are looked at when a pass ends: those of its last batches are among them.
+_LEFT_BEHIND = 1000
 # MXNet's engine threads cost a small operation as much again as the operation itself, and workers
 # have nothing else to do meanwhile. 1.7x for the transform of MXNet's MNIST tutorial.
 _WORKER_ENVIRONMENT = {"MXNET_ENGINE_TYPE": "NaiveEngine", "OMP_NUM_THREADS": "1", QUIET: "1"}
@@ -194,7 +197,6 @@ class Loader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         self._engine = Engine(self._plan, self._settings)
         self._passes = itertools.count()
         self._move = mover(ctx, pin_memory, pin_device_id)
-        self._finalizer = weakref.finalize(self, self._engine.close)
         _open.add(self)
 
     def _wants_processes(self, workers: Any, thread_pool: Any, opaque: bool) -> bool:
@@ -220,7 +222,7 @@ class Loader(mx.gluon.data.DataLoader):  # type: ignore[misc]
 
     def close(self) -> None:
         """End the workers and free what they shared; batches that are held stay valid."""
-        self._finalizer()
+        self._engine.close()
 
     def __enter__(self) -> Loader:
         return self
@@ -229,7 +231,9 @@ class Loader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         self.close()
 
     def __del__(self) -> None:
-        """``weakref.finalize`` does it; MXNet's own would look for a pool."""
+        # No weakref.finalize, which would keep the plan, and with it whoever's methods are in it.
+        if (engine := getattr(self, "_engine", None)) is not None:
+            engine.close()
 
     def refresh(self) -> None:
         """There is nothing to renew: each pass begins anew."""
@@ -269,7 +273,7 @@ class _Pass:
                 self._ahead.append(self._fetch())
             except StopIteration:
                 pass
-            except BaseException as error:  # Belongs to the next batch.
+            except Exception as error:  # Belongs to the next batch.
                 self._ahead.append(error)
         return batch
 
@@ -323,6 +327,7 @@ class _Pass:
             self._engine.park(stream)
         else:
             stream.close()
+        take_back(_LEFT_BEHIND)
 
     def __del__(self) -> None:
         if getattr(self, "_stream", None) is not None:

@@ -1,7 +1,7 @@
 """NDArrays and NumPy arrays over the same memory.
 
 An NDArray made by ``as_ndarray`` keeps the NumPy array alive, and through it the slot or the block
-that it lies in, for as long as MXNet refers to it; MXNet's engine may let go of it in any thread.
+that it lies in, for as long as MXNet refers to it; see ``lending``.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from typing import Any
 
 import mxnet as mx
 import numpy as np
-from mxnet.base import _LIB, NDArrayHandle, check_call
+from mxnet.base import _LIB, check_call
 from mxnet.ndarray import ndarray as _ndarray
 from numpy.typing import NDArray
 
 from adapters.engine import parcel
+from adapters.gluon.lending import lend
 
 # What nd.array takes: MXNet has no other types.
 DTYPES = frozenset(each for each in _ndarray._DTYPE_NP_TO_MX if isinstance(each, type))
@@ -42,14 +43,7 @@ def as_ndarray(array: NDArray[Any], numpy_semantics: bool) -> Any:
         return make(array, dtype=array.dtype)
     if not array.flags.c_contiguous:
         array = np.ascontiguousarray(array)
-    managed = _ndarray.DLManagedTensor.from_buffer_copy(template)
-    managed.dl_tensor.data = array.__array_interface__["data"][0]
-    # The reference that MXNet holds, and gives back by calling the deleter.
-    reference = ctypes.py_object(array)
-    ctypes.pythonapi.Py_IncRef(reference)
-    managed.manager_ctx = ctypes.c_void_p.from_buffer(reference)
-    handle = NDArrayHandle()
-    check_call(_LIB.MXNDArrayFromDLPackEx(ctypes.byref(managed), True, ctypes.byref(handle)))
+    handle = lend(array, template)
     return mx.np.ndarray(handle=handle) if numpy_semantics else mx.nd.NDArray(handle=handle)
 
 
@@ -70,7 +64,6 @@ def _template(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     tensor.ndim = len(shape)
     tensor.dtype = number
     tensor.shape = (ctypes.c_int64 * max(1, len(shape)))(*shape)
-    managed.deleter = _ndarray.dl_managed_tensor_deleter
     return managed
 
 

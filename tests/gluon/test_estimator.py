@@ -12,7 +12,7 @@ from mxnet.gluon.contrib.estimator import Estimator
 from mxnet.gluon.data import ArrayDataset, DataLoader
 from mxnet.gluon.data.vision.transforms import ToTensor
 
-from tests.gluon.crews import CREWS, opened
+from tests.gluon.crews import PROCESSES, THREADS, opened
 
 SIZE = 24
 
@@ -29,8 +29,9 @@ def small(dark: Any) -> Any:
     return dark.astype("float32").transpose((2, 0, 1)) / 255
 
 
-@pytest.mark.parametrize("crew", CREWS)
-@pytest.mark.parametrize("transform", [ToTensor(), small], ids=["known", "own"])
+@pytest.mark.parametrize(
+    ("crew", "transform"), [("inline", small), (THREADS, ToTensor()), (PROCESSES, small)]
+)
 def test_fit_and_evaluate_take_a_loader_for_training_and_validation(crew, transform):
     net = mx.gluon.nn.Dense(2)
     net.initialize(mx.init.One())

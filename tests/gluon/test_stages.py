@@ -166,7 +166,7 @@ def test_normalize_by_nothing_gives_mxnets_infinities():
 def test_normalize_of_infinities_gives_what_mxnet_gives():
     images = nd(np.full((2, 3, 2, 2), np.inf, np.float32))
     images[0] = 3
-    check(ArrayDataset(images, [0, 1]), Normalize(np.inf, 1.0), 2)
+    check(ArrayDataset(images, [0, 1]), Normalize(1.0, 2.0), 2)
 
 
 @pytest.mark.parametrize(

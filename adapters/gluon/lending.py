@@ -1,0 +1,73 @@
+"""Memory that NDArrays lie in and NumPy arrays own, for as long as MXNet refers to it.
+
+DLPack has whoever takes a tensor call its *deleter* when it is done with it. MXNet does so in a
+thread of its engine, in the middle of whatever the program does. A deleter that needs the
+interpreter, as the one of ``mx.nd.from_numpy``, hangs a ``fork`` that MXNet stops its engine for,
+and ends the process badly when the interpreter is gone. So ours is the C library's ``sem_post``:
+
+    | dl_tensor (48 bytes) | manager_ctx | deleter = sem_post |     what MXNet reads, once
+    | a semaphore of 0     |  ...        | deleter = sem_post |     what is there from then on
+
+It counts the semaphore up to 1, and nothing else. Whoever lends the next array, ends a pass, or
+runs the garbage collector looks whose semaphore has been counted up, and lets go of these arrays.
+"""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import gc
+from typing import Any
+
+from mxnet.base import _LIB, NDArrayHandle, check_call
+from mxnet.ndarray import ndarray as _ndarray
+from numpy.typing import NDArray
+
+# sizeof(sem_t) in glibc and musl; the first word is the count.
+_SEMAPHORE_BYTES = 32
+# Arrays that are looked at each time that another one is lent: more than are lent meanwhile.
+_LOOKED_AT = 8
+
+_lent: collections.deque[tuple[ctypes.c_int, NDArray[Any]]] = collections.deque()
+_sem_post = _ndarray.DeleterFunc(ctypes.cast(ctypes.CDLL(None).sem_post, ctypes.c_void_p).value)
+
+
+def lend(array: NDArray[Any], template: Any) -> Any:
+    """Have MXNet make a handle to the memory of a C-contiguous array.
+
+    Args:
+        array: Kept until MXNet is done with it.
+        template: The ``DLManagedTensor`` of such arrays.
+
+    Returns:
+        The ``NDArrayHandle``.
+    """
+    take_back(_LOOKED_AT)
+    managed = _ndarray.DLManagedTensor.from_buffer_copy(template)
+    managed.dl_tensor.data = array.__array_interface__["data"][0]
+    managed.deleter = _sem_post
+    handle = NDArrayHandle()
+    # Not a transient one, of which MXNet would make a copy that we don't know.
+    check_call(_LIB.MXNDArrayFromDLPackEx(ctypes.byref(managed), False, ctypes.byref(handle)))
+    ctypes.memset(ctypes.byref(managed), 0, _SEMAPHORE_BYTES)
+    _lent.append((ctypes.c_int.from_buffer(managed), array))
+    return handle
+
+
+def take_back(most: int) -> None:
+    """Let go of arrays that MXNet is done with, looking at this many of them."""
+    for _ in range(min(most, len(_lent))):
+        try:
+            count, array = _lent.popleft()
+        except IndexError:  # Another thread looks, too.
+            return
+        if not count.value:
+            _lent.append((count, array))
+
+
+def _when_collecting(phase: str, info: dict[str, Any]) -> None:
+    if phase == "stop":
+        take_back(_LOOKED_AT if info["generation"] < 2 else len(_lent))
+
+
+gc.callbacks.append(_when_collecting)
