@@ -104,7 +104,7 @@ def _auto_verbatim() -> Mapping[str, Contestant]:
 
 
 def _no_copy() -> Mapping[str, Contestant]:
-    """The one copy there must be is that out of the data set into the batch."""
+    """The one copy there must be is that out of the data set into the batch; two would be 0.5."""
     photographs = np.zeros((4 * BATCH, 3, 224, 224), np.float32)
 
     def bare() -> float:
@@ -138,5 +138,5 @@ COMPARISONS: Mapping[str, Comparison] = {
     },
     "auto: ToTensor": Comparison("samples/s", 0.85, _auto_to_tensor, alone=True),
     "auto: verbatim": Comparison("samples/s", 0.85, _auto_verbatim, rounds=3, alone=True),
-    "float32 batches without a copy": Comparison("GB/s", 0.85, _no_copy, alone=True),
+    "float32 batches without a copy": Comparison("GB/s", 0.75, _no_copy, alone=True),
 }
