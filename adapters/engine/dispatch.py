@@ -85,6 +85,11 @@ class Dispatcher:
                 self._grace_seconds = _START_SECONDS if self._crew.name == "processes" else 0.0
             return self._crew
 
+    @property
+    def starting(self) -> bool:
+        """Whether worker processes have been started, and none has done anything yet."""
+        return self._grace_seconds > 0
+
     def ask(self, pending: Pending, layout: Layout | None, seconds: float) -> None:
         """Queue the jobs that make up a batch.
 

@@ -203,6 +203,11 @@ class Engine:
         if not pending.queued and not pending.done:
             pending.outcome = self.compute(pending.epoch, pending.index)
             pending.done = True
+        if pending.outcome is None and self._dispatcher.starting and self._trial is not None:
+            # New processes take a second or more. Batches were made here before, for the trial.
+            assembled = self.compute(pending.epoch, pending.index)
+            self._dispatcher.drop([pending])
+            pending.outcome = assembled
         if pending.outcome is None:
             pending.outcome = self._dispatcher.wait(pending, self._settings.timeout_seconds)
         if pending.seconds:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import logging
-import secrets
+import pickle
 import threading
 import weakref
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -37,6 +38,7 @@ _LEFT_BEHIND = 1000
 # have nothing else to do meanwhile. 1.7x for the transform of MXNet's MNIST tutorial.
 _WORKER_ENVIRONMENT = {"MXNET_ENGINE_TYPE": "NaiveEngine", "OMP_NUM_THREADS": "1", QUIET: "1"}
 _open: weakref.WeakSet[Loader] = weakref.WeakSet()
+_loaders = itertools.count()
 
 
 def gluon_loader(
@@ -80,8 +82,9 @@ def gluon_loader(
         ctx: Move the batches to this device, the next one while this one is used.
         seed: Of the order and of all that is random, also of what transforms draw from
             ``random``, ``numpy.random`` and MXNet's generator, inline and in processes; threads
-            share these generators, and what they draw depends on who comes first. None takes a
-            new one each time.
+            share these generators, and what they draw depends on who comes first. None takes
+            another one for each loader, from the state of ``numpy.random``, whose seed thereby
+            fixes it.
 
     Returns:
         An instance of ``mxnet.gluon.data.DataLoader``; iterate over it as often as you like.
@@ -161,7 +164,7 @@ class Loader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         make_reading_atomic()
         if isinstance(dataset, tuple) and not hasattr(dataset, "_fields"):
             dataset = mx.gluon.data.ArrayDataset(*dataset)
-        seed = secrets.randbits(62) if seed is None else int(seed)
+        seed = _new_seed() if seed is None else int(seed)
         self._dataset = dataset
         self._batch_sampler = batch_sampler_of(
             len(dataset), batch_size, bool(shuffle), sampler, last_batch, batch_sampler, seed
@@ -332,6 +335,15 @@ class _Pass:
     def __del__(self) -> None:
         if getattr(self, "_stream", None) is not None:
             self._end()
+
+
+def _new_seed() -> int:
+    """Another one for each loader, but the same again in a program that seeds NumPy.
+
+    MXNet shuffles by NumPy's global generator. This one looks at it, and draws nothing.
+    """
+    state = pickle.dumps(np.random.get_state(legacy=False))
+    return (next(_loaders) << 32) + zlib.crc32(state)
 
 
 def _lists(sampler: Any) -> Iterator[Any]:

@@ -104,10 +104,10 @@ class GluonPlan(Plan):
         """
         keys: Any = self.order.batch(epoch, index)
         try:
-            if self.semantics != (is_np_shape(), is_np_array()):
-                # Of this thread, which is a worker's: the consumer's has what the pass began with.
-                set_np(*self.semantics)
-            leaves, skeleton = self._batch(epoch, index, keys, allocate)
+            consumers = threading.get_ident() in self._consumers
+            if not consumers and self.semantics != (is_np_shape(), is_np_array()):
+                set_np(*self.semantics)  # Of this thread, which is a worker's.
+            leaves, skeleton = self._batch(epoch, index, keys, allocate, consumers)
         except BaseException as error:
             note(error, f"in batch {int(index)} of epoch {epoch}")
             raise
@@ -118,9 +118,9 @@ class GluonPlan(Plan):
         map_arrays(lambda array: array.wait_to_read(), assembled.batch[:-1], lists=True)
 
     def _batch(
-        self, epoch: int, index: int, keys: Sequence[Any], allocate: Allocate
+        self, epoch: int, index: int, keys: Sequence[Any], allocate: Allocate, consumers: bool
     ) -> tuple[list[Any], Skeleton]:
-        if not self.used or not (self._remote or threading.get_ident() in self._consumers):
+        if not self.used or not (self._remote or consumers):
             return self._made(epoch, index, keys, allocate, None)
         seeding = Seeding(self.used, self.seed, restore=not self._remote)
         with self._inline, seeding.batch(epoch, int(index)):

@@ -12,6 +12,7 @@ from mxnet.gluon.data import ArrayDataset, BatchSampler, DataLoader, Dataset, Sa
 
 from adapters import gluon_loader
 from tests.gluon.data_sets import values
+from tests.gluon.test_importing import output_of
 
 SIZE = 23
 NUMBERS = np.arange(SIZE)
@@ -305,3 +306,19 @@ def test_nothing_is_computed_before_the_first_batch_is_asked_for(data, numbers):
         assert not asked
         assert numbers(iterator) == [[0, 1], [2, 3]]
     assert asked == [None]
+
+
+def test_without_a_seed_numpys_decides_and_is_left_as_it_was():
+    def orders():
+        np.random.seed(5)
+        before = np.random.get_state(legacy=False)["state"]
+        with gluon_loader(np.arange(30), 30, True) as loader:
+            order = next(iter(loader)).asnumpy().tolist()
+        after = np.random.get_state(legacy=False)["state"]
+        assert (before["key"].tolist(), before["pos"]) == (after["key"].tolist(), after["pos"])
+        return order
+
+    script = "import numpy as np; from adapters import gluon_loader; np.random.seed(5);"
+    script += "print(next(iter(gluon_loader(np.arange(30), 30, True))).asnumpy().tolist())"
+    assert orders() != orders()  # Two loaders of one program.
+    assert output_of(script) == output_of(script)
