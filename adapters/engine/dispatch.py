@@ -88,7 +88,7 @@ class Dispatcher:
     @property
     def starting(self) -> bool:
         """Whether worker processes have been started, and none has done anything yet."""
-        return self._grace_seconds > 0
+        return self._grace_seconds > 0 and not self._lost
 
     def ask(self, pending: Pending, layout: Layout | None, seconds: float) -> None:
         """Queue the jobs that make up a batch.

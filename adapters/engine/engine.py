@@ -203,7 +203,8 @@ class Engine:
         if not pending.queued and not pending.done:
             pending.outcome = self.compute(pending.epoch, pending.index)
             pending.done = True
-        if pending.outcome is None and self._dispatcher.starting and self._trial is not None:
+        measured = self._trial is not None and not self._settings.use_multiprocessing
+        if pending.outcome is None and measured and self._dispatcher.starting:
             # New processes take a second or more. Batches were made here before, for the trial.
             assembled = self.compute(pending.epoch, pending.index)
             self._dispatcher.drop([pending])

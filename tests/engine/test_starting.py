@@ -45,10 +45,11 @@ def test_the_processes_take_over_and_no_batch_is_lost_or_repeated(measured):
     assert (samples == list(range(len(samples))), batches[-1][0, 1] == os.getpid()) == (True, False)
 
 
-def test_processes_that_were_asked_for_make_every_batch():
+@pytest.mark.parametrize("workers", [2, "auto"])
+def test_processes_that_were_asked_for_make_every_batch(workers):
     """What kills its process must not kill the trainer."""
     plan = plan_of(np.arange(40), 4, transform=with_pid)
-    engine = Engine(plan, Settings(2, True))
+    engine = Engine(plan, Settings(workers, True))
     stream = engine.stream(0, 0, False)
     pids = {int(pid) for _ in range(10) for pid in stream.next()[:, 1]}
     engine.close()
