@@ -331,4 +331,6 @@ def _as_array(leaf: Any) -> Any:
     """NumPy arrays out of what other libraries call an array; anything else as it is."""
     if isinstance(leaf, np.ndarray):
         return leaf
+    if hasattr(leaf, "asnumpy"):
+        return leaf.asnumpy()
     return np.asarray(leaf) if hasattr(leaf, "__array__") or isinstance(leaf, list) else leaf

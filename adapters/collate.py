@@ -147,6 +147,8 @@ def as_leaf(value: Any) -> NDArray[Any]:
     """
     if isinstance(value, np.ndarray):
         return value
+    if hasattr(value, "asnumpy"):  # MXNet's arrays, which NumPy would take for sequences.
+        return value.asnumpy()  # type: ignore[no-any-return]
     if not isinstance(value, (str, bytes)):
         array = np.asarray(value)
         if array.dtype != object:

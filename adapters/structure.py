@@ -92,5 +92,7 @@ def private(item: Any) -> Any:
         return [private(member) for member in item]
     if isinstance(item, (list, bytearray, set)):
         return copy.copy(item)
+    if hasattr(item, "asnumpy"):  # MXNet's arrays, of which a data set gives parts.
+        return item.copy()
     # PyTorch's tensors.
     return item.clone() if hasattr(item, "__array__") and hasattr(item, "clone") else item

@@ -9,6 +9,8 @@ changes its own copy only. Memory-mapped arrays travel as the name of their file
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import io
 import pickle
 import sys
@@ -26,12 +28,18 @@ reducers: list[Callable[[Any], Any]] = []
 ``__reduce__`` would, or ``NotImplemented``. NumPy arrays in there are shared like any others."""
 
 
+# Modules that can't always be imported by themselves, and what knows how to.
+_IMPORTERS = {b"mxnet": "adapters.gluon"}
+
+
 class Address(NamedTuple):
     """Where a parcel lies; small, as it travels with every job."""
 
     name: FileName
     places: int
     """Offset of the table that ends the file: start and length of every array, and the pickle."""
+    imports: tuple[str, ...] = ()
+    """What must be imported before it is opened."""
 
 
 class Parcel:
@@ -45,7 +53,8 @@ class Parcel:
         buffers: list[pickle.PickleBuffer] = []
         stream = io.BytesIO()
         _Pickler(stream, protocol=5, buffer_callback=buffers.append).dump(content)
-        parts = [*(buffer.raw() for buffer in buffers), stream.getbuffer()]
+        pickled = stream.getvalue()
+        parts = [*(buffer.raw() for buffer in buffers), memoryview(pickled)]
         places, end = np.empty((len(parts), 2), np.int64), 0
         for place, part in zip(places, parts):
             place[:] = end, part.nbytes
@@ -56,7 +65,8 @@ class Parcel:
             for (start, length), part in zip(places, parts):
                 memory[start : start + length] = part
             memory[end:] = places.tobytes()
-        self.address = Address(self._file.name, end)
+        imports = tuple(how for name, how in _IMPORTERS.items() if name in pickled)
+        self.address = Address(self._file.name, end, imports)
 
     def close(self) -> None:
         """Give the memory back, once no worker maps it."""
@@ -65,6 +75,10 @@ class Parcel:
 
 def open_parcel(address: Address) -> Any:
     """The object, in another process; its arrays lie in the shared memory."""
+    for module in address.imports:
+        # It may have been but a word in the data; if it wasn't, the pickle says so better.
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
     memory = memoryview(map_private(address.name))
     places = np.frombuffer(memory[address.places :], np.int64).reshape(-1, 2).tolist()
     *buffers, content = (memory[start : start + length] for start, length in places)

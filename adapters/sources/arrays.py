@@ -108,6 +108,7 @@ def holds_arrays(data: Any) -> bool:
         isinstance(data, np.ndarray)
         or (hasattr(data, "shape") and hasattr(data, "dtype") and hasattr(data, "__dlpack__"))
         or hasattr(data, "to_numpy")
+        or hasattr(data, "asnumpy")
     )
 
 
@@ -142,6 +143,8 @@ def _lists_as_arrays(tree: Any) -> Any:
 
 def _as_rows(column: Any, path: str) -> NDArray[Any]:
     try:
+        if hasattr(column, "asnumpy"):  # MXNet's arrays, which NumPy would take for sequences.
+            column = column.asnumpy()
         array = column if isinstance(column, np.ndarray) else np.asarray(column)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(
