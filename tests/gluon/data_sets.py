@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import mxnet as mx
 import numpy as np
-import pytest
 from mxnet.gluon.data import (
     ArrayDataset,
     DataLoader,
@@ -29,6 +28,7 @@ from mxnet.gluon.data.vision import (
     ImageRecordDataset,
 )
 from mxnet.gluon.data.vision.transforms import ToTensor
+from PIL import Image
 
 SIZE = 11
 
@@ -175,11 +175,10 @@ IN_MEMORY: dict[str, Callable[[], Any]] = {
 }
 
 
-def png(image: Any) -> bytes:
-    """The image, in a file."""
-    image_module = pytest.importorskip("PIL.Image", reason="Pillow is in the extra images")
+def encoded(image: Any, kind: str = "PNG") -> bytes:
+    """The image, as such a file holds it."""
     file = io.BytesIO()
-    image_module.fromarray(image).save(file, "PNG")
+    Image.fromarray(image).save(file, kind)
     return file.getvalue()
 
 
@@ -190,7 +189,7 @@ def record_data_set(folder: Path) -> Any:
         # What mx.recordio.pack writes, by a name that NumPy has given up.
         header = struct.pack("<IfQQ", 2, 0, number, 0)
         label = np.array([number, number / 2], np.float32).tobytes()
-        record.write_idx(number, header + label + png(image))
+        record.write_idx(number, header + label + encoded(image))
     record.close()
     return ImageRecordDataset(str(folder / "a.rec"))
 
@@ -200,7 +199,7 @@ def folder_data_set(folder: Path) -> Any:
     for number, image in enumerate(pixels()):
         place = folder / "images" / "ab"[number % 2]
         place.mkdir(parents=True, exist_ok=True)
-        (place / f"{number:02}.png").write_bytes(png(image))
+        (place / f"{number:02}.png").write_bytes(encoded(image))
     return ImageFolderDataset(str(folder / "images"))
 
 

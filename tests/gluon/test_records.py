@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import cv2
 import mxnet as mx
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from mxnet.gluon.data.vision import ImageFolderDataset, ImageRecordDataset
 from mxnet.recordio import IRHeader, MXIndexedRecordIO, pack, unpack
 
 from tests.gluon.crews import opened
-from tests.gluon.data_sets import assert_same, theirs
+from tests.gluon.data_sets import assert_same, encoded, theirs
 
 every_crew = pytest.mark.parametrize("crew", ["inline", "threads-4", "processes-2"])
 SIZE = 1000
@@ -59,7 +58,7 @@ def images(tmp_path_factory) -> Path:
     writer = MXIndexedRecordIO(str(folder / "a.idx"), str(folder / "a.rec"), "w")
     for number in range(60):
         pixels = np.full((8, 8, 3), 4 * number, np.uint8)
-        jpeg = cv2.imencode(".jpg", pixels)[1].tobytes()
+        jpeg = encoded(pixels, "JPEG")
         writer.write_idx(number, pack(IRHeader(0, float(number), number, 0), jpeg))
         place = folder / "tree" / "ab"[number % 2] / f"{number:02}.jpg"
         place.parent.mkdir(parents=True, exist_ok=True)
