@@ -123,7 +123,8 @@ class Processes:
             self._lose(job)
             done(job)
             return
-        self._members.update(self._pool._processes)
+        if len(self._members) < self.count:
+            self._members = dict(self._pool._processes)
         future.add_done_callback(functools.partial(self._finished, job, done))
 
     def allocate(self, pending: Pending) -> None:

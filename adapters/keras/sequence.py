@@ -144,6 +144,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         self._engine = Engine(self._plan, settings)
         self._progress = Progress(len(order), self._engine.enter_epoch)
         self._served: set[int] | None = None
+        self._finalizer = weakref.finalize(self, self._engine.close)
         _open.add(self)
 
     def __len__(self) -> int:
@@ -210,12 +211,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     def close(self) -> None:
         """End the workers and free what they shared; batches that are held stay valid."""
-        self._engine.close()
-
-    def __del__(self) -> None:
-        # No weakref.finalize, which would keep the plan, and with it whoever's methods are in it.
-        if (engine := getattr(self, "_engine", None)) is not None:
-            engine.close()
+        self._finalizer()
 
     def __enter__(self) -> SafeSequence:
         return self
