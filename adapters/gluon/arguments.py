@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import mxnet as mx
+
+from adapters.arguments import check_integer
 
 
 def check_arguments(
@@ -29,13 +30,13 @@ def check_arguments(
     """
     _check_dataset(dataset)
     if batch_size is not None:
-        _check_integer("batch_size", batch_size, 1)
+        check_integer("batch_size", batch_size, 1)
     if not _is(num_workers, "auto"):
-        _check_integer("num_workers", num_workers, None, ' or "auto"')
+        check_integer("num_workers", num_workers, None, ' or "auto"')
     if prefetch is not None:
-        _check_integer("prefetch", prefetch, 0, " or None")
+        check_integer("prefetch", prefetch, 0, " or None")
     if seed is not None:
-        _check_integer("seed", seed, 0, " or None")
+        check_integer("seed", seed, 0, " or None")
     for name, value in {"pin_memory": pin_memory, "thread_pool": thread_pool}.items():
         if not _is(value, "auto") and value not in (True, False):
             raise TypeError(f'{name} must be True, False or "auto", got {value!r}')
@@ -63,18 +64,6 @@ def _check_dataset(dataset: Any) -> None:
             "dataset must be a Gluon data set, an array, a tuple of arrays, or an object with "
             f"__len__ and __getitem__, got {dataset!r:.200}: turn a generator into a list"
         )
-
-
-def _check_integer(name: str, value: Any, least: int | None, otherwise: str = "") -> None:
-    bound = "" if least is None else f" >= {least}"
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool):
-        raise TypeError(f"{name} must be an integer{bound}{otherwise}, got {value!r}")
-    if least is not None and number < least:
-        raise ValueError(f"{name} must be >= {least}{otherwise}, got {value!r}")
 
 
 def _is(value: Any, word: str) -> bool:

@@ -15,12 +15,12 @@ import mxnet as mx
 import numpy as np
 from mxnet.util import is_np_array, is_np_shape
 
-from adapters.engine import Engine, Exhausted, Settings, Stream, obstacle_to_processes, usable_cpus
+from adapters.engine import Engine, Settings, obstacle_to_processes, usable_cpus
 from adapters.gluon.arguments import check_arguments
-from adapters.gluon.devices import mover
+from adapters.gluon.devices import Mover, mover
 from adapters.gluon.explanation import explanation
 from adapters.gluon.importing import QUIET
-from adapters.gluon.lending import take_back
+from adapters.gluon.passes import Pass
 from adapters.gluon.plan import GluonPlan
 from adapters.gluon.randomness import generators_used
 from adapters.gluon.recipe import Opaque, Recipe, recipe_of
@@ -32,8 +32,6 @@ from adapters.sources import MapSource
 log = logging.getLogger("adapters")
 
 _QUEUE = 10
-# Arrays that are looked at when a pass ends: those of its last batches are among them.
-_LEFT_BEHIND = 1000
 # MXNet's engine threads cost a small operation as much again as the operation itself, and workers
 # have nothing else to do meanwhile. 1.7x for the transform of MXNet's MNIST tutorial.
 _WORKER_ENVIRONMENT = {"MXNET_ENGINE_TYPE": "NaiveEngine", "OMP_NUM_THREADS": "1", QUIET: "1"}
@@ -104,116 +102,79 @@ def gluon_loader(
         >>> [data.shape for data, label in loader]
         [(4, 3), (4, 3), (2, 3)]
     """
-    return Loader(
-        dataset,
-        batch_size,
-        shuffle,
-        sampler,
-        last_batch,
-        batch_sampler,
-        batchify_fn,
-        num_workers,
-        pin_memory,
-        pin_device_id,
-        prefetch,
-        thread_pool,
-        timeout,
+    check_arguments(
+        dataset=dataset,
+        batch_size=batch_size,
+        batchify_fn=batchify_fn,
+        num_workers=num_workers,
+        pin_memory=pin_memory,
+        prefetch=prefetch,
+        thread_pool=thread_pool,
+        timeout=timeout,
         ctx=ctx,
         seed=seed,
     )
+    make_reading_atomic()
+    if isinstance(dataset, tuple) and not hasattr(dataset, "_fields"):
+        dataset = mx.gluon.data.ArrayDataset(*dataset)
+    seed = _new_seed() if seed is None else int(seed)
+    batch_sampler = batch_sampler_of(
+        len(dataset), batch_size, bool(shuffle), sampler, last_batch, batch_sampler, seed
+    )
+    recipe = _prepared(recipe_of(dataset), batchify_fn)
+    opaque = [*recipe.opaque, *([batchify_fn] if batchify_fn else [])]
+    ahead = isinstance(batch_sampler, OrderBatchSampler)
+    plan = GluonPlan(
+        MapSource(dataset),
+        batch_sampler.order if ahead else DrawnOrder(batch_size or 1),
+        seed=seed,
+        recipe=recipe,
+        batchify=batchify_fn,
+        used=generators_used(*opaque),
+        semantics=(is_np_shape(), is_np_array()),
+    )
+    processes = _wants_processes(plan, num_workers, thread_pool, bool(opaque))
+    # The data set may change between passes; workers of other processes have a copy of it.
+    plan.live = not processes
+    if num_workers == "auto":
+        workers: int | Literal["auto"] = usable_cpus() if thread_pool is True else "auto"
+    else:
+        workers = max(0, num_workers)
+    if prefetch is None:
+        prefetch = _QUEUE if workers == "auto" else 2 * workers
+    settings = Settings(workers, processes, max(1, int(prefetch)), _WORKER_ENVIRONMENT, timeout)
+    move = mover(ctx, pin_memory, pin_device_id)
+    return Loader(dataset, batch_sampler, plan, settings, move)
 
 
 class Loader(mx.gluon.data.DataLoader):  # type: ignore[misc]
-    """What ``gluon_loader`` returns; the arguments are the same.
+    """What ``gluon_loader`` returns.
 
     Each iterator over it is a pass of its own, by one consumer; there may be several at a time.
     ``close``, or the end of a ``with`` block, ends the workers; batches that are held stay valid.
+
+    Args:
+        dataset: As it was given.
+        batch_sampler: Which samples make which batch.
+        plan: How a batch is made.
+        settings: By whom.
+        move: Brings a batch to where it is wanted.
     """
 
     def __init__(
-        self,
-        dataset: Any,
-        batch_size: int | None = None,
-        shuffle: bool = False,
-        sampler: Any = None,
-        last_batch: str | None = None,
-        batch_sampler: Any = None,
-        batchify_fn: Callable[[list[Any]], Any] | None = None,
-        num_workers: int | Literal["auto"] = "auto",
-        pin_memory: bool | Literal["auto"] = "auto",
-        pin_device_id: int = 0,
-        prefetch: int | None = None,
-        thread_pool: bool | Literal["auto"] = "auto",
-        timeout: float = 120,
-        *,
-        ctx: Any = None,
-        seed: int | None = None,
+        self, dataset: Any, batch_sampler: Any, plan: GluonPlan, settings: Settings, move: Mover
     ) -> None:
-        check_arguments(
-            dataset=dataset,
-            batch_size=batch_size,
-            batchify_fn=batchify_fn,
-            num_workers=num_workers,
-            pin_memory=pin_memory,
-            prefetch=prefetch,
-            thread_pool=thread_pool,
-            timeout=timeout,
-            ctx=ctx,
-            seed=seed,
-        )
-        make_reading_atomic()
-        if isinstance(dataset, tuple) and not hasattr(dataset, "_fields"):
-            dataset = mx.gluon.data.ArrayDataset(*dataset)
-        seed = _new_seed() if seed is None else int(seed)
+        # MXNet's own constructor would start a pool.
         self._dataset = dataset
-        self._batch_sampler = batch_sampler_of(
-            len(dataset), batch_size, bool(shuffle), sampler, last_batch, batch_sampler, seed
-        )
-        self._recipe = _prepared(recipe_of(dataset), batchify_fn)
-        opaque = [*self._recipe.opaque, *([batchify_fn] if batchify_fn else [])]
-        ahead = isinstance(self._batch_sampler, OrderBatchSampler)
-        self._plan = GluonPlan(
-            MapSource(dataset),
-            self._batch_sampler.order if ahead else DrawnOrder(batch_size or 1),
-            seed=seed,
-            recipe=self._recipe,
-            batchify=batchify_fn,
-            used=generators_used(*opaque),
-            semantics=(is_np_shape(), is_np_array()),
-        )
-        processes = self._wants_processes(num_workers, thread_pool, bool(opaque))
-        if num_workers == "auto" and thread_pool is True:
-            num_workers = usable_cpus()
-        self._num_workers = 0 if num_workers == "auto" else max(0, num_workers)
-        # The data set may change between passes; workers of other processes have a copy of it.
-        self._plan.live = not processes
-        if prefetch is None:
-            prefetch = 2 * self._num_workers or _QUEUE
-        self._prefetch = int(prefetch)
-        self._settings = Settings(
-            "auto" if num_workers == "auto" else self._num_workers,
-            processes,
-            max(1, self._prefetch),
-            _WORKER_ENVIRONMENT,
-            timeout,
-        )
-        self._engine = Engine(self._plan, self._settings)
+        self._batch_sampler = batch_sampler
+        self._plan = plan
+        self._move = move
+        self._engine = Engine(plan, settings)
         self._passes = itertools.count()
-        self._move = mover(ctx, pin_memory, pin_device_id)
         _open.add(self)
 
-    def _wants_processes(self, workers: Any, thread_pool: Any, opaque: bool) -> bool:
-        if workers == "auto" and thread_pool == "auto":
-            return False  # To be measured.
-        if thread_pool is True or workers == 0 or (thread_pool == "auto" and not opaque):
-            return False
-        if (obstacle := obstacle_to_processes(self._plan)) is None:
-            return True
-        log.warning("worker processes can't be used, so threads are: %s", obstacle)
-        return False
-
     def __iter__(self) -> Iterator[Any]:
-        return _Pass(self)
+        return Pass(self)
 
     def __len__(self) -> int:
         """Batches in a pass."""
@@ -245,98 +206,6 @@ class Loader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         """There is nothing to clean: each pass begins anew."""
 
 
-class _Pass:
-    """``iter(loader)``: keeps the loader, and with it the workers, alive.
-
-    Nothing happens before the first batch is asked for, as in MXNet.
-    """
-
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-        self._engine = loader._engine
-        self._stream: Stream | None = None
-        self._begun = False
-        self._ended = False
-        self._left: int | None = None
-        self._ahead: list[Any] = []
-
-    def __iter__(self) -> _Pass:
-        return self
-
-    def __next__(self) -> Any:
-        if self._ended and not self._ahead:
-            raise StopIteration
-        if not self._begun:
-            self._begin()
-        batch = self._ahead.pop() if self._ahead else self._fetch()
-        if isinstance(batch, BaseException):
-            raise batch
-        if self._loader._move.ahead and not self._ended and self._stream and self._stream.ready:
-            try:
-                self._ahead.append(self._fetch())
-            except StopIteration:
-                pass
-            except Exception as error:  # Belongs to the next batch.
-                self._ahead.append(error)
-        return batch
-
-    next = __next__
-
-    def __len__(self) -> int:
-        return len(self._loader)
-
-    def _begin(self) -> None:
-        self._begun = True
-        loader, engine = self._loader, self._engine
-        loader._plan.begin_pass()
-        number = next(loader._passes)
-        sampler = loader._batch_sampler
-        if isinstance(sampler, OrderBatchSampler):
-            self._left = len(sampler)
-            self._stream = engine.stream(number, 0, False) if self._left else None
-        else:
-            self._stream = engine.drawn_stream(number, _lists(sampler))
-
-    def _fetch(self) -> Any:
-        stream = self._stream
-        if stream is None or self._left == 0:
-            self._end()
-            raise StopIteration
-        self._loader._plan.consumed_here()
-        try:
-            *arrays, skeleton = stream.next()
-            batch = skeleton.built(arrays, is_np_array())
-            batch = self._loader._move(batch)
-        except Exhausted:
-            problem = getattr(stream, "problem", None)
-            self._end()
-            raise (problem if problem is not None else StopIteration) from None
-        except BaseException as error:
-            self._end()
-            if isinstance(error, StopIteration):
-                raise RuntimeError("the data set or a transform raised StopIteration") from error
-            raise
-        if self._left is not None:
-            self._left -= 1
-        return batch
-
-    def _end(self) -> None:
-        self._ended = True
-        self._loader._plan.no_longer_consumed_here()
-        stream, self._stream = self._stream, None
-        if stream is None:
-            return
-        if self._left == 0:
-            self._engine.park(stream)
-        else:
-            stream.close()
-        take_back(_LEFT_BEHIND)
-
-    def __del__(self) -> None:
-        if getattr(self, "_stream", None) is not None:
-            self._end()
-
-
 def _new_seed() -> int:
     """Another one for each loader, but the same again in a program that seeds NumPy.
 
@@ -346,10 +215,15 @@ def _new_seed() -> int:
     return (next(_loaders) << 32) + zlib.crc32(state)
 
 
-def _lists(sampler: Any) -> Iterator[Any]:
-    """Batches of a batch sampler, which may be anything that can be iterated over once."""
-    for samples in sampler:
-        yield samples if isinstance(samples, (list, np.ndarray)) else list(samples)
+def _wants_processes(plan: GluonPlan, workers: Any, thread_pool: Any, opaque: bool) -> bool:
+    if workers == "auto" and thread_pool == "auto":
+        return False  # To be measured.
+    if thread_pool is True or workers == 0 or (thread_pool == "auto" and not opaque):
+        return False
+    if (obstacle := obstacle_to_processes(plan)) is None:
+        return True
+    log.warning("worker processes can't be used, so threads are: %s", obstacle)
+    return False
 
 
 def _prepared(recipe: Recipe, batchify: Any) -> Recipe:

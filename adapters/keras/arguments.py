@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from adapters.arguments import check_integer
 from adapters.assemble import generator_argument
 from adapters.order import Order
 
@@ -80,23 +81,6 @@ def index_of(index: Any, length: int) -> int:
     if not -length <= number < length:
         raise IndexError(f"batch index must be in range({-length}, {length}), got {number}")
     return number % length
-
-
-def check_integer(name: str, value: Any, least: int, otherwise: str = "") -> None:
-    """Check that ``value`` is an integer of a least size.
-
-    Raises:
-        TypeError: It is no integer.
-        ValueError: It is too small.
-    """
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool):
-        raise TypeError(f"{name} must be an integer >= {least}{otherwise}, got {value!r}")
-    if number < least:
-        raise ValueError(f"{name} must be >= {least}{otherwise}, got {value!r}")
 
 
 def _check_signature(name: str, function: Any) -> None:

@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 import keras
 
+from adapters.arguments import check_integer
 from adapters.assemble import OnError, Plan, aligned_empty
 from adapters.engine import Engine, Settings, Stream
-from adapters.keras.arguments import check_arguments, check_integer, check_order, index_of
+from adapters.keras.arguments import check_arguments, check_order, index_of
 from adapters.keras.progress import Pass, Progress
 from adapters.order import Order
 from adapters.sources import AnySource, SequenceSource, as_source

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from adapters import gluon_loader
 
 THREADS = "threads-2"
 PROCESSES = "processes-2"
 CREWS = ["inline", THREADS, PROCESSES]
+
+every_quick_crew = pytest.mark.parametrize("crew", ["inline", THREADS])
+every_kind = pytest.mark.parametrize("crew", ["inline", THREADS, "processes-1"])
 
 
 def arguments_of(crew: str) -> dict[str, Any]:

@@ -15,12 +15,10 @@ from adapters.gluon.ndarrays import DTYPES, as_ndarray, as_numpy
 from tests.engine.crews import wait_until
 from tests.engine.test_sharing import own_megabytes
 from tests.engine.workloads import Numbers
-from tests.gluon.crews import CREWS, PROCESSES, THREADS, opened
+from tests.gluon.crews import CREWS, PROCESSES, every_kind, every_quick_crew, opened
 from tests.gluon.data_sets import numpy_semantics, values
 
 every_crew = pytest.mark.parametrize("crew", CREWS)
-every_quick_crew = pytest.mark.parametrize("crew", ["inline", THREADS])
-every_kind = pytest.mark.parametrize("crew", ["inline", THREADS, "processes-1"])
 MEGABYTE = 2**20
 
 

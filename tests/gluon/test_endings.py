@@ -17,18 +17,16 @@ from adapters import ClosedError, gluon_loader
 from tests.engine.crews import workers
 from tests.engine.scripts import script
 from tests.engine.workloads import Numbers
-from tests.gluon.crews import CREWS, PROCESSES, THREADS, opened
+from tests.gluon.crews import CREWS, PROCESSES, THREADS, every_kind, every_quick_crew, opened
 from tests.gluon.data_sets import values
 from tests.gluon.test_importing import output_of
 
 every_crew = pytest.mark.parametrize("crew", CREWS)
-every_quick_crew = pytest.mark.parametrize("crew", ["inline", THREADS])
-every_kind = pytest.mark.parametrize("crew", ["inline", THREADS, "processes-1"])
 # Resource trackers wait for their pipe to close, workers look for their parent every second.
 SECONDS = 10
 EXPECTED = [list(range(i, min(i + 4, 26))) for i in range(0, 26, 4)]
 READ = """
-from tests.gluon.crews import opened as loader_of
+from tests.gluon.crews import every_kind, every_quick_crew, opened as loader_of
 loader = loader_of(Numbers({size}), "{crew}")
 iterator = iter(loader)
 print(next(iterator).asnumpy().tolist(), flush=True)

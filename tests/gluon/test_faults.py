@@ -18,14 +18,12 @@ from mxnet.gluon.data.vision.transforms import ToTensor
 from adapters import WorkerError, gluon_loader
 from tests.engine.crews import wait_until, within, workers
 from tests.engine.workloads import Dying, Numbers
-from tests.gluon.crews import CREWS, PROCESSES, THREADS, opened
+from tests.gluon.crews import CREWS, PROCESSES, THREADS, every_kind, every_quick_crew, opened
 from tests.gluon.data_sets import values
 
 pytestmark = pytest.mark.timeout(60)
 every_crew = pytest.mark.parametrize("crew", CREWS)
 # What workers have no part in, or what doesn't depend on their number: to start one takes seconds.
-every_quick_crew = pytest.mark.parametrize("crew", ["inline", THREADS])
-every_kind = pytest.mark.parametrize("crew", ["inline", THREADS, "processes-1"])
 # Recovery is promised within seconds; each new process imports MXNet.
 SECONDS = 20
 EXPECTED = [list(range(i, min(i + 4, 26))) for i in range(0, 26, 4)]
