@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 WAITED = "waited_share"
 PANELS = ((SPEED, "samples per second"), (WAITED, "share of time waited, %"))
-# Okabe and Ito's, which most colour-blind readers tell apart; by loader, in the table's order.
+# Okabe and Ito's, which most colour-blind readers tell apart; by loader, in the table's order,
+# within a framework, whose panels have a legend of their own.
 COLOURS = ("#0072B2", "#56B4E9", "#D55E00", "#E69F00", "#009E73", "#CC79A7", "#000000")
 MARKERS = "osD^vPX"
 
@@ -36,40 +37,34 @@ def draw_figure(experiment: Experiment, folder: Path) -> Path | None:
     from matplotlib.figure import Figure
 
     frameworks = list(dict.fromkeys(row.framework for row in rows))
-    loaders = list(dict.fromkeys(row.loader for row in rows))
     figure = Figure(figsize=(11, 4.2 * len(frameworks) + 1.2), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(len(frameworks), len(PANELS), squeeze=False)
-    for line, framework in zip(axes, frameworks):
+    parts = figure.subfigures(len(frameworks), 1, squeeze=False)[:, 0]
+    for part, framework in zip(parts, frameworks):
+        line = part.subplots(1, len(PANELS))
         group = [row for row in rows if row.framework == framework]
         for panel, (key, name) in zip(line, PANELS):
-            _draw_panel(panel, group, loaders, key)
+            _draw_panel(panel, group, key)
             panel.set(title=f"{framework}: {name}", xlabel="workers")
             panel.set_ylim(0, 1.05 * panel.get_ylim()[1])
         line[0].yaxis.set_major_formatter("{x:,.0f}")
+        named = line[0].get_legend_handles_labels()
+        part.legend(*named, loc="outside lower center", ncols=4, frameon=False)
     heads = [textwrap.fill(head, 110) for head in experiment.heads()]
     figure.suptitle("\n".join([experiment.title, *heads]), fontsize=9)
-    # A loader is drawn in every framework that has it, but named once.
-    named = {
-        label: handle
-        for panel in axes[:, 0]
-        for handle, label in zip(*panel.get_legend_handles_labels())
-    }
-    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=3, frameon=False)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{experiment.name}.png"
     figure.savefig(path, dpi=150)
     return path
 
 
-def _draw_panel(panel: Axes, rows: list[Row], loaders: list[str], key: str) -> None:
+def _draw_panel(panel: Axes, rows: list[Row], key: str) -> None:
     """One metric; numbers of workers at equal distances, "auto" apart at the right."""
     numbers = sorted({row.workers for row in rows if isinstance(row.workers, int)})
     words = sorted({row.workers for row in rows if isinstance(row.workers, str)})
     ticks = [*numbers, *words]
-    for loader in dict.fromkeys(row.loader for row in rows):
+    for style, loader in enumerate(dict.fromkeys(row.loader for row in rows)):
         own = [row for row in rows if row.loader == loader and key in row.medians]
-        style = loaders.index(loader)
         look: dict[str, Any] = {
             "color": COLOURS[style % len(COLOURS)],
             "marker": MARKERS[style % len(MARKERS)],
