@@ -14,26 +14,37 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from adapters.errors import AdapterError, ClosedError, WorkerError
+    from adapters.errors import AdapterError, ClosedError, RecordError, WorkerError
     from adapters.gluon import gluon_loader
+    from adapters.images import ImageDecoder
     from adapters.keras import SafeSequence
+    from adapters.records import RecordWriter
+    from adapters.sources import open_records
 
 __version__ = "0.1.0"
 __all__ = [
     "AdapterError",
     "ClosedError",
+    "ImageDecoder",
+    "RecordError",
+    "RecordWriter",
     "SafeSequence",
     "WorkerError",
     "__version__",
     "gluon_loader",
+    "open_records",
 ]
 
 _ROOMS = {
     "AdapterError": "adapters.errors",
     "ClosedError": "adapters.errors",
+    "ImageDecoder": "adapters.images",
+    "RecordError": "adapters.errors",
+    "RecordWriter": "adapters.records",
     "SafeSequence": "adapters.keras",
     "WorkerError": "adapters.errors",
     "gluon_loader": "adapters.gluon",
+    "open_records": "adapters.sources",
 }
 
 

@@ -8,7 +8,6 @@ samples written straight into the slot that it shares with the trainer.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -20,9 +19,10 @@ from numpy.typing import NDArray
 
 from adapters.collate import Layout, collate, fill
 from adapters.errors import note
+from adapters.generators import BATCH_TRANSFORM, DECODE, TRANSFORM, generator
 from adapters.order import Order
-from adapters.sources import AnySource, ArraySource, SequenceSource
-from adapters.structure import map_leaves, private
+from adapters.sources import AnySource, ArraySource, MapSource, RecordSource, SequenceSource
+from adapters.structure import flatten, map_leaves, private
 
 Allocate = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]
 OnError = Literal["raise", "skip"] | Callable[[Exception, int], Any]
@@ -106,6 +106,10 @@ class Plan:
             allocate = np.empty
         if self.transform is None and isinstance(self.source, ArraySource):
             batch = self.source.gather(numbers, allocate)
+        elif (known := self._foretold()) is not None:
+            columns = known.allocate(len(numbers), allocate)
+            skipped = self._filled(epoch, index, numbers, columns)
+            batch, layout = tuple(columns), known
         else:
             samples = _Samples(self, epoch, index, numbers)
             batch, layout = collate(samples, numbers, allocate)
@@ -131,6 +135,8 @@ class Plan:
             LayoutChanged: A sample doesn't fit; compute the batch whole.
         """
         numbers = self.order.batch(epoch, index)[start : start + len(rows[0])]
+        if self._foretold() is not None:
+            return self._filled(epoch, index, numbers, rows)
         samples = _Samples(self, epoch, index, numbers)
         fill(samples, rows, layout)
         return samples.skipped
@@ -140,7 +146,7 @@ class Plan:
         if self.batch_transform is None:
             return batch
         try:
-            batch = self._call(1, self.batch_transform, batch, epoch, index)
+            batch = self._call(BATCH_TRANSFORM, self.batch_transform, batch, epoch, index)
             if batch is None:
                 raise ValueError("batch_transform must return a batch, got None")
         except BaseException as error:
@@ -153,19 +159,53 @@ class Plan:
 
     def sample(self, epoch: int, number: int) -> Any:
         """Fetch and transform one sample."""
+        return self._transformed(self.fetched(epoch, number), epoch, number)
+
+    def fetched(self, epoch: int, number: int) -> Any:
+        """Fetch one sample."""
         assert not isinstance(self.source, SequenceSource)
-        return self._transformed(self.source.sample(number), epoch, number)
+        if isinstance(self.source, RecordSource) and self.source.draws:
+            return self.source.sample(number, generator(self.seed, epoch, number, DECODE))
+        return self.source.sample(number)
 
     @property
     def stored(self) -> bool:
         """Whether what the source returns may be what it stores, which nobody may write into."""
-        return not isinstance(self.source, ArraySource)
+        return isinstance(self.source, MapSource)
+
+    def _foretold(self) -> Layout | None:
+        """The layout of batches that the source writes itself; None where samples are collated."""
+        if self.transform is not None or not isinstance(self.source, RecordSource):
+            return None
+        leaves = self.source.leaves
+        return None if leaves is None else Layout(tuple(range(len(leaves))), leaves)
+
+    def _filled(
+        self, epoch: int, index: int, numbers: NDArray[np.int64], rows: Sequence[NDArray[Any]]
+    ) -> int:
+        """Have the source write these samples; how many ``on_error`` replaced."""
+        assert isinstance(self.source, RecordSource)
+        samples = _Samples(self, epoch, index, numbers)
+        failures = self.source.fill(
+            numbers, lambda number: generator(self.seed, epoch, number, DECODE), rows
+        )
+        # Of several that failed, it is the first in the batch that is raised.
+        for row, error in sorted(failures, key=lambda failure: failure[0]):
+            sample = samples.replacement(error, int(numbers[row]))
+            for column, value in zip(rows, flatten(sample)[0], strict=True):
+                if np.shape(value) != column.shape[1:]:
+                    raise ValueError(
+                        f"on_error must return a sample like the others, with {column.shape[1:]} "
+                        f"in this place, got {np.shape(value)}"
+                    )
+                column[row] = value
+        return samples.skipped
 
     def _transformed(self, sample: Any, epoch: int, number: int) -> Any:
         if self.transform is not None:
             if self.stored:
                 sample = private(sample)
-            sample = self._call(0, self.transform, sample, epoch, number)
+            sample = self._call(TRANSFORM, self.transform, sample, epoch, number)
         if sample is None:
             made_by = "source" if self.transform is None else "transform"
             raise ValueError(f"{made_by} must return a sample, got None")
@@ -209,7 +249,7 @@ class _Samples:
         transform, rng, stored = plan.transform, plan._generator_arguments[0], plan.stored
         for row, number in enumerate(self._numbers.tolist()):
             try:
-                sample = fetched[row] if fetched is not None else plan.source.sample(number)  # type: ignore[union-attr]
+                sample = plan.fetched(epoch, number) if fetched is None else fetched[row]
                 if transform is None or rng:
                     sample = plan._transformed(sample, epoch, number)
                 else:
@@ -217,18 +257,15 @@ class _Samples:
                     if sample is None:
                         raise ValueError("transform must return a sample, got None")
             except BaseException as raised:
-                error = _for_a_generator(raised)
-                note(error, f"in sample {number}, batch {self._index} of epoch {epoch}")
-                try:
-                    sample = self._replacement(error, number)
-                finally:
-                    del error  # As in _replacement.
+                sample = self.replacement(_for_a_generator(raised), number)
             yield sample
 
     def _fetch(self) -> Sequence[Any] | None:
         """All samples of the batch at once; None where they must be fetched one at a time."""
         source = self._plan.source
         assert not isinstance(source, SequenceSource)
+        if isinstance(source, RecordSource):
+            return None  # One sample in memory at a time, which its own generator may have drawn.
         try:
             return source.samples(self._numbers)
         except BaseException as error:
@@ -238,8 +275,14 @@ class _Samples:
             note(error, f"in samples {listed}, batch {self._index} of epoch {self._epoch}")
             raise
 
-    def _replacement(self, error: BaseException, number: int) -> Any:
+    def replacement(self, error: BaseException, number: int) -> Any:
+        """What takes the place of a sample that failed.
+
+        Raises:
+            BaseException: ``error``, with a note, where nothing does.
+        """
         plan = self._plan
+        note(error, f"in sample {number}, batch {self._index} of epoch {self._epoch}")
         if plan.on_error == "raise" or not isinstance(error, Exception):
             try:
                 raise error
@@ -282,17 +325,6 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     block = np.empty(size + ALIGNMENT_BYTES, np.uint8)
     start = -block.__array_interface__["data"][0] % ALIGNMENT_BYTES
     return block[start : start + size].view(dtype).reshape(shape)
-
-
-def generator(seed: int, epoch: int, number: int, stream: int) -> np.random.Generator:
-    """The random generator of one sample (stream 0) or batch (1): a function of its arguments."""
-    words = np.array([0, epoch, number, stream], np.uint64)
-    return np.random.Generator(np.random.Philox(key=_key(seed), counter=words))
-
-
-@functools.lru_cache(maxsize=64)
-def _key(seed: int) -> NDArray[np.uint64]:
-    return np.random.SeedSequence(seed).generate_state(2, np.uint64).astype(np.uint64)
 
 
 def generator_argument(function: Callable[..., Any] | None) -> Literal["second", "rng"] | None:

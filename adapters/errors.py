@@ -22,6 +22,51 @@ class ClosedError(AdapterError):
     """Batches were asked of a sequence or a loader that has been closed."""
 
 
+class RecordError(AdapterError):
+    """A record file, or a record in it, is not what it must be.
+
+    Args:
+        file: Its path.
+        record: The record's number in the file, from 0; None where it is about the file as a whole.
+        offset: Of the byte at which the record, or what is wrong, begins.
+        expected: What should be there.
+        found: What is there.
+    """
+
+    def __init__(
+        self, file: str, record: int | None, offset: int, expected: str, found: str
+    ) -> None:
+        super().__init__(file, record, offset, expected, found)
+        self.file = file
+        self.record = record
+        self.offset = offset
+        self.expected = expected
+        self.found = found
+
+    def __str__(self) -> str:
+        where = "" if self.record is None else f", record {self.record}"
+        return (
+            f"{self.file}{where}, byte {self.offset}: expected {self.expected}, found {self.found}"
+        )
+
+
+class ContentError(ValueError):
+    """What somebody gave to be decoded isn't what it must be; who knows the file says where.
+
+    Args:
+        expected: What should be there.
+        found: What is there.
+    """
+
+    def __init__(self, expected: str, found: str) -> None:
+        super().__init__(expected, found)
+        self.expected = expected
+        self.found = found
+
+    def __str__(self) -> str:
+        return f"expected {self.expected}, found {self.found}"
+
+
 def note(error: BaseException, text: str) -> None:
     """``error.add_note``, which Python 3.10 lacks."""
     error.__notes__ = [*getattr(error, "__notes__", ()), text]  # type: ignore[attr-defined]

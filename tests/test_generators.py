@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.assemble import generator, generator_argument
+from adapters.assemble import generator_argument
+from adapters.generators import generator
 from tests.batches import exact
 from tests.plans import batch_of, epoch_of, plan_of
 
@@ -177,7 +178,9 @@ def test_golden_generator():
 
 
 def test_a_new_process_draws_the_same_numbers():
-    script = "from adapters.assemble import generator; print(generator(1, 2, 3, 0).integers(2**62))"
+    script = (
+        "from adapters.generators import generator; print(generator(1, 2, 3, 0).integers(2**62))"
+    )
     printed = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
     ).stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import mxnet as mx
@@ -57,12 +58,15 @@ def _check_dataset(dataset: Any) -> None:
             raise TypeError(f"dataset as a tuple must hold arrays, got {dataset!r:.200}")
         if len(set(lengths)) > 1:
             raise ValueError(f"arrays of dataset must have equal lengths, got {lengths}")
-    elif isinstance(dataset, (str, bytes)) or not (
+    elif isinstance(dataset, (str, os.PathLike)):
+        pass  # Opening it says what is wrong.
+    elif isinstance(dataset, bytes) or not (
         hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
     ):
         raise TypeError(
-            "dataset must be a Gluon data set, an array, a tuple of arrays, or an object with "
-            f"__len__ and __getitem__, got {dataset!r:.200}: turn a generator into a list"
+            "dataset must be a Gluon data set, an array, a tuple of arrays, the path of a record "
+            "file, or an object with __len__ and __getitem__, "
+            f"got {dataset!r:.200}: turn a generator into a list"
         )
 
 

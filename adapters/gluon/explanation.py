@@ -13,7 +13,9 @@ def explanation(plan: GluonPlan, engine: Engine) -> Iterator[str]:
     """A line for each part of the way, the workers last."""
     recipe = plan.recipe
     name = ", ".join(recipe.names)
-    if recipe.columns is not None:
+    if recipe.records is not None and recipe.records.leaves is not None:
+        yield f"{name}: read and decoded a batch at a time"
+    elif recipe.columns is not None:
         yield f"{name}: arrays, gathered a batch at a time"
     else:
         yield f"{name}: asked for a sample at a time"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import pickle
 import threading
 import weakref
@@ -27,7 +28,7 @@ from adapters.gluon.recipe import Opaque, Recipe, recipe_of
 from adapters.gluon.recordfiles import make_reading_atomic
 from adapters.gluon.samplers import OrderBatchSampler, batch_sampler_of
 from adapters.order import DrawnOrder
-from adapters.sources import MapSource
+from adapters.sources import MapSource, open_guessed
 
 log = logging.getLogger("adapters")
 
@@ -60,8 +61,10 @@ def gluon_loader(
     """A ``gluon.data.DataLoader`` with the same arguments and batches, and without its faults.
 
     Args:
-        dataset: A Gluon data set, an array, a tuple of arrays of equal length, or any object with
-            ``__len__`` and ``__getitem__``.
+        dataset: A Gluon data set, an array, a tuple of arrays of equal length, what
+            ``open_records`` returns, the path of a record file or a glob of several, or any object
+            with ``__len__`` and ``__getitem__``. A path's records are images with labels where the
+            first one is, see ``open_records``.
         batch_size: Samples in a batch.
         shuffle: A new order in every pass over the loader.
         sampler: Gives the numbers of the samples; excludes ``shuffle``.
@@ -115,7 +118,9 @@ def gluon_loader(
         seed=seed,
     )
     make_reading_atomic()
-    if isinstance(dataset, tuple) and not hasattr(dataset, "_fields"):
+    if isinstance(dataset, (str, os.PathLike)):
+        dataset = open_guessed(dataset)
+    elif isinstance(dataset, tuple) and not hasattr(dataset, "_fields"):
         dataset = mx.gluon.data.ArrayDataset(*dataset)
     seed = _new_seed() if seed is None else int(seed)
     batch_sampler = batch_sampler_of(

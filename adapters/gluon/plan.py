@@ -14,19 +14,21 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import mxnet as mx
 import numpy as np
 from mxnet.util import is_np_array, is_np_shape, set_np
 from numpy.typing import NDArray
 
 from adapters.assemble import Allocate, Assembled, Plan
 from adapters.errors import note
+from adapters.generators import DECODE, generator
 from adapters.gluon.batchify import Skeleton, batchify_default, packed
-from adapters.gluon.ndarrays import map_arrays
+from adapters.gluon.ndarrays import as_ndarray, map_arrays
 from adapters.gluon.randomness import Seeding, uniforms
 from adapters.gluon.recipe import Column, Known, Opaque, Recipe
 from adapters.gluon.state import State, items_of, split, stacked
 from adapters.order import DrawnOrder
-from adapters.sources import stretch_of, take_rows
+from adapters.sources import RecordSource, stretch_of, take_rows
 
 
 @dataclass
@@ -134,7 +136,11 @@ class GluonPlan(Plan):
         allocate: Allocate,
         seeding: Seeding | None,
     ) -> tuple[list[Any], Skeleton]:
-        state: State | list[Any] | None = self._gathered(keys, allocate)
+        state: State | list[Any] | None
+        if self.recipe.records is not None:
+            state = self._recorded(self.recipe.records, epoch, keys, allocate)
+        else:
+            state = self._gathered(keys, allocate)
         for place, run in enumerate(self._runs):
             last = place == len(self._runs) - 1 and self.batchify is None
             if isinstance(run, Known):
@@ -185,6 +191,39 @@ class GluonPlan(Plan):
             else:
                 gathered.append([column.array[row] for row in rows.tolist()])
         return State(gathered[0], list(gathered[1:]), recipe.single)
+
+    def _recorded(
+        self, source: RecordSource, epoch: int, keys: Sequence[Any], allocate: Allocate
+    ) -> State | list[Any]:
+        """Records, decoded into the batch where the shape is known, else one by one."""
+        own = _in_range(self.recipe.base_numbers(keys), len(source))
+        leaves = source.leaves
+        kind = mx.np.ndarray if self.semantics[1] else mx.nd.NDArray
+        if leaves is None:
+            samples = []
+            for number, key in zip(own.tolist(), keys):
+                try:
+                    sample = source.sample(number, generator(self.seed, epoch, number, DECODE))
+                except BaseException as error:
+                    note(error, f"in sample {key!r}")
+                    raise
+                if source.holds_images:  # An NDArray, as in MXNet's own data sets of images.
+                    sample = (as_ndarray(sample[0], self.semantics[1]), *sample[1:])
+                samples.append(sample)
+            return samples
+        # An image that goes through stages is not the batch yet.
+        memories = [np.empty if self._runs else allocate, allocate]
+        rows = [
+            memory((len(own), *shape), dtype) for memory, (shape, dtype) in zip(memories, leaves)
+        ]
+        failures = source.fill(
+            own, lambda number: generator(self.seed, epoch, number, DECODE), rows
+        )
+        if failures:
+            row, failure = min(failures, key=lambda each: each[0])
+            note(failure, f"in sample {keys[row]!r}")
+            raise failure
+        return State(Column(rows[0], kind), [Column(rows[1], np.ndarray)], False)
 
     def _called(
         self,
@@ -254,7 +293,8 @@ def _runs(recipe: Recipe) -> Iterator[Known | list[Opaque]]:
 
     Where the base is asked for each sample, the first of them begins with that.
     """
-    group: list[Opaque] | None = [] if recipe.columns is None else None
+    asked = recipe.columns is None and recipe.records is None
+    group: list[Opaque] | None = [] if asked else None
     for step in recipe.steps:
         if isinstance(step, Opaque):
             group = [*(group or []), step]

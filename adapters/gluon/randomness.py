@@ -26,7 +26,7 @@ import numpy as np
 from mxnet.gluon.data import dataset as _dataset
 from numpy.typing import NDArray
 
-from adapters.assemble import generator
+from adapters.generators import generator
 
 # The stream of the generators that seed others; 0 and 1 are for transforms, see ``assemble``.
 _SEEDS = 2

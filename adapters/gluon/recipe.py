@@ -21,6 +21,7 @@ from mxnet.gluon.data.vision import datasets as _vision
 
 from adapters.gluon.ndarrays import as_numpy
 from adapters.gluon.stages import Stage, stages_of
+from adapters.sources import RecordSource
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,7 @@ class Recipe:
         indices: Which samples of the base the data set has, in its order; None for all.
         steps: What is done to them.
         names: The bottom and the choices, for people.
+        records: The base, where that is a record source.
     """
 
     base: Any
@@ -102,17 +104,21 @@ class Recipe:
     indices: Sequence[Any] | None = None
     steps: list[Opaque | Known] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
+    records: RecordSource | None = None
 
     @property
     def lowered(self) -> bool:
         """Whether anything runs a batch at a time."""
-        whole = self.columns is not None and not (self.steps and isinstance(self.steps[0], Opaque))
+        batches = self.columns is not None or self.records is not None
+        whole = batches and not (self.steps and isinstance(self.steps[0], Opaque))
         return whole or any(isinstance(step, Known) for step in self.steps)
 
     @property
     def opaque(self) -> list[Any]:
         """What runs a sample at a time and may draw from the global generators."""
         runs = [step.function for step in self.steps if isinstance(step, Opaque)]
+        if self.records is not None:
+            return [*([self.records.function] if self.records.function else []), *runs]
         return runs if self.columns is not None else [self.base, *runs]
 
     def base_numbers(self, keys: Sequence[Any]) -> Sequence[Any]:
@@ -142,6 +148,8 @@ def recipe_of(data: Any) -> Recipe:
         kept = None if None in columns else columns
         return Recipe(data, kept, len(columns) == 1, names=["ArrayDataset"])  # type: ignore[arg-type]
     array = data._data if type(data) is _dataset.SimpleDataset else data
+    if isinstance(array, RecordSource):
+        return Recipe(array, records=array, names=["records"])
     column = _column(array) if isinstance(array, (np.ndarray, mx.nd.NDArray)) else None
     kept = None if column is None else [column]
     return Recipe(data, kept, True, names=[type(data).__name__])  # type: ignore[arg-type]

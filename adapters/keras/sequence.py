@@ -32,9 +32,11 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
     Args:
         source: An array, or a tuple ``(x, y)`` or ``(x, y, sample_weight)``, or a dict (nested
             too) of arrays of equal length; or an object with ``__len__`` and ``__getitem__`` that
-            returns one sample (``__getitems__(list of int)`` is used where it exists); or a Keras
-            ``PyDataset`` whose items are whole batches, which is asked by one thread at a time
-            unless it has ``thread_safe = True``.
+            returns one sample (``__getitems__(list of int)`` is used where it exists); or what
+            ``open_records`` returns, or the path of a record file or a glob, whose records are
+            images with labels where the first one is; or a Keras ``PyDataset`` whose items are
+            whole batches, which is asked by one thread at a time unless it has ``thread_safe =
+            True``.
         batch_size: Samples in a batch. A ``PyDataset`` has its own.
         transform: ``transform(sample)`` or ``transform(sample, rng)`` makes a sample of a sample.
         batch_transform: ``batch_transform(batch)`` or ``batch_transform(batch, rng)`` makes a batch

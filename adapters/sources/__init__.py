@@ -6,6 +6,7 @@ threads and processes at once. ``SequenceSource`` is the one kind whose items ar
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -14,15 +15,19 @@ from numpy.typing import NDArray
 
 from adapters.sources.arrays import ArraySource, holds_arrays, stretch_of, take_rows
 from adapters.sources.mapped import MapSource
+from adapters.sources.records import RecordSource, open_guessed, open_records
 from adapters.sources.sequence import SequenceSource
 
 __all__ = [
     "AnySource",
     "ArraySource",
     "MapSource",
+    "RecordSource",
     "SampleSource",
     "SequenceSource",
     "as_source",
+    "open_guessed",
+    "open_records",
     "stretch_of",
     "take_rows",
 ]
@@ -47,22 +52,28 @@ class SampleSource(Protocol):
 AnySource = SampleSource | SequenceSource
 
 
-def as_source(data: Any) -> ArraySource | MapSource:
+def as_source(data: Any) -> ArraySource | MapSource | RecordSource:
     """Wrap what a user gives as the source of single samples.
 
     Args:
-        data: An array, a tuple or dict (nested too) of arrays of equal length, or an object with
-            ``__len__`` and ``__getitem__``.
+        data: An array, a tuple or dict (nested too) of arrays of equal length, what
+            ``open_records`` returns or the path of a record file, or an object with ``__len__`` and
+            ``__getitem__``.
 
     Raises:
+        OSError: A path of nothing that can be read.
+        RecordError: A path of something that is no record file.
         TypeError: ``data`` has no length or no random access.
         ValueError: Arrays of unequal lengths, or no sample at all.
     """
-    if isinstance(data, (tuple, dict)) or holds_arrays(data):
-        source: ArraySource | MapSource = ArraySource(data)
-    elif isinstance(data, (str, bytes)) or not (
-        hasattr(data, "__len__") and hasattr(data, "__getitem__")
-    ):
+    source: ArraySource | MapSource | RecordSource
+    if isinstance(data, RecordSource):
+        source = data
+    elif isinstance(data, (str, os.PathLike)):
+        source = open_guessed(data)
+    elif isinstance(data, (tuple, dict)) or holds_arrays(data):
+        source = ArraySource(data)
+    elif isinstance(data, bytes) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
         raise TypeError(
             "source must be an array, a tuple or dict of arrays, or an object with __len__ and "
             f"__getitem__, got {type(data).__name__}: random access is what lets any worker "

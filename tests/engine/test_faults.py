@@ -147,7 +147,7 @@ def test_an_error_in_the_next_epoch_waits_for_it(crew):
             raise OwnError(sample, why="second epoch")
         return sample
 
-    from adapters.assemble import generator
+    from adapters.generators import generator
 
     FIRST_OF_EPOCH_1 = generator(0, 1, 0, 0).integers(2**62)
     with opened(Numbers(8), crew, transform=spoil) as engine:

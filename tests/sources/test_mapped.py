@@ -106,7 +106,6 @@ def test_something_like_an_array_that_is_not_in_memory_is_not_read_whole():
         ((number for number in range(3)), "generator"),
         (iter([1]), "list_iterator"),
         ({1, 2}, "set"),
-        ("text", "str"),
         (b"bytes", "bytes"),
         (None, "NoneType"),
         (5, "int"),

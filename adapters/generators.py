@@ -1,0 +1,30 @@
+"""The random generator of a sample or a batch: a function of its place, whoever computes it."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Which of a sample's streams of numbers: what one draws must not repeat in another.
+TRANSFORM, BATCH_TRANSFORM = 0, 1
+DECODE = 1 << 48  # Beyond the streams that gluon/randomness.py counts up.
+
+
+def generator(seed: int, epoch: int, number: int, stream: int) -> np.random.Generator:
+    """The generator of one sample, or of one batch.
+
+    Args:
+        seed: Of all that is random.
+        epoch: From 0.
+        number: Of the sample or the batch.
+        stream: What it is for.
+    """
+    words = np.array([0, epoch, number, stream], np.uint64)
+    return np.random.Generator(np.random.Philox(key=_key(seed), counter=words))
+
+
+@functools.lru_cache(maxsize=64)
+def _key(seed: int) -> NDArray[np.uint64]:
+    return np.random.SeedSequence(seed).generate_state(2, np.uint64).astype(np.uint64)

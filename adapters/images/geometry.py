@@ -1,0 +1,118 @@
+"""Which part of an image is wanted, computed from its size alone, apart from the pixels."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+# How often a box is drawn that may not fit, before the largest one in the middle is taken.
+_TRIES = 10
+
+
+class Crop(NamedTuple):
+    """From an image to a row: resize it whole, or not, take the box, resize that to the row, flip.
+
+    Args:
+        image: Height and width of the image.
+        resized: Height and width that the whole image is resized to first, or None.
+        top: Of the box, in pixels of the image that was resized, or not.
+        left: Of the box.
+        height: Of the box.
+        width: Of the box.
+        flip: Left to right, at the end.
+    """
+
+    image: tuple[int, int]
+    resized: tuple[int, int] | None
+    top: int
+    left: int
+    height: int
+    width: int
+    flip: bool
+
+
+def whole(height: int, width: int, flip: bool = False) -> Crop:
+    """All of an image."""
+    return Crop((height, width), None, 0, 0, height, width, flip)
+
+
+def short_side(height: int, width: int, short: int) -> tuple[int, int]:
+    """Height and width of the same aspect whose shorter one is ``short``."""
+    if height < width:
+        return short, max(1, round(width * short / height))
+    return max(1, round(height * short / width)), short
+
+
+def cut(
+    height: int,
+    width: int,
+    size: tuple[int, int],
+    resize_short: int | None,
+    flip: bool,
+    rng: np.random.Generator | None,
+) -> Crop:
+    """A box of ``size`` out of the image, after its shorter side was resized to ``resize_short``.
+
+    An image that is smaller than ``size`` gives the largest box of that aspect, and one whose
+    shorter side isn't resized as well.
+
+    Args:
+        height: Of the image.
+        width: Of the image.
+        size: Height and width of the row.
+        resize_short: Pixels, or None.
+        flip: Whether to.
+        rng: Draws where the box is; None for the middle.
+    """
+    image, resized = (height, width), None
+    if resize_short is not None:
+        resized = height, width = short_side(height, width, resize_short)
+    if resize_short is not None and size[0] <= height and size[1] <= width:
+        box = size
+    else:
+        scale = min(height / size[0], width / size[1])
+        box = (
+            min(height, max(1, round(size[0] * scale))),
+            min(width, max(1, round(size[1] * scale))),
+        )
+    spare = height - box[0], width - box[1]
+    if rng is None:
+        top, left = spare[0] // 2, spare[1] // 2
+    else:
+        top, left = (int(rng.integers(each + 1)) for each in spare)
+    return Crop(image, resized, top, left, *box, flip)
+
+
+def random_resized(
+    height: int,
+    width: int,
+    area: tuple[float, float],
+    ratio: tuple[float, float],
+    flip: bool,
+    rng: np.random.Generator,
+) -> Crop:
+    """A box of random area, aspect and place, as Inception was trained with.
+
+    Args:
+        height: Of the image.
+        width: Of the image.
+        area: Least and most, as parts of the image's; uniform between.
+        ratio: Least and most width / height; its logarithm is uniform between.
+        flip: Whether to.
+        rng: Draws.
+    """
+    for _ in range(_TRIES):
+        pixels = height * width * rng.uniform(*area)
+        aspect = math.exp(rng.uniform(math.log(ratio[0]), math.log(ratio[1])))
+        box_width, box_height = round(math.sqrt(pixels * aspect)), round(math.sqrt(pixels / aspect))
+        if 0 < box_width <= width and 0 < box_height <= height:
+            top = int(rng.integers(height - box_height + 1))
+            left = int(rng.integers(width - box_width + 1))
+            return Crop((height, width), None, top, left, box_height, box_width, flip)
+    aspect = min(max(width / height, ratio[0]), ratio[1])
+    box_height = min(height, max(1, round(width / aspect)))
+    box_width = min(width, max(1, round(height * aspect)))
+    top, left = (height - box_height) // 2, (width - box_width) // 2
+    return Crop((height, width), None, top, left, box_height, box_width, flip)

@@ -1,0 +1,12 @@
+"""Record files, without any framework: RecordIO and TFRecord, their indexes, what records hold.
+
+bytes (storage)  ->  records (recordio, tfrecord)  ->  by number (index, shard, files)
+                                                       what is in one (irheader, example)
+"""
+
+from __future__ import annotations
+
+from adapters.records.files import RecordFiles
+from adapters.records.writer import RecordWriter
+
+__all__ = ["RecordFiles", "RecordWriter"]

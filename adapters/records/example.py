@@ -1,0 +1,210 @@
+"""tf.train.Example, the message that most TFRecords hold: named lists of bytes, floats or integers.
+
+::
+
+    Example    { 1: Features }
+    Features   { 1: { 1: name, 2: Feature } ... }
+    Feature    { 1: BytesList | 2: FloatList | 3: Int64List }
+    BytesList  { 1: bytes ... }
+    FloatList  { 1: f32 ... }     packed or not
+    Int64List  { 1: varint ... }  packed or not
+
+in Protocol Buffers' wire format. Source: TensorFlow, ``tensorflow/core/example/feature.proto``, and
+protobuf.dev, "Encoding".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.errors import ContentError
+
+Feature = list[bytes] | NDArray[np.float32] | NDArray[np.int64]
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+BYTES_LIST, FLOAT_LIST, INT64_LIST = 1, 2, 3
+_FIRST = (1, _BYTES)
+
+
+def decode(payload: memoryview | bytes) -> dict[str, Feature]:
+    """The features of an Example.
+
+    Returns:
+        For each name a list of bytes, float32 ``(values,)`` or int64 ``(values,)``; an empty list
+        where a feature has no values.
+
+    Raises:
+        ContentError: Not an Example.
+    """
+    return {name: values(*feature) for name, feature in lists(payload).items()}
+
+
+def lists(payload: memoryview | bytes) -> dict[str, tuple[int, memoryview]]:
+    """The features of an Example, as they lie there.
+
+    Returns:
+        For each name which kind of list it is, 0 for none, and where the list lies in ``payload``.
+
+    Raises:
+        ContentError: Not an Example.
+    """
+    found: dict[str, tuple[int, memoryview]] = {}
+    for number, kind, features in _fields(memoryview(payload)):
+        if (number, kind) != _FIRST:
+            continue
+        for entry, inner, item in _fields(features):
+            if (entry, inner) == _FIRST:
+                name, feature = _entry(item)
+                found[name] = feature
+    return found
+
+
+def values(kind: int, view: memoryview) -> Feature:
+    """The values of a list.
+
+    Raises:
+        ContentError: Damaged.
+    """
+    if kind == FLOAT_LIST:
+        return _floats(view)
+    if kind == INT64_LIST:
+        return _integers(view)
+    return [bytes(item) for item in strings(view)]
+
+
+def strings(view: memoryview) -> list[memoryview]:
+    """The values of a list of bytes, where they lie.
+
+    Raises:
+        ContentError: Damaged.
+    """
+    return [item for number, kind, item in _fields(view) if (number, kind) == _FIRST]
+
+
+def encode(features: Mapping[str, Any]) -> bytes:
+    """An Example of these features, the same bytes each time.
+
+    Args:
+        features: For each name bytes, a string, a number or a boolean, or a sequence or an array of
+            one of these.
+
+    Raises:
+        TypeError: Another kind of value.
+    """
+    entries = []
+    for name in sorted(features):
+        feature = _encoded(name, features[name])
+        entries.append(_field(1, _field(1, name.encode()) + _field(2, feature)))
+    return _field(1, b"".join(entries))
+
+
+def _entry(view: memoryview) -> tuple[str, tuple[int, memoryview]]:
+    name, feature = "", memoryview(b"")
+    for number, kind, value in _fields(view):
+        if kind == _BYTES and number == 1:
+            name = str(value, "utf-8", "replace")
+        elif kind == _BYTES and number == 2:
+            feature = value
+    found = (0, memoryview(b""))
+    for number, kind, value in _fields(feature):
+        if kind == _BYTES and number in (BYTES_LIST, FLOAT_LIST, INT64_LIST):
+            found = (number, value)
+    return name, found
+
+
+def _floats(view: memoryview) -> NDArray[np.float32]:
+    pieces = []
+    for number, kind, value in _fields(view):
+        if number == 1 and kind in (_BYTES, _FIXED32):
+            if len(value) % 4:
+                raise ContentError("floats of 4 bytes each", f"{len(value)} bytes")
+            pieces.append(bytes(value))
+    return np.frombuffer(b"".join(pieces), "<f4").astype(np.float32)
+
+
+def _integers(view: memoryview) -> NDArray[np.int64]:
+    values: list[int] = []
+    for number, kind, value in _fields(view):
+        if number == 1 and kind == _VARINT:
+            values.append(value)
+        elif number == 1 and kind == _BYTES:
+            at = 0
+            while at < len(value):
+                one, at = _varint(value, at)
+                values.append(one)
+    return np.array(values, np.uint64).astype(np.int64)
+
+
+def _fields(view: memoryview) -> Iterator[tuple[int, int, Any]]:
+    """Number, wire type and value of each field: a memoryview, or an integer for a varint."""
+    at, end = 0, len(view)
+    while at < end:
+        tag, at = _varint(view, at)
+        number, kind = tag >> 3, tag & 7
+        if not number:
+            raise ContentError("a field's number", "0")
+        if kind == _VARINT:
+            value, at = _varint(view, at)
+            yield number, kind, value
+            continue
+        if kind == _BYTES:
+            size, at = _varint(view, at)
+        elif kind in (_FIXED32, _FIXED64):
+            size = 4 if kind == _FIXED32 else 8
+        else:
+            raise ContentError("a field of wire type 0, 1, 2 or 5", f"type {kind}")
+        if at + size > end:
+            raise ContentError(f"a field of {size} bytes", f"{end - at} before the message's end")
+        yield number, kind, view[at : at + size]
+        at += size
+
+
+def _varint(view: memoryview, at: int) -> tuple[int, int]:
+    """An unsigned integer of up to 64 bits, and where the next byte is."""
+    value = shift = 0
+    for place in range(at, min(at + 10, len(view))):
+        byte = view[place]
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value & 0xFFFFFFFFFFFFFFFF, place + 1
+        shift += 7
+    raise ContentError("a varint of at most 10 bytes", "one that doesn't end")
+
+
+def _encoded(name: str, value: Any) -> bytes:
+    if isinstance(value, (bytes, bytearray, memoryview, str)):
+        value = [value]
+    elif not isinstance(value, (list, tuple)):
+        value = np.asarray(value).ravel()
+    if len(value) and all(isinstance(item, (bytes, bytearray, memoryview, str)) for item in value):
+        items = [item.encode() if isinstance(item, str) else bytes(item) for item in value]
+        return _field(BYTES_LIST, b"".join(_field(1, item) for item in items))
+    array = np.asarray(value)
+    if not array.size:
+        return b""
+    if array.dtype.kind == "f":
+        return _field(FLOAT_LIST, _field(1, array.astype("<f4").tobytes()))
+    if array.dtype.kind in "iub":
+        varints = b"".join(_as_varint(int(item)) for item in array.ravel())
+        return _field(INT64_LIST, _field(1, varints))
+    raise TypeError(
+        f"feature {name!r} must be bytes, strings, integers or floats, got {array.dtype}"
+    )
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return bytes([number << 3 | _BYTES]) + _as_varint(len(content)) + content
+
+
+def _as_varint(value: int) -> bytes:
+    value &= 0xFFFFFFFFFFFFFFFF  # Negative ones as 2^64 - n.
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

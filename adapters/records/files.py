@@ -1,0 +1,97 @@
+"""Several record files as one: their records numbered through, in the order of the files."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.errors import ClosedError
+from adapters.records.index import CODECS
+from adapters.records.shard import Shard
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+class RecordFiles:
+    """The raw records of one file or of several.
+
+    Args:
+        paths: A path, a glob, or a sequence of them. What a glob finds is sorted by name, and index
+            files are left out of it.
+        format: ``"recordio"``, ``"tfrecord"``, or ``"auto"``: each file's, told from its content.
+        verify: Check a record's CRC the first time that it is read.
+
+    Raises:
+        FileNotFoundError: No such file, or a glob that finds none.
+        RecordError: A file of neither format, or a damaged one.
+        ValueError: An unknown format.
+    """
+
+    def __init__(self, paths: Paths, format: str = "auto", verify: bool = True) -> None:
+        if format not in ("auto", *CODECS):
+            raise ValueError(f'format must be "auto", "recordio" or "tfrecord", got {format!r}')
+        self.shards = [Shard(path, format, verify) for path in expanded(paths)]
+        self.starts = np.cumsum([0, *map(len, self.shards)])
+        self._closed = False
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def locate(self, number: int) -> tuple[Shard, int]:
+        """The file that record ``number`` is in, and its number there.
+
+        Raises:
+            ClosedError: After ``close``.
+        """
+        if self._closed:
+            raise ClosedError("the record files have been closed; open them anew")
+        if len(self.shards) == 1:
+            return self.shards[0], number
+        place = int(np.searchsorted(self.starts, number, "right")) - 1
+        return self.shards[place], number - int(self.starts[place])
+
+    def places(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Which of the files each record is in."""
+        return np.searchsorted(self.starts, numbers, "right") - 1
+
+    def read(self, number: int) -> memoryview:
+        """The payload of record ``number``, from 0.
+
+        Raises:
+            ClosedError: After ``close``.
+            RecordError: The record is damaged.
+        """
+        shard, own = self.locate(number)
+        return shard.read(own)
+
+    def close(self) -> None:
+        """Unmap the files; what was read stays valid."""
+        self._closed = True
+        for shard in self.shards:
+            shard.close()
+
+
+def expanded(paths: Paths) -> list[str]:
+    """The files that paths and globs name.
+
+    Raises:
+        FileNotFoundError: None.
+    """
+    given: Any = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+    files: list[str] = []
+    for path in map(os.fspath, given):
+        if os.path.exists(path) or not glob.has_magic(path):
+            files.append(path)
+            continue
+        found = [name for name in sorted(glob.glob(path)) if not name.endswith(".idx")]
+        if not found:
+            raise FileNotFoundError(f"no file matches {path!r}")
+        files += found
+    if not files:
+        raise FileNotFoundError("paths must name at least one file, got none")
+    return files

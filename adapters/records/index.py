@@ -1,0 +1,187 @@
+"""Index files, as the ecosystem has them: where each record of a file begins.
+
+A RecordIO file has MXNet's lines, ``key<TAB>offset``, in whatever order; a TFRecord DALI's,
+``offset size``, with the 16 bytes of lengths and CRCs in the size. The index of ``train.rec`` is
+``train.idx``, which may as well be that of ``train.tfrecord``. So that name is only used where what
+it says fits the file, and only taken where it is free; ``train.rec.idx`` is the file's own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.errors import RecordError
+from adapters.records import recordio, tfrecord
+from adapters.records.storage import MappedFile, Storage
+
+log = logging.getLogger("adapters")
+
+CODECS: dict[str, ModuleType] = {codec.NAME: codec for codec in (recordio, tfrecord)}
+# Of these endings it is known that the index takes their place.
+_SUFFIXES = {".rec", ".recordio", ".record", ".records", ".tfrec", ".tfrecord", ".tfrecords"}
+# Headers that are looked at before an index is believed; the others are when they are read.
+_LOOKED_AT = 64
+
+
+class Index(NamedTuple):
+    """Where the records of a file are.
+
+    Args:
+        offsets: Of their first bytes; int64 ``(records,)``.
+        sizes: With headers and padding; int64 ``(records,)``, or None where the index doesn't say.
+    """
+
+    offsets: NDArray[np.int64]
+    sizes: NDArray[np.int64] | None
+
+
+def index_paths(path: str | os.PathLike[str]) -> tuple[Path, Path]:
+    """Where the index of a file may be: the shared name, and the file's own."""
+    file = Path(path)
+    own = file.with_name(file.name + ".idx")
+    shared = file.with_suffix(".idx") if file.suffix.lower() in _SUFFIXES else own
+    return shared, own
+
+
+def index_of(storage: MappedFile, codec: ModuleType, verify: bool) -> Index:
+    """The index of a file: read where there is one that fits, else built and written.
+
+    Raises:
+        RecordError: The file is damaged, so that no index can be built.
+    """
+    paths = index_paths(storage.name)
+    for path in dict.fromkeys(paths):
+        try:
+            index = parse(path.read_bytes(), codec)
+            modified_ns = path.stat().st_mtime_ns
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError) as error:
+            # Another file's of that stem, as a rule.
+            log.info("%s is not the index of %s: %s", path, storage.name, error)
+            continue
+        obstacle = misfit(index, storage, codec, newer=modified_ns > storage.changed_ns)
+        if obstacle is None:
+            return index
+        log.warning("%s is not used, as it doesn't fit %s: %s", path, storage.name, obstacle)
+    index = Index(*codec.scan(storage, verify))
+    target = paths[0] if not paths[0].exists() else paths[1]
+    try:
+        write_atomically(target, text_of(index, codec))
+    except OSError as error:  # A folder that can't be written to.
+        log.debug("%s can't be written: %s", target, error)
+    return index
+
+
+def parse(text: bytes, codec: ModuleType) -> Index:
+    """Read an index.
+
+    Raises:
+        ValueError: The lines are not of this format.
+    """
+    separator = "\t" if codec is recordio else " "
+    if not text.strip():
+        return Index(np.empty(0, np.int64), np.empty(0, np.int64) if codec is tfrecord else None)
+    head = text[: text.find(b"\n") + 1 or len(text)]
+    if head.decode("utf-8", "replace").strip().count(separator) != 1:
+        raise ValueError(f"its lines are no {codec.NAME} index's: {head[:60]!r}")
+    try:
+        columns = _integers(text)
+    except ValueError:
+        if codec is tfrecord:
+            raise
+        lines = text.decode("utf-8", "replace").splitlines()  # Keys that are no integers.
+        offsets = [int(line.rpartition("\t")[2]) for line in lines if line.strip()]
+        return Index(np.array(offsets, np.uint64).astype(np.int64), None)
+    first, second = np.ascontiguousarray(columns.T)
+    return Index(second, None) if codec is recordio else Index(first, second)
+
+
+def text_of(index: Index, codec: ModuleType) -> bytes:
+    """An index as it stands in its file."""
+    offsets = index.offsets.tolist()
+    if codec is recordio:
+        lines = [f"{number}\t{offset}\n" for number, offset in enumerate(offsets)]
+    else:
+        assert index.sizes is not None
+        lines = [f"{offset} {size}\n" for offset, size in zip(offsets, index.sizes.tolist())]
+    return "".join(lines).encode()
+
+
+def misfit(index: Index, storage: Storage, codec: ModuleType, newer: bool) -> str | None:
+    """Why an index can't be this file's, or None.
+
+    Args:
+        index: What was read.
+        storage: The file.
+        codec: Its format.
+        newer: Whether the index was written after the file: it may then leave out records.
+    """
+    offsets = index.offsets
+    if not len(offsets):
+        return f"it lists no record of {storage.size} bytes" if storage.size else None
+    order = np.argsort(offsets, kind="stable") if (np.diff(offsets) < 0).any() else slice(None)
+    inorder = offsets[order]
+    last = int(inorder[-1])
+    if inorder[0] < 0 or last >= storage.size:
+        wrong = last if last >= storage.size else int(inorder[0])
+        return f"it has a record at byte {wrong} of {storage.size}"
+    ends = None
+    if index.sizes is not None:
+        ends = inorder + index.sizes[order]
+    try:
+        # Evenly spaced, the last one among them.
+        for place in np.unique(np.linspace(0, len(inorder) - 1, _LOOKED_AT).astype(int)).tolist():
+            end = codec.end(storage, int(inorder[place]))
+            if ends is not None and ends[place] != end:
+                return f"its record at byte {inorder[place]} has another size"
+    except RecordError as error:
+        return f"at byte {error.offset}, {error.expected} expected, {error.found} found"
+    gap = inorder[0] != 0 or end != storage.size
+    if ends is not None:
+        gap = gap or bool((ends[:-1] != inorder[1:]).any())
+    if gap and not newer:
+        return "it leaves out records, and is no newer than the file"
+    return None
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file that is there whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _integers(text: bytes) -> NDArray[np.int64]:
+    """Two integers a line, int64 ``(lines, 2)``; 2^63 - 1 for larger ones.
+
+    Raises:
+        ValueError: Anything else.
+    """
+    raw = np.frombuffer(text if text.endswith(b"\n") else text + b"\n", np.uint8)
+    ends = np.flatnonzero((raw - 48) > 9)  # What is no digit; unsigned, so that all below 48 wrap.
+    starts = np.empty_like(ends)
+    starts[0], starts[1:] = 0, ends[:-1] + 1
+    lengths = ends - starts
+    if len(ends) % 2 or not lengths.all() or (raw[ends[1::2]] != 10).any():
+        raise ValueError("its lines are not two integers each")
+    if lengths.max() > 18:
+        lengths = np.minimum(lengths, 20)
+    values = np.zeros(len(ends), np.int64)
+    for place in range(int(lengths.max())):
+        has = lengths > place
+        values = np.where(has, values * 10 + raw[np.where(has, starts + place, 0)] - 48, values)
+    values[lengths > 18] = np.iinfo(np.int64).max
+    return values.reshape(-1, 2)

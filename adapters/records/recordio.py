@@ -1,0 +1,159 @@
+"""RecordIO, as MXNet writes it.
+
+::
+
+    part:    u32 0xCED7230A | u32 flag << 29 | length | data | zeros to a multiple of 4
+    record:  one part (flag 0), or a first (1), middle ones (2) and a last (3)
+
+All numbers are little-endian. A payload that holds the magic number, at a multiple of 4 from its
+start, is cut there: the four bytes are left out, and put back between the parts by the reader.
+There is no checksum. Source: dmlc-core, ``include/dmlc/recordio.h``.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.errors import RecordError
+from adapters.records.storage import Storage
+
+NAME = "recordio"
+MAGIC = 0xCED7230A
+HEADER = struct.Struct("<II")
+_MAGIC_BYTES = MAGIC.to_bytes(4, "little")
+_LENGTH_MASK = (1 << 29) - 1
+_WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
+_WINDOW_BYTES = 1 << 20
+
+
+def encode(payload: bytes) -> bytes:
+    """A record as it stands in the file.
+
+    Raises:
+        ValueError: 2^29 bytes or more, which the length's 29 bits don't hold.
+    """
+    if len(payload) > _LENGTH_MASK:
+        raise ValueError(
+            f"a RecordIO payload must be < {_LENGTH_MASK + 1} bytes, got {len(payload)}; "
+            'cut it, or use format="tfrecord"'
+        )
+    pieces: list[bytes] = []
+    start, at = 0, payload.find(_MAGIC_BYTES)
+    while at >= 0:
+        if at % 4 == 0:
+            flag = _MIDDLE if pieces else _FIRST
+            pieces += [HEADER.pack(MAGIC, flag << 29 | at - start), payload[start:at]]
+            start = at + 4
+            at = payload.find(_MAGIC_BYTES, start)
+        else:
+            at = payload.find(_MAGIC_BYTES, at + 1)
+    rest = len(payload) - start
+    pieces.append(HEADER.pack(MAGIC, (_LAST if pieces else _WHOLE) << 29 | rest))
+    pieces += [payload[start:], bytes(-rest % 4)]
+    return b"".join(pieces)
+
+
+def scan(storage: Storage, verify: bool = True) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Find the records by their headers.
+
+    Args:
+        storage: The file.
+        verify: For TFRecord's sake: there is no CRC to check.
+
+    Returns:
+        Where each begins, and its size with headers and padding; int64 ``(records,)`` both.
+
+    Raises:
+        RecordError: No header where one must be, parts out of order, or an early end.
+    """
+    offsets, sizes = array("q"), array("q")
+    size, name = storage.size, storage.name
+    unpack, begin, length_mask = HEADER.unpack_from, 0, _LENGTH_MASK
+    position, whole = 0, True
+    while position < size:
+        window = storage.read(position, min(_WINDOW_BYTES, size - position))
+        base, last = position, len(window) - 8
+        if last < 0:
+            raise _cut(name, len(offsets), position, 8, size - position)
+        while position - base <= last:
+            magic, word = unpack(window, position - base)
+            flag = word >> 29
+            if magic != MAGIC or flag > _LAST or whole != (flag in (_WHOLE, _FIRST)):
+                raise _no_header(name, len(offsets), position, magic, flag, whole)
+            if whole:
+                begin = position
+            end = position + 8 + ((word & length_mask) + 3 & ~3)
+            if end > size:
+                raise _cut(name, len(offsets), position, end - position, size - position)
+            position = end
+            whole = flag in (_WHOLE, _LAST)
+            if whole:
+                offsets.append(begin)
+                sizes.append(end - begin)
+    if not whole:
+        raise RecordError(name, len(offsets), position, "the next part of a record", "the end")
+    return np.frombuffer(offsets, np.int64), np.frombuffer(sizes, np.int64)
+
+
+def read(storage: Storage, offset: int, number: int, verify: bool = True) -> memoryview:
+    """The payload of the record that begins at ``offset``; without a copy where it is one part.
+
+    Args:
+        storage: The file.
+        offset: Of the record's first byte.
+        number: Of the record, for errors.
+        verify: For TFRecord's sake: there is no CRC to check.
+
+    Raises:
+        RecordError: No record begins there, its parts are out of order, or the file ends before it.
+    """
+    flag, start, length = _part(storage, offset, number, True)
+    if flag == _WHOLE:
+        return storage.read(start, length)
+    pieces = [storage.read(start, length)]
+    while flag != _LAST:
+        flag, start, length = _part(storage, start + (length + 3 & ~3), number, False)
+        pieces += [memoryview(_MAGIC_BYTES), storage.read(start, length)]
+    return memoryview(b"".join(pieces))
+
+
+def end(storage: Storage, offset: int) -> int:
+    """Where the record that begins at ``offset`` ends, padding included.
+
+    Raises:
+        RecordError: As ``read`` does.
+    """
+    flag, start, length = _part(storage, offset, 0, True)
+    while flag not in (_WHOLE, _LAST):
+        flag, start, length = _part(storage, start + (length + 3 & ~3), 0, False)
+    return start + (length + 3 & ~3)
+
+
+def _part(storage: Storage, offset: int, number: int, first: bool) -> tuple[int, int, int]:
+    header = storage.read(offset, 8) if offset >= 0 else memoryview(b"")
+    if len(header) < 8:
+        raise _cut(storage.name, number, offset, 8, max(0, storage.size - offset))
+    magic, word = HEADER.unpack(header)
+    flag, length = word >> 29, word & _LENGTH_MASK
+    if magic != MAGIC or flag > _LAST or first != (flag in (_WHOLE, _FIRST)):
+        raise _no_header(storage.name, number, offset, magic, flag, first)
+    if offset + 8 + (length + 3 & ~3) > storage.size:
+        raise _cut(storage.name, number, offset, 8 + length, storage.size - offset)
+    return flag, offset + 8, length
+
+
+def _no_header(
+    name: str, number: int, offset: int, magic: int, flag: int, first: bool
+) -> RecordError:
+    if magic != MAGIC:
+        return RecordError(name, number, offset, f"the magic number {MAGIC:#x}", f"{magic:#x}")
+    expected = "a whole record or its first part (flag 0 or 1)" if first else "a later part (2, 3)"
+    return RecordError(name, number, offset, expected, f"flag {flag}")
+
+
+def _cut(name: str, number: int, offset: int, expected: int, found: int) -> RecordError:
+    return RecordError(name, number, offset, f"{expected} bytes", f"{found} before the file's end")

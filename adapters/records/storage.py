@@ -1,0 +1,190 @@
+"""Where bytes lie: a size, and the reading of a range. All formats read through this and no more.
+
+``MappedFile`` is the one kind that there is; another kind of storage needs ``name``, ``size`` and
+``read``. Any thread may read at any time. The memory that ``read`` returns stays valid for as long
+as somebody holds it, also after ``close``.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+import tempfile
+import threading
+import zlib
+from collections import deque
+from typing import IO, Any, Protocol
+
+from adapters.errors import RecordError
+
+# Address space is plenty, and file descriptors, of which a map holds one, are not: 1,024 as a rule.
+_MOST_OPEN = 256
+# Pages that were read count as the process's memory for as long as they are mapped, so they are
+# let go after that much; reading them again costs a page fault, not a read of the disk.
+_KEPT_BYTES = 64 << 20
+_BLOCK_BYTES = 1 << 20
+
+
+class Storage(Protocol):
+    """What a record file asks of whatever holds its bytes."""
+
+    name: str
+    """For people."""
+    size: int
+    """In bytes."""
+
+    def read(self, offset: int, size: int) -> memoryview:
+        """These bytes; fewer where the storage ends before."""
+        ...
+
+    def close(self) -> None:
+        """Free what can be freed; reading opens it again."""
+        ...
+
+
+class MappedFile:
+    """A local file, of which only those pages come into memory that are read.
+
+    Args:
+        path: The file. It is mapped when it is first read, and must not be cut short meanwhile,
+            which the operating system answers by ending the process (SIGBUS).
+
+    Raises:
+        OSError: There is no such file, or it can't be read.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.name = os.fspath(path)
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise IsADirectoryError(f"{self.name} is not a file")
+        self.size = status.st_size
+        self.changed_ns = status.st_mtime_ns
+        self._view: memoryview | None = None
+        self._map: Any = None
+        self._handed_out = 0
+
+    def read(self, offset: int, size: int) -> memoryview:
+        """These bytes, without a copy; fewer where the file ends before."""
+        self.will_touch(size)
+        return self.view()[offset : offset + size]
+
+    def view(self) -> memoryview:
+        """All of the file, of which nothing comes into memory yet; say what with `will_touch`."""
+        view = self._view
+        return self._open() if view is None else view
+
+    def will_touch(self, size: int) -> None:
+        """Account for bytes that are going to be read."""
+        self._handed_out += size
+        if self._handed_out > _KEPT_BYTES:
+            self._let_go()
+
+    def close(self) -> None:
+        """Unmap the file as soon as nobody holds a part of it."""
+        self._view = self._map = None
+
+    def _open(self) -> memoryview:
+        if not self.size:
+            return memoryview(b"")
+        with _opening, self._opened() as file:
+            status = os.fstat(file.fileno())
+            if (status.st_size, status.st_mtime_ns) != (self.size, self.changed_ns):
+                raise RecordError(
+                    self.name,
+                    None,
+                    0,
+                    f"the file that was opened, of {self.size} bytes",
+                    f"one that was changed since, of {status.st_size} bytes; open it anew",
+                )
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            view = memoryview(mapped)
+            self._map, self._view = mapped, view
+            _open.append(self)
+            if len(_open) > _MOST_OPEN:
+                _open.popleft().close()
+        return view
+
+    def _opened(self) -> IO[bytes]:
+        return open(self.name, "rb")
+
+    def _let_go(self) -> None:
+        self._handed_out = 0
+        mapped = self._map
+        if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+            mapped.madvise(mmap.MADV_DONTNEED)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_view": None, "_map": None}
+
+
+class InflatedFile(MappedFile):
+    """What a GZIP or ZLIB file holds, in an unnamed temporary file.
+
+    Args:
+        path: The compressed file. Another process inflates it once more.
+
+    Raises:
+        RecordError: The compressed data are damaged, or end too early.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(path)
+        self._compressed = (self.size, self.changed_ns)
+        self._file: IO[bytes] | None = None
+        self._inflate()
+
+    def _opened(self) -> IO[bytes]:
+        if self._file is None:
+            self._inflate()
+        assert self._file is not None
+        return os.fdopen(os.dup(self._file.fileno()), "rb")
+
+    def _inflate(self) -> None:
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - open for as long as this is.
+        with open(self.name, "rb") as compressed:
+            status = os.fstat(compressed.fileno())
+            if (status.st_size, status.st_mtime_ns) != self._compressed:
+                raise RecordError(self.name, None, 0, "the file that was opened", "a changed one")
+            _inflate(self.name, compressed, file)
+        file.flush()
+        status = os.fstat(file.fileno())
+        self._file, self.size, self.changed_ns = file, status.st_size, status.st_mtime_ns
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_file": None}
+
+
+def _inflate(name: str, compressed: IO[bytes], file: IO[bytes]) -> None:
+    """Several members after each other are one stream, as gzip has it."""
+    inflater: Any = None
+    read = 0
+    while block := compressed.read(_BLOCK_BYTES):
+        read += len(block)
+        while block:
+            if inflater is None:
+                inflater = zlib.decompressobj(zlib.MAX_WBITS | 32)  # GZIP or ZLIB, by its header.
+            try:
+                file.write(inflater.decompress(block))
+            except zlib.error as error:
+                raise RecordError(
+                    name, None, read - len(block), "GZIP or ZLIB data", f"damage: {error}"
+                ) from error
+            block = inflater.unused_data
+            if inflater.eof:
+                inflater = None
+    if inflater is not None:
+        raise RecordError(name, None, read, "the end of the compressed data", "the file's end")
+
+
+_open: deque[MappedFile] = deque()
+_opening = threading.RLock()
+
+
+def _reset_lock() -> None:
+    global _opening
+    _opening = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_reset_lock)

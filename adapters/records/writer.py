@@ -1,0 +1,148 @@
+"""``RecordWriter``: one record after another into a file that appears whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import uuid
+import warnings
+from array import array
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from adapters.errors import ClosedError, RecordError
+from adapters.records import tfrecord
+from adapters.records.index import (
+    CODECS,
+    Index,
+    index_paths,
+    misfit,
+    parse,
+    text_of,
+    write_atomically,
+)
+from adapters.records.storage import MappedFile
+
+
+class RecordWriter:
+    """Writes a RecordIO or TFRecord file, and its index beside it.
+
+    The records go to a hidden file in the same folder, which takes its place when the ``with``
+    block ends well, or at ``close``. After an exception, a kill or a loss of power, what was at
+    ``path`` before is there as it was.
+
+    Args:
+        path: The file; one that exists is replaced.
+        format: ``"recordio"`` or ``"tfrecord"``.
+
+    Raises:
+        OSError: The folder can't be written to.
+        ValueError: An unknown format.
+
+    Example:
+        >>> import os, tempfile
+        >>> from adapters import RecordWriter, open_records
+        >>> path = os.path.join(tempfile.mkdtemp(), "words.tfrecord")
+        >>> with RecordWriter(path, format="tfrecord") as writer:
+        ...     writer.write(b"one"), writer.write(b"two")
+        (0, 1)
+        >>> open_records(path)[1]
+        b'two'
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, format: str) -> None:
+        if format not in CODECS:
+            raise ValueError(f'format must be "recordio" or "tfrecord", got {format!r}')
+        self._path = Path(path)
+        self._codec = CODECS[format]
+        self._temporary = self._path.with_name(f".{self._path.name}.{uuid.uuid4().hex}.tmp")
+        self._offsets, self._sizes = array("q"), array("q")
+        self._process = os.getpid()
+        self._file = open(self._temporary, "xb")  # noqa: SIM115 - closed by close().
+        self.size_bytes = 0
+        """Of the file so far."""
+
+    def __len__(self) -> int:
+        """Records so far."""
+        return len(self._offsets)
+
+    def write(self, payload: bytes) -> int:
+        """Append a record.
+
+        Returns:
+            Its number, from 0.
+
+        Raises:
+            ClosedError: After ``close``.
+            TypeError: ``payload`` is not bytes.
+            ValueError: It is larger than the format allows.
+        """
+        if not isinstance(payload, (bytes, bytearray, memoryview)):
+            raise TypeError(f"payload must be bytes, got {type(payload).__name__}")
+        if self._file.closed:
+            raise ClosedError(f"the writer of {self._path} has been closed")
+        record = self._codec.encode(bytes(payload))
+        self._file.write(record)
+        self._offsets.append(self.size_bytes)
+        self._sizes.append(len(record))
+        self.size_bytes += len(record)
+        return len(self._offsets) - 1
+
+    def close(self) -> None:
+        """Give the file its name, with the index beside it. A second call does nothing."""
+        if self._file.closed:
+            return
+        try:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            target = self._index_path()
+            os.replace(self._temporary, self._path)
+        except BaseException:
+            self._discard()
+            raise
+        sizes = np.array(self._sizes) if self._codec is tfrecord else None
+        write_atomically(target, text_of(Index(np.array(self._offsets), sizes), self._codec))
+
+    def __enter__(self) -> RecordWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._discard()
+
+    def __del__(self) -> None:
+        if not hasattr(self, "_file") or self._file.closed or os.getpid() != self._process:
+            return
+        warnings.warn(
+            f"the writer of {self._path} was not closed: its {len(self)} records are lost",
+            ResourceWarning,
+            stacklevel=2,
+            source=self,
+        )
+        self._discard()
+
+    def _discard(self) -> None:
+        self._file.close()
+        self._temporary.unlink(missing_ok=True)
+
+    def _index_path(self) -> Path:
+        """The shared name where it is free, or belongs to the file that is replaced."""
+        shared, own = index_paths(self._path)
+        if not shared.exists():
+            return shared
+        try:
+            index = parse(shared.read_bytes(), self._codec)
+            old = MappedFile(self._path)
+            fits = misfit(index, old, self._codec, newer=True) is None
+        except (OSError, RecordError, ValueError):
+            fits = False
+        return shared if fits else own

@@ -1,0 +1,189 @@
+"""What a record becomes: ``decode=`` of ``open_records``.
+
+A ``Content`` makes a sample of a record's bytes. ``Images`` can do so straight into rows of a
+batch, where all samples have one shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.errors import ContentError
+from adapters.images import ImageDecoder
+from adapters.images import decode as decode_image
+from adapters.records import example, irheader
+
+IMAGE, LABEL = "image/encoded", "image/class/label"
+_SHORT = {"image": IMAGE, "label": LABEL}
+# Of encodings that a file may be told to be full of images by.
+_IMAGE_BEGINS = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"\x93NUMPY", b"GIF8", b"BM", b"RIFF", b"II*\0")
+
+
+class Content(Protocol):
+    """From a record's bytes to a sample."""
+
+    draws: bool
+    """Whether a sample depends on random numbers."""
+
+    def sample(self, payload: memoryview, format: str, rng: np.random.Generator | None) -> Any:
+        """The sample.
+
+        Raises:
+            ContentError: The record holds something else.
+        """
+        ...
+
+
+class Raw:
+    """The record's bytes."""
+
+    draws = False
+
+    def sample(self, payload: memoryview, format: str, rng: Any) -> bytes:
+        """A copy, which doesn't keep the file mapped."""
+        return bytes(payload)
+
+
+class Custom:
+    """What a function of the user's makes of the record's bytes."""
+
+    draws = False
+
+    def __init__(self, function: Callable[[bytes], Any]) -> None:
+        self.function = function
+
+    def sample(self, payload: memoryview, format: str, rng: Any) -> Any:
+        """What the function returns."""
+        return self.function(bytes(payload))
+
+
+class Features:
+    """The features of a tf.train.Example.
+
+    Args:
+        fields: What a feature is called in the sample, and how in the record.
+    """
+
+    draws = False
+
+    def __init__(self, fields: Mapping[str, str]) -> None:
+        self._names = {stored: name for name, stored in fields.items()}
+
+    def sample(self, payload: memoryview, format: str, rng: Any) -> dict[str, example.Feature]:
+        """A list of bytes, float32 ``(values,)`` or int64 ``(values,)`` for each name."""
+        features = example.decode(payload)
+        missing = sorted(self._names.keys() - features.keys())
+        if missing:
+            raise _no_feature(missing[0], features)
+        return {self._names.get(name, name): value for name, value in features.items()}
+
+
+class Images:
+    """An image and its label: from an IRHeader and what follows it, or from two features.
+
+    Args:
+        decoder: Makes the array; None takes the image as it is.
+        fields: What the features "image/encoded" and "image/class/label" are called in the record.
+    """
+
+    def __init__(self, decoder: ImageDecoder | None, fields: Mapping[str, str]) -> None:
+        named = {_SHORT.get(name, name): stored for name, stored in fields.items()}
+        self.decoder = decoder
+        self.draws = decoder is not None and decoder.draws
+        self._image = named.pop(IMAGE, IMAGE)
+        self.label = named.pop(LABEL, LABEL)
+        if named:
+            raise ValueError(
+                f"fields must rename {IMAGE!r} (or 'image') and {LABEL!r} (or 'label') for images, "
+                f"got {next(iter(named))!r}"
+            )
+
+    def sample(
+        self, payload: memoryview, format: str, rng: np.random.Generator | None
+    ) -> tuple[NDArray[Any], Any]:
+        """(uint8 (height, width, 3) or what the decoder makes, label)."""
+        encoded, label = self.split(payload, format)
+        if self.decoder is None:
+            return decode_image(encoded), label
+        return self.decoder.decode(encoded, rng), label
+
+    def split(self, payload: memoryview, format: str) -> tuple[memoryview, Any]:
+        """The encoded image, where it lies, and the label.
+
+        Returns:
+            The label is a Python number where there is one, else float32 or int64 ``(labels,)``.
+
+        Raises:
+            ContentError: No IRHeader, no Example, or one without the features.
+        """
+        if format == "recordio":
+            labelled = irheader.unpack(payload)
+            return labelled.content, labelled.label
+        features = example.lists(payload)
+        for name in (self._image, self.label):
+            if name not in features:
+                raise _no_feature(name, features)
+        kind, view = features[self._image]
+        images = example.strings(view) if kind == example.BYTES_LIST else []
+        if len(images) != 1:
+            raise ContentError(f"one image as {self._image!r}", f"{len(images)}")
+        return images[0], _label(example.values(*features[self.label]))
+
+
+def content_of(decode: Any, fields: Mapping[str, str] | None) -> Content:
+    """What ``decode=`` and ``fields=`` ask for.
+
+    Raises:
+        TypeError: ``fields`` is no mapping.
+        ValueError: An unknown ``decode``, or fields that it has no use for.
+    """
+    if fields is not None and not isinstance(fields, Mapping):
+        raise TypeError(
+            'fields must map names to those in the record, like {"image/encoded": "jpeg"}, got '
+            f"{fields!r}"
+        )
+    if isinstance(decode, ImageDecoder):
+        return Images(decode, fields or {})
+    if isinstance(decode, str) and decode == "image":
+        return Images(None, fields or {})
+    if isinstance(decode, str) and decode == "example":
+        return Features(fields or {})
+    if fields:
+        raise ValueError(f'fields are for "image", "example" or an ImageDecoder, got {decode!r}')
+    if decode is None:
+        return Raw()
+    if callable(decode):
+        return Custom(decode)
+    raise ValueError(
+        'decode must be None, "image", "example", an ImageDecoder or a function of bytes, got '
+        f"{decode!r}"
+    )
+
+
+def guessed(payload: memoryview, format: str) -> str | None:
+    """The ``decode=`` that suits a record: "image", "example" or None."""
+    try:
+        if format == "recordio":
+            head = bytes(irheader.unpack(payload).content[:8])
+            return "image" if head.startswith(_IMAGE_BEGINS) else None
+        features = example.lists(payload)
+    except ContentError:
+        return None
+    if IMAGE in features and LABEL in features:
+        return "image"
+    return "example" if features else None
+
+
+def _label(values: example.Feature) -> Any:
+    if len(values) != 1:
+        return values if isinstance(values, np.ndarray) else np.array(values, object)
+    return values[0].item() if isinstance(values, np.ndarray) else values[0]
+
+
+def _no_feature(name: str, features: Mapping[str, Any]) -> ContentError:
+    listed = ", ".join(sorted(features)) or "none"
+    return ContentError(f"a feature {name!r} (fields= renames)", f"the features {listed}")

@@ -1,0 +1,329 @@
+"""``open_records``: record files as a source of samples."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.errors import ContentError, RecordError
+from adapters.generators import DECODE, generator
+from adapters.images import ImageDecoder
+from adapters.records import RecordFiles
+from adapters.records.files import Paths
+from adapters.sources.contents import Content, Images, content_of, guessed
+from adapters.sources.strided import Strided, strided_of
+
+# Damaged records that are looked past for one that tells what labels look like.
+_TRIES = 100
+
+Leaf = tuple[tuple[int, ...], "np.dtype[Any]"]
+
+
+def open_records(
+    paths: Paths,
+    *,
+    format: str = "auto",
+    decode: str | ImageDecoder | Callable[[bytes], Any] | None = None,
+    fields: Mapping[str, str] | None = None,
+    verify: bool = True,
+) -> RecordSource:
+    """Open RecordIO and TFRecord files as one source with random access.
+
+    An index beside a file is used if it fits, ``train.idx`` as MXNet or DALI have it for
+    ``train.rec`` or ``train.tfrecord``; a missing one is built, and written where that is possible.
+
+    Args:
+        paths: A path, a glob, whose files are sorted by name, or a sequence of these.
+        format: ``"recordio"``, ``"tfrecord"``, or ``"auto"``, which is told from the content. A
+            TFRecord may be compressed with GZIP or ZLIB; it is then inflated into a temporary file.
+        decode: What a record becomes. None: its bytes. ``"image"``: (array, label), of the image in
+            a tf.train.Example, or behind MXNet's IRHeader; the array is uint8 (height, width, 3),
+            RGB, or, where a raw one in NPY's format was stored, that. An ``ImageDecoder``: (array
+            as it says, label). ``"example"``: a dict of an Example's features, for each name a list
+            of bytes, float32 ``(values,)`` or int64 ``(values,)``. A function: what that makes of
+            the bytes. One label is a Python number, several are float32 or int64 ``(labels,)``.
+        fields: What features are called in the record: for images, ``{"image/encoded": ...,
+            "image/class/label": ...}`` or ``{"image": ..., "label": ...}``, if otherwise; for
+            ``"example"``, the sample's names to those in the record.
+        verify: Check the CRCs of a record the first time that it is read.
+
+    Returns:
+        A source: ``len``, ``[i]``, slices, iteration, ``read(i)``, ``close`` and ``with``; for
+        ``SafeSequence`` and ``gluon_loader``, or for any other loader of map-style data sets.
+
+    Raises:
+        FileNotFoundError: No such file, or a glob that finds none.
+        RecordError: A file of neither format, or a damaged one.
+        ValueError: An unknown format or ``decode``.
+
+    Example:
+        >>> import os, tempfile
+        >>> from adapters import RecordWriter, open_records
+        >>> path = os.path.join(tempfile.mkdtemp(), "numbers.rec")
+        >>> with RecordWriter(path, format="recordio") as writer:
+        ...     numbers = [writer.write(bytes([i])) for i in range(3)]
+        >>> open_records(path, decode=ord)[:]
+        [0, 1, 2]
+    """
+    content = content_of(decode, fields)
+    return RecordSource(RecordFiles(paths, format, bool(verify)), content)
+
+
+def open_guessed(paths: Paths) -> RecordSource:
+    """As ``open_records``, with the ``decode`` that the first record suggests.
+
+    Images where it holds one, features where it is another Example, else the bytes.
+    """
+    files = RecordFiles(paths)
+    decode = guessed(files.read(0), files.locate(0)[0].format) if len(files) else None
+    return RecordSource(files, content_of(decode, None))
+
+
+class RecordSource:
+    """What ``open_records`` returns. Any thread may ask; a process gets its own by pickling.
+
+    Args:
+        files: The records.
+        content: What they become.
+    """
+
+    def __init__(self, files: RecordFiles, content: Content) -> None:
+        self._files = files
+        self._content = content
+        # For a batch that is written straight into its memory; found out when first asked for.
+        self._leaves: tuple[Leaf, ...] | None = None
+        self._strided: dict[Any, Strided | None] = {}
+        self._looked = False
+
+    def __len__(self) -> int:
+        """Number of records."""
+        return len(self._files)
+
+    def __getitem__(self, index: Any) -> Any:
+        """The sample of this number, or a list of them for a slice.
+
+        Random crops and flips are those of epoch 0 under seed 0; a loader gives each epoch others.
+
+        Raises:
+            IndexError: Out of range.
+            RecordError: The record is damaged, or holds something else than it should.
+        """
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        try:
+            number = operator.index(index)
+        except TypeError:
+            raise TypeError(f"record number must be an integer or a slice, got {index!r}") from None
+        size = len(self)
+        if not -size <= number < size:
+            raise IndexError(f"record number must be in range({-size}, {size}), got {number}")
+        return self.sample(number % size)
+
+    def __iter__(self) -> Iterator[Any]:
+        """The samples in order."""
+        return map(self.sample, range(len(self)))
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
+        """The samples of these numbers, which are read in the order of the files."""
+        samples: list[Any] = [None] * len(numbers)
+        for place in np.argsort(numbers, kind="stable").tolist():
+            samples[place] = self[numbers[place]]
+        return samples
+
+    def read(self, index: int) -> bytes:
+        """The raw bytes of record ``index``.
+
+        Raises:
+            IndexError: Out of range.
+            RecordError: The record is damaged.
+        """
+        number, size = operator.index(index), len(self)
+        if not -size <= number < size:
+            raise IndexError(f"record number must be in range({-size}, {size}), got {number}")
+        return bytes(self._files.read(number % size))
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._files.close()
+
+    def __enter__(self) -> RecordSource:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_strided": {}, "_looked": False}
+
+    # What a plan asks for.
+
+    @property
+    def draws(self) -> bool:
+        """Whether a sample depends on its generator."""
+        return self._content.draws
+
+    @property
+    def holds_images(self) -> bool:
+        """Whether samples are (array, label)."""
+        return isinstance(self._content, Images)
+
+    @property
+    def function(self) -> Callable[[bytes], Any] | None:
+        """The user's own ``decode``."""
+        return getattr(self._content, "function", None)
+
+    def samples(self, numbers: NDArray[np.int64]) -> list[Any]:
+        """The samples of these numbers."""
+        return self.__getitems__(numbers.tolist())
+
+    def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
+        """The sample of this number, with its random crop and flip by ``rng``."""
+        shard, own = self._files.locate(number)
+        payload = shard.read(own)
+        if rng is None and self.draws:
+            rng = generator(0, 0, number, DECODE)
+        try:
+            return self._content.sample(payload, shard.format, rng)
+        except ContentError as error:
+            raise self._error(number, error) from error
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...] | None:
+        """Shape and dtype of all samples' arrays and labels; None where that can't be foretold.
+
+        Raises:
+            RecordError: The first record is damaged.
+        """
+        content = self._content
+        if not self._looked and isinstance(content, Images) and len(self):
+            decoder = content.decoder
+            if decoder is not None and decoder.shape is not None:
+                array: Leaf | None = (decoder.shape, decoder.dtype)
+            else:
+                strided = self._matrix(self._files.locate(0)[0])
+                array = None if strided is None else (strided.shape, strided.dtype)
+            if array is not None:
+                self._leaves = (array, _leaf(self._first_label()))
+            self._looked = True
+        return self._leaves
+
+    def fill(
+        self,
+        numbers: NDArray[np.int64],
+        rng_of: Callable[[int], np.random.Generator],
+        rows: Sequence[NDArray[Any]],
+    ) -> list[tuple[int, Exception]]:
+        """Write samples into rows of a batch; where ``leaves`` are known.
+
+        Args:
+            numbers: Of the samples, ``(rows,)``.
+            rng_of: A sample's generator by its number.
+            rows: Arrays and labels, as ``leaves`` says, with an axis for the rows before.
+
+        Returns:
+            Which rows couldn't be written, and why.
+        """
+        content = self._content
+        assert isinstance(content, Images)
+        images, labels = rows
+        todo = numbers.argsort(kind="stable")
+        if content.decoder is None:
+            todo = todo[~self._gather(numbers, images, labels)[todo]]
+        failures: list[tuple[int, Exception]] = []
+        for row in todo.tolist():
+            number = int(numbers[row])
+            try:
+                encoded, label = self._split(number)
+                _put(label, labels, row)
+                if content.decoder is None:
+                    array, _ = self.sample(number)
+                    if array.shape != images.shape[1:] or array.dtype != images.dtype:
+                        raise ContentError(
+                            f"{images.dtype} {images.shape[1:]}", f"{array.dtype} {array.shape}"
+                        )
+                    images[row] = array
+                else:
+                    rng = rng_of(number) if content.draws else None
+                    content.decoder.decode(encoded, rng, images[row])
+            except ContentError as error:
+                wrapped = self._error(number, error)
+                wrapped.__cause__ = error
+                failures.append((row, wrapped))
+            except Exception as error:
+                failures.append((row, error))
+        return failures
+
+    def _gather(
+        self, numbers: NDArray[np.int64], images: NDArray[Any], labels: NDArray[Any]
+    ) -> NDArray[np.bool_]:
+        """Which rows could be written a file at a time."""
+        files = self._files
+        if len(files.shards) == 1:
+            strided = self._matrix(files.shards[0])
+            if strided is None:
+                return np.zeros(len(numbers), bool)
+            return strided.gather(numbers, images, labels)
+        right = np.zeros(len(numbers), bool)
+        places = files.places(numbers)
+        for place in np.unique(places).tolist():
+            strided = self._matrix(files.shards[place])
+            rows = np.flatnonzero(places == place)
+            alike = strided is not None and (strided.shape, strided.dtype) == (
+                images.shape[1:],
+                images.dtype,
+            )
+            if strided is None or not alike:
+                continue
+            part = np.empty((len(rows), *images.shape[1:]), images.dtype)
+            own = np.empty((len(rows), *labels.shape[1:]), labels.dtype)
+            right[rows] = strided.gather(numbers[rows] - files.starts[place], part, own)
+            images[rows], labels[rows] = part, own
+        return right
+
+    def _matrix(self, shard: Any) -> Strided | None:
+        assert isinstance(self._content, Images)
+        if shard.storage.name not in self._strided:
+            self._strided[shard.storage.name] = strided_of(shard, self._content)
+        return self._strided[shard.storage.name]
+
+    def _first_label(self) -> Any:
+        """Of the first record that can be read."""
+        for number in range(min(len(self), _TRIES)):
+            try:
+                return self._split(number)[1]
+            except RecordError as error:
+                damaged = error
+        raise damaged
+
+    def _split(self, number: int) -> tuple[memoryview, Any]:
+        assert isinstance(self._content, Images)
+        shard, own = self._files.locate(number)
+        payload = shard.read(own)
+        try:
+            return self._content.split(payload, shard.format)
+        except ContentError as error:
+            raise self._error(number, error) from error
+
+    def _error(self, number: int, error: ContentError) -> RecordError:
+        shard, own = self._files.locate(number)
+        offset = int(shard.offsets[own])
+        return RecordError(shard.storage.name, own, offset, error.expected, error.found)
+
+
+def _leaf(value: Any) -> Leaf:
+    array = np.asarray(value)
+    return array.shape, array.dtype
+
+
+def _put(label: Any, labels: NDArray[Any], row: int) -> None:
+    """Write a label where another was foretold, if it is of that kind."""
+    array = np.asarray(label)
+    if array.shape != labels.shape[1:]:
+        raise ContentError(f"a label of shape {labels.shape[1:]}", f"shape {array.shape}")
+    labels[row] = array
+    if not np.array_equal(labels[row], array, equal_nan=array.dtype.kind == "f"):
+        raise ContentError(f"a label of {labels.dtype}", f"{label!r}")
