@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from adapters.gluon import gluon_loader
     from adapters.images import ImageDecoder
     from adapters.keras import SafeSequence
+    from adapters.packing import pack
     from adapters.records import RecordWriter
     from adapters.sources import open_records
 
@@ -33,6 +34,7 @@ __all__ = [
     "__version__",
     "gluon_loader",
     "open_records",
+    "pack",
 ]
 
 _ROOMS = {
@@ -45,6 +47,7 @@ _ROOMS = {
     "WorkerError": "adapters.errors",
     "gluon_loader": "adapters.gluon",
     "open_records": "adapters.sources",
+    "pack": "adapters.packing",
 }
 
 

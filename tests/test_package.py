@@ -40,12 +40,13 @@ ALLOWED = {
     "records": {"errors"},
     "images": {"errors"},
     "sources": {"records", "images", "structure", "generators", "errors"},
+    "packing": {"arguments", "errors", "images", "records", "sources"},
     "assemble": {"sources", "order", "collate", "structure", "generators", "errors"},
     "engine": {"assemble", "sources", "order", "collate", "structure", "errors"},
     "keras": ANY,
     "gluon": ANY,
-    "cli": ANY | {"keras", "gluon", "__init__"},
-    "__init__": ANY | {"keras", "gluon"},
+    "cli": ANY | {"keras", "gluon", "packing", "__init__"},
+    "__init__": ANY | {"keras", "gluon", "packing"},
 }
 FRAMEWORKS = {"keras", "tf_keras", "tensorflow", "mxnet", "torch", "jax"}
 # TensorFlow is imported nowhere: Keras knows it.

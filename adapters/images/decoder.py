@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +23,8 @@ class ImageDecoder:
     """Decodes, crops, resizes, flips and normalises images; ``decode=`` of ``open_records``.
 
     Resizing is bilinear, with half-pixel centres and without antialiasing; a JPEG that is to become
-    less than half as large is decoded at a half, a quarter or an eighth of its size before.
+    at most half as large is decoded at a half, a quarter or an eighth of its size before. What EXIF
+    says about the orientation is ignored.
 
     Args:
         size: Height and width of the result, or one number for both; None leaves the images' own.
@@ -69,8 +72,10 @@ class ImageDecoder:
         self.resize_short = None if resize_short is None else _side("resize_short", resize_short)
         self.area = _interval("area", area)
         self.ratio = _interval("ratio", ratio)
+        if not isinstance(flip, (bool, np.bool_)):
+            raise TypeError(f"flip must be True or False, got {flip!r}")
         self.flip = bool(flip)
-        self.dtype = np.dtype(_one_of("dtype", str(np.dtype(dtype)), _DTYPES))
+        self.dtype = _dtype(dtype)
         self.layout = _one_of("layout", layout, _LAYOUTS)
         self.mean = _channels("mean", mean)
         self.std = _channels("std", std)
@@ -145,7 +150,16 @@ class ImageDecoder:
         return out
 
     def __repr__(self) -> str:
-        return f"ImageDecoder({self.size}, crop={self.crop!r}, dtype={str(self.dtype)!r})"
+        given = [repr(self.size)]
+        for name, parameter in inspect.signature(ImageDecoder).parameters.items():
+            value = getattr(self, name)
+            if isinstance(value, np.ndarray):
+                value = value.tolist()
+            elif isinstance(value, np.dtype):
+                value = value.name
+            if name != "size" and value != parameter.default:
+                given.append(f"{name}={value!r}")
+        return f"ImageDecoder({', '.join(given)})"
 
     def _check(self) -> None:
         if self.crop is not None and self.size is None:
@@ -160,8 +174,8 @@ class ImageDecoder:
             raise ValueError(f"area must be a part of the image, 0 to 1, got {self.area!r}")
         if self.dtype == np.uint8 and (self.mean is not None or self.std is not None):
             raise ValueError('mean and std need dtype="float32", got "uint8"')
-        if self.std is not None and not self.std.all():
-            raise ValueError(f"std must not be 0, got {self.std.tolist()!r}")
+        if self.std is not None and not (self.std > 0).all():
+            raise ValueError(f"std must be > 0, got {self.std.tolist()!r}")
 
 
 def _size(size: Any) -> tuple[int, int] | None:
@@ -191,20 +205,33 @@ def _one_of(name: str, value: Any, allowed: Sequence[Any]) -> Any:
     return value
 
 
+def _dtype(value: Any) -> np.dtype[Any]:
+    try:
+        name = np.dtype(value).name
+    except TypeError:
+        name = ""
+    if value is None or name not in _DTYPES:
+        raise ValueError(f'dtype must be "uint8" or "float32", got {value!r}')
+    return np.dtype(name)
+
+
 def _interval(name: str, value: Any) -> tuple[float, float]:
     try:
         least, most = map(float, value)
     except (TypeError, ValueError):
         raise ValueError(f"{name} must be (least, most), got {value!r}") from None
-    if not 0 < least <= most:
-        raise ValueError(f"{name} must be 0 < least <= most, got {value!r}")
+    if not 0 < least <= most < math.inf:
+        raise ValueError(f"{name} must be 0 < least <= most, and finite, got {value!r}")
     return least, most
 
 
 def _channels(name: str, value: Any) -> NDArray[np.float32] | None:
     if value is None:
         return None
-    array = np.asarray(value, np.float32)
-    if array.shape not in ((), (1,), (3,)):
-        raise ValueError(f"{name} must be a number or one per channel (RGB), got {value!r}")
+    try:
+        array = np.array(value, np.float32)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a number or one per channel, got {value!r}") from None
+    if array.shape not in ((), (1,), (3,)) or not np.isfinite(array).all():
+        raise ValueError(f"{name} must be a finite number or one per channel (RGB), got {value!r}")
     return array

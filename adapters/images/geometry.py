@@ -39,10 +39,10 @@ def whole(height: int, width: int, flip: bool = False) -> Crop:
 
 
 def short_side(height: int, width: int, short: int) -> tuple[int, int]:
-    """Height and width of the same aspect whose shorter one is ``short``."""
+    """Height and width of the same aspect whose shorter one is ``short``; rounded down, as MXNet."""
     if height < width:
-        return short, max(1, round(width * short / height))
-    return max(1, round(height * short / width)), short
+        return short, width * short // height
+    return height * short // width, short
 
 
 def cut(
@@ -72,10 +72,10 @@ def cut(
     if resize_short is not None and size[0] <= height and size[1] <= width:
         box = size
     else:
-        scale = min(height / size[0], width / size[1])
+        # Rounded down, as MXNet.
         box = (
-            min(height, max(1, round(size[0] * scale))),
-            min(width, max(1, round(size[1] * scale))),
+            min(height, max(1, size[0] * width // size[1])),
+            min(width, max(1, size[1] * height // size[0])),
         )
     spare = height - box[0], width - box[1]
     if rng is None:

@@ -4,7 +4,9 @@ This is the seam behind which another decoder can stand: ``size_of``, ``decode``
 are all that the rest of the package asks for. JPEG goes through libjpeg-turbo (simplejpeg), which
 is asked for a half, a quarter or an eighth of the size where that is still as large as the row;
 arrays in NPY's format, which is how raw images are stored, are looked at where they lie; the rest
-goes through OpenCV. All release the GIL while they work.
+goes through OpenCV. All release the GIL while they work. What is cut short or damaged is refused
+where that can be told, rather than decoded as far as it goes: a JPEG of which the decoder says so,
+a PNG with a wrong CRC, whatever OpenCV refuses.
 
 Resizing is bilinear with half-pixel centres and without antialiasing (OpenCV's ``INTER_LINEAR``,
 which is also what MXNet does). Grey, palette, CMYK, transparent and 16-bit images become 8-bit RGB,
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-import io
+import zlib
 from types import ModuleType
 from typing import Any
 
@@ -23,13 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
+from adapters.images import npy
 from adapters.images.geometry import Crop
 
-_JPEG, _PNG, _NPY = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"\x93NUMPY"
-_format: Any = np.lib.format
-# NumPy pads a header to 64 bytes, and pixels have short ones.
-_NPY_HEADER_BYTES = 4096
+_JPEG, _PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
 _COLOURS = {"Gray", "YCbCr", "RGB"}
+_PNG_HEADER_BYTES = 33
 
 
 def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
@@ -38,17 +39,20 @@ def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
     Raises:
         ContentError: Not an image.
     """
-    head = bytes(buffer[:26])
+    head = bytes(buffer[:_PNG_HEADER_BYTES])
     if head.startswith(_JPEG):
-        try:
-            height, width, *_ = _simplejpeg().decode_jpeg_header(buffer)
-            return height, width
-        except ValueError as error:
-            raise ContentError("a JPEG image", f"a damaged one: {error}") from error
-    if head.startswith(_PNG) and len(head) == 26:
-        return int.from_bytes(head[20:24], "big"), int.from_bytes(head[16:20], "big")
-    shape = decode(buffer).shape
-    return shape[0], shape[1]
+        height, width, *_ = _jpeg_header(buffer)
+    elif head.startswith(_PNG):
+        if zlib.crc32(head[12:29]).to_bytes(4, "big") != head[29:]:
+            raise ContentError("a PNG image", "a damaged or cut header")
+        height, width = int.from_bytes(head[20:24], "big"), int.from_bytes(head[16:20], "big")
+    else:
+        image = decode(buffer)
+        _check_pixels(image)
+        height, width = image.shape[:2]
+    if not (height and width):
+        raise ContentError("an image", f"one of {height} x {width} pixels")
+    return height, width
 
 
 def decode(buffer: memoryview | bytes) -> NDArray[Any]:
@@ -61,10 +65,12 @@ def decode(buffer: memoryview | bytes) -> NDArray[Any]:
         ContentError: Not an image, or a damaged one.
     """
     head = bytes(buffer[:8])
-    if head.startswith(_NPY):
-        return _npy(buffer)
+    if head.startswith(npy.MAGIC):
+        return npy.read(buffer)
     if head.startswith(_JPEG):
-        return _jpeg(buffer, (0, 0))
+        return _jpeg(buffer, 1, (0, 0))
+    if head == _PNG:
+        _check_chunks(memoryview(buffer))
     return _other(buffer)
 
 
@@ -106,40 +112,71 @@ def _reduced(buffer: memoryview | bytes, crop: Crop, goal: tuple[int, ...]) -> N
     factor = 8
     while factor > 1 and (box[0] < goal[0] * factor or box[1] < goal[1] * factor):
         factor //= 2
-    if factor == 1:
-        return _jpeg(buffer, (0, 0))
-    return _jpeg(buffer, (-(-crop.image[0] // factor), -(-crop.image[1] // factor)))
+    return _jpeg(buffer, factor, crop.image)
 
 
 def _scaled(
     box: tuple[int, int, int, int], image: tuple[int, int], reduced: tuple[int, ...]
 ) -> tuple[int, int, int, int]:
-    """The box in an image of which a reduced one was decoded, to the nearest pixel."""
-    top = round(box[0] * reduced[0] / image[0])
-    left = round(box[1] * reduced[1] / image[1])
-    bottom = round((box[0] + box[2]) * reduced[0] / image[0])
-    right = round((box[1] + box[3]) * reduced[1] / image[1])
-    return top, left, bottom - top, right - left
+    """The box in an image of which a reduced one was decoded, to the nearest pixel, never empty."""
+
+    def edges(begin: int, length: int, old: int, new: int) -> tuple[int, int]:
+        # Halves go up: to the nearest even number, 1.5 and 2.5 would be the same.
+        first, last = ((2 * at * new + old) // (2 * old) for at in (begin, begin + length))
+        first = min(first, new - 1)
+        return first, max(last - first, 1)
+
+    top, height = edges(box[0], box[2], image[0], reduced[0])
+    left, width = edges(box[1], box[3], image[1], reduced[1])
+    return top, left, height, width
 
 
-def _jpeg(buffer: memoryview | bytes, least: tuple[int, int]) -> NDArray[np.uint8]:
-    """A JPEG, in its smallest size of at least that height and width; (0, 0): in its own."""
+def _jpeg(buffer: memoryview | bytes, factor: int, size: tuple[int, int]) -> NDArray[np.uint8]:
+    """A JPEG of that size, at 1 / ``factor`` of it, rounded up."""
+    colour_space = _jpeg_header(buffer)[2]
+    least = (0, 0) if factor == 1 else (-(-size[0] // factor), -(-size[1] // factor))
     try:
         image: NDArray[np.uint8] = _simplejpeg().decode_jpeg(
-            buffer, "RGB", min_height=least[0], min_width=least[1]
+            buffer,
+            "RGB" if colour_space in _COLOURS else "CMYK",
+            min_height=least[0],
+            min_width=least[1],
         )
     except ValueError as error:
-        if _colour_space(buffer) in _COLOURS:
-            raise ContentError("a JPEG image", f"a damaged one: {error}") from error
-        return _other(buffer)  # CMYK.
-    return image
+        raise ContentError("a JPEG image", f"a damaged one: {error}") from error
+    if colour_space in _COLOURS:
+        return image
+    # As OpenCV has it, and so MXNet: what is stored is how little ink there is.
+    black = image[:, :, 3:].astype(np.uint16)
+    return (black - ((255 - image[:, :, :3]) * black >> 8)).astype(np.uint8)
 
 
-def _colour_space(buffer: memoryview | bytes) -> str | None:
+def _jpeg_header(buffer: memoryview | bytes) -> tuple[int, int, str]:
+    """Height, width and colour space."""
     try:
-        return str(_simplejpeg().decode_jpeg_header(buffer)[2])
-    except ValueError:
-        return "RGB"
+        height, width, colour_space, _ = _simplejpeg().decode_jpeg_header(buffer)
+    except ValueError as error:
+        raise ContentError("a JPEG image", f"a damaged one: {error}") from error
+    return height, width, colour_space
+
+
+def _check_chunks(buffer: memoryview) -> None:
+    """Look at the CRCs of a PNG, and for its end: some OpenCVs decode as far as it goes.
+
+    Raises:
+        ContentError: It is cut short, or damaged where it matters.
+    """
+    at, kind = len(_PNG), b""
+    while kind != b"IEND":
+        length, kind = int.from_bytes(buffer[at : at + 4], "big"), bytes(buffer[at + 4 : at + 8])
+        end = at + 12 + length
+        if end > len(buffer):
+            raise ContentError("a PNG image", f"one cut short: {len(buffer)} bytes of {end}")
+        found = int.from_bytes(buffer[end - 4 : end], "big")
+        # Chunks whose names begin with a small letter may be left out.
+        if kind[:1].isupper() and zlib.crc32(buffer[at + 4 : end - 4]) != found:
+            raise ContentError("a PNG image", f"a wrong CRC in its {kind!r}, at its byte {at}")
+        at = end
 
 
 def _other(buffer: memoryview | bytes) -> NDArray[np.uint8]:
@@ -157,22 +194,12 @@ def _other(buffer: memoryview | bytes) -> NDArray[np.uint8]:
     return image
 
 
-def _npy(buffer: memoryview | bytes) -> NDArray[Any]:
-    """An array in NPY's format, looked at where it lies."""
-    stream = io.BytesIO(bytes(buffer[:_NPY_HEADER_BYTES]))
-    try:
-        version = _format.read_magic(stream)
-        read = _format.read_array_header_1_0 if version == (1, 0) else _format.read_array_header_2_0
-        shape, columns_first, dtype = read(stream)
-        array = np.frombuffer(buffer, dtype, int(np.prod(shape)), stream.tell())
-    except ValueError as error:
-        raise ContentError("an array in NPY's format", f"what NumPy refuses: {error}") from error
-    shaped: NDArray[Any] = array.reshape(shape, order="F" if columns_first else "C")
-    return shaped
+def _check_pixels(image: NDArray[Any]) -> None:
+    """Whether an array that was stored raw is an image.
 
-
-def _in_rgb(image: NDArray[Any]) -> NDArray[np.uint8]:
-    """An array that was stored raw, as three channels."""
+    Raises:
+        ContentError: It isn't.
+    """
     if (
         image.dtype != np.uint8
         or image.ndim not in (2, 3)
@@ -182,6 +209,11 @@ def _in_rgb(image: NDArray[Any]) -> NDArray[np.uint8]:
             "uint8 (height, width), (height, width, 1) or (height, width, 3)",
             f"{image.dtype} {image.shape}",
         )
+
+
+def _in_rgb(image: NDArray[Any]) -> NDArray[np.uint8]:
+    """An array that was stored raw, as three channels."""
+    _check_pixels(image)
     if image.shape[2:] == (3,):
         return image
     return np.ascontiguousarray(

@@ -7,6 +7,7 @@ bytes (storage)  ->  records (recordio, tfrecord)  ->  by number (index, shard, 
 from __future__ import annotations
 
 from adapters.records.files import RecordFiles
+from adapters.records.index import CODECS, index_paths
 from adapters.records.writer import RecordWriter
 
-__all__ = ["RecordFiles", "RecordWriter"]
+__all__ = ["CODECS", "RecordFiles", "RecordWriter", "index_paths"]

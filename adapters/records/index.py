@@ -68,12 +68,15 @@ def index_of(storage: MappedFile, codec: ModuleType, verify: bool) -> Index:
             # Another file's of that stem, as a rule.
             log.info("%s is not the index of %s: %s", path, storage.name, error)
             continue
-        obstacle = misfit(index, storage, codec, newer=modified_ns > storage.changed_ns)
+        newer = modified_ns > storage.changed_ns
+        obstacle = misfit(index, storage, codec, newer=newer)
         if obstacle is None:
-            return index
+            return index if newer or index.sizes is not None else _without_gaps(index, storage)
         log.warning("%s is not used, as it doesn't fit %s: %s", path, storage.name, obstacle)
     index = Index(*codec.scan(storage, verify))
-    target = paths[0] if not paths[0].exists() else paths[1]
+    target = next((path for path in paths if not path.exists()), None)
+    if target is None or not len(index.offsets):
+        return index
     try:
         write_atomically(target, text_of(index, codec))
     except OSError as error:  # A folder that can't be written to.
@@ -100,7 +103,8 @@ def parse(text: bytes, codec: ModuleType) -> Index:
             raise
         lines = text.decode("utf-8", "replace").splitlines()  # Keys that are no integers.
         offsets = [int(line.rpartition("\t")[2]) for line in lines if line.strip()]
-        return Index(np.array(offsets, np.uint64).astype(np.int64), None)
+        # Those that no file has, above 2^63 too, become -1.
+        return Index(np.array([at if 0 <= at < 1 << 63 else -1 for at in offsets], np.int64), None)
     first, second = np.ascontiguousarray(columns.T)
     return Index(second, None) if codec is recordio else Index(first, second)
 
@@ -134,7 +138,7 @@ def misfit(index: Index, storage: Storage, codec: ModuleType, newer: bool) -> st
     if inorder[0] < 0 or last >= storage.size:
         wrong = last if last >= storage.size else int(inorder[0])
         return f"it has a record at byte {wrong} of {storage.size}"
-    ends = None
+    ends, gap = None, bool(inorder[0] != 0)
     if index.sizes is not None:
         ends = inorder + index.sizes[order]
     try:
@@ -143,14 +147,24 @@ def misfit(index: Index, storage: Storage, codec: ModuleType, newer: bool) -> st
             end = codec.end(storage, int(inorder[place]))
             if ends is not None and ends[place] != end:
                 return f"its record at byte {inorder[place]} has another size"
+            if place + 1 < len(inorder):
+                gap = gap or end != inorder[place + 1]
     except RecordError as error:
         return f"at byte {error.offset}, {error.expected} expected, {error.found} found"
-    gap = inorder[0] != 0 or end != storage.size
+    gap = gap or end != storage.size
     if ends is not None:
         gap = gap or bool((ends[:-1] != inorder[1:]).any())
     if gap and not newer:
         return "it leaves out records, and is no newer than the file"
     return None
+
+
+def _without_gaps(index: Index, storage: Storage) -> Index:
+    """With the sizes that records have where each ends at the next, for ``Shard`` to compare."""
+    order = np.argsort(index.offsets, kind="stable")
+    sizes = np.empty_like(index.offsets)
+    sizes[order] = np.diff(index.offsets[order], append=storage.size)
+    return Index(index.offsets, sizes)
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -106,18 +106,23 @@ def read(storage: Storage, offset: int, number: int, verify: bool = True) -> mem
         storage: The file.
         offset: Of the record's first byte.
         number: Of the record, for errors.
-        verify: For TFRecord's sake: there is no CRC to check.
+        verify: There is no CRC to check, but a length that is wrong may show: by a header among
+            the data, or by data in the padding.
 
     Raises:
         RecordError: No record begins there, its parts are out of order, or the file ends before it.
     """
     flag, start, length = _part(storage, offset, number, True)
-    if flag == _WHOLE:
-        return storage.read(start, length)
     pieces = [storage.read(start, length)]
+    if verify:
+        _check(storage, start, length, number)
+    if flag == _WHOLE:
+        return pieces[0]
     while flag != _LAST:
         flag, start, length = _part(storage, start + (length + 3 & ~3), number, False)
         pieces += [memoryview(_MAGIC_BYTES), storage.read(start, length)]
+        if verify:
+            _check(storage, start, length, number)
     return memoryview(b"".join(pieces))
 
 
@@ -134,6 +139,9 @@ def end(storage: Storage, offset: int) -> int:
 
 
 def _part(storage: Storage, offset: int, number: int, first: bool) -> tuple[int, int, int]:
+    if offset % 4:  # A magic number may stand there, in a payload.
+        expected = "a record's offset, a multiple of 4"
+        raise RecordError(storage.name, number, offset, expected, f"{offset}")
     header = storage.read(offset, 8) if offset >= 0 else memoryview(b"")
     if len(header) < 8:
         raise _cut(storage.name, number, offset, 8, max(0, storage.size - offset))
@@ -144,6 +152,18 @@ def _part(storage: Storage, offset: int, number: int, first: bool) -> tuple[int,
     if offset + 8 + (length + 3 & ~3) > storage.size:
         raise _cut(storage.name, number, offset, 8 + length, storage.size - offset)
     return flag, offset + 8, length
+
+
+def _check(storage: Storage, start: int, length: int, number: int) -> None:
+    """What a part holds must have no magic number at a multiple of 4, its padding only zeros."""
+    padded = storage.read(start, length + 3 & ~3)
+    magics = np.flatnonzero(np.frombuffer(padded, "<u4") == MAGIC)
+    if len(magics):
+        at = start + 4 * int(magics[0])
+        raise RecordError(storage.name, number, at, "data, where a writer cuts", f"{MAGIC:#x}")
+    if any(padded[length:]):
+        found = padded[length:].hex(" ")
+        raise RecordError(storage.name, number, start + length, "zeros as padding", found)
 
 
 def _no_header(

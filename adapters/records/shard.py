@@ -14,7 +14,8 @@ from adapters.records.index import CODECS, Index, index_of
 from adapters.records.storage import InflatedFile, MappedFile
 
 _RECORDIO_BEGINS = recordio.MAGIC.to_bytes(4, "little")
-_COMPRESSED_BEGINS = (b"\x1f\x8b", b"\x78\x01", b"\x78\x9c", b"\x78\xda")
+# GZIP, and ZLIB of levels 0 and 1, 2 to 5, 6, and 7 to 9.
+_COMPRESSED_BEGINS = (b"\x1f\x8b", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 
 
 class Shard:
@@ -24,16 +25,19 @@ class Shard:
         path: The file.
         format: ``"recordio"``, ``"tfrecord"`` or ``"auto"``.
         verify: Check a record's CRC the first time that it is read.
+        use_index: Read and write the index beside the file; else the file is searched for records.
 
     Raises:
         OSError: The file can't be read.
         RecordError: It is of neither format, or damaged so that it can't be indexed.
     """
 
-    def __init__(self, path: str | os.PathLike[str], format: str, verify: bool) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], format: str, verify: bool, use_index: bool = True
+    ) -> None:
         self.storage, self.codec = _opened(path, format)
         self.verify = verify
-        if isinstance(self.storage, InflatedFile) or not self.storage.size:
+        if isinstance(self.storage, InflatedFile) or not self.storage.size or not use_index:
             index = Index(*self.codec.scan(self.storage, verify))
         else:
             index = index_of(self.storage, self.codec, verify)
@@ -58,12 +62,21 @@ class Shard:
             RecordError: The record is damaged.
         """
         verify = not self.checked[number]
-        payload: memoryview = self.codec.read(
-            self.storage, int(self.offsets[number]), number, verify
-        )
+        offset = int(self.offsets[number])
+        payload: memoryview = self.codec.read(self.storage, offset, number, verify)
         if verify:
+            self._compare(number, offset)
             self.checked[number] = True
         return payload
+
+    def _compare(self, number: int, offset: int) -> None:
+        """What the index says of a record's size must hold, lest it leave out the next one."""
+        if self.sizes is None:
+            return
+        size, found = int(self.sizes[number]), self.codec.end(self.storage, offset) - offset
+        if found != size:
+            expected = f"{size} bytes, as the index has it"
+            raise RecordError(self.storage.name, number, offset, expected, f"{found}")
 
     def close(self) -> None:
         """Unmap the file; reading opens it again."""

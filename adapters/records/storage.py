@@ -12,18 +12,21 @@ import os
 import stat
 import tempfile
 import threading
+import weakref
 import zlib
-from collections import deque
 from typing import IO, Any, Protocol
 
 from adapters.errors import RecordError
 
 # Address space is plenty, and file descriptors, of which a map holds one, are not: 1,024 as a rule.
 _MOST_OPEN = 256
-# Pages that were read count as the process's memory for as long as they are mapped, so they are
-# let go after that much; reading them again costs a page fault, not a read of the disk.
+# Pages that were read count as the process's memory for as long as they are mapped, so those of all
+# files are let go after that much; reading them again costs a page fault, not a read of the disk.
 _KEPT_BYTES = 64 << 20
-_BLOCK_BYTES = 1 << 20
+# Linux maps with a page also those around it which it has at hand, 16 of 4 KiB.
+_AROUND_BYTES = 64 << 10
+# Of compressed data; a thousandfold of it at most is in memory.
+_BLOCK_BYTES = 64 << 10
 
 
 class Storage(Protocol):
@@ -63,11 +66,13 @@ class MappedFile:
         self.changed_ns = status.st_mtime_ns
         self._view: memoryview | None = None
         self._map: Any = None
-        self._handed_out = 0
+        self._position = 0  # Behind what was read last.
+        self._touched_bytes = 0  # Since pages were let go.
 
     def read(self, offset: int, size: int) -> memoryview:
         """These bytes, without a copy; fewer where the file ends before."""
-        self.will_touch(size)
+        step, self._position = offset - self._position, offset + size
+        self.will_touch(size, 0 if 0 <= step < _AROUND_BYTES else 1)
         return self.view()[offset : offset + size]
 
     def view(self) -> memoryview:
@@ -75,20 +80,34 @@ class MappedFile:
         view = self._view
         return self._open() if view is None else view
 
-    def will_touch(self, size: int) -> None:
-        """Account for bytes that are going to be read."""
-        self._handed_out += size
-        if self._handed_out > _KEPT_BYTES:
-            self._let_go()
+    def will_touch(self, size: int, places: int = 1) -> None:
+        """Account for bytes that are going to be read, at so many places apart."""
+        global _touched_bytes
+        more = min(size + places * _AROUND_BYTES, self.size - self._touched_bytes)
+        if more > 0:  # Threads that count at once may lose some, which does no harm.
+            self._touched_bytes += more
+            _touched_bytes += more
+            if _touched_bytes > _KEPT_BYTES:
+                _let_go()
 
     def close(self) -> None:
         """Unmap the file as soon as nobody holds a part of it."""
-        self._view = self._map = None
+        self._unmap()
+
+    def _unmap(self) -> None:
+        with _opening:
+            self._view = self._map = None
+            _open.pop(self, None)
 
     def _open(self) -> memoryview:
         if not self.size:
             return memoryview(b"")
-        with _opening, self._opened() as file:
+        with _opening:
+            # Another thread may have been first.
+            return self._mapped() if self._view is None else self._view
+
+    def _mapped(self) -> memoryview:
+        with self._opened() as file:
             status = os.fstat(file.fileno())
             if (status.st_size, status.st_mtime_ns) != (self.size, self.changed_ns):
                 raise RecordError(
@@ -101,16 +120,16 @@ class MappedFile:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             view = memoryview(mapped)
             self._map, self._view = mapped, view
-            _open.append(self)
+            _open[self] = None
             if len(_open) > _MOST_OPEN:
-                _open.popleft().close()
+                next(iter(_open))._unmap()
         return view
 
     def _opened(self) -> IO[bytes]:
         return open(self.name, "rb")
 
     def _let_go(self) -> None:
-        self._handed_out = 0
+        self._touched_bytes = 0
         mapped = self._map
         if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
             mapped.madvise(mmap.MADV_DONTNEED)
@@ -152,18 +171,27 @@ class InflatedFile(MappedFile):
         status = os.fstat(file.fileno())
         self._file, self.size, self.changed_ns = file, status.st_size, status.st_mtime_ns
 
+    def close(self) -> None:
+        """Unmap the file, and free the room that it takes on the disk."""
+        with _opening:
+            self._unmap()
+            self._file = None
+
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_file": None}
 
 
 def _inflate(name: str, compressed: IO[bytes], file: IO[bytes]) -> None:
-    """Several members after each other are one stream, as gzip has it."""
+    """Several members after each other, with zeros between them, are one stream, as gzip has it."""
     inflater: Any = None
     read = 0
     while block := compressed.read(_BLOCK_BYTES):
         read += len(block)
         while block:
             if inflater is None:
+                block = block.lstrip(b"\0")
+                if not block:
+                    break
                 inflater = zlib.decompressobj(zlib.MAX_WBITS | 32)  # GZIP or ZLIB, by its header.
             try:
                 file.write(inflater.decompress(block))
@@ -178,8 +206,19 @@ def _inflate(name: str, compressed: IO[bytes], file: IO[bytes]) -> None:
         raise RecordError(name, None, read, "the end of the compressed data", "the file's end")
 
 
-_open: deque[MappedFile] = deque()
+# Oldest first.
+_open: weakref.WeakKeyDictionary[MappedFile, None] = weakref.WeakKeyDictionary()
 _opening = threading.RLock()
+_touched_bytes = 0
+
+
+def _let_go() -> None:
+    """Drop the pages of all files from this process's memory; who holds some gets them back."""
+    global _touched_bytes
+    with _opening:
+        _touched_bytes = 0
+        for file in list(_open):
+            file._let_go()
 
 
 def _reset_lock() -> None:

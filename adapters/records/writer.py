@@ -82,8 +82,15 @@ class RecordWriter:
             raise TypeError(f"payload must be bytes, got {type(payload).__name__}")
         if self._file.closed:
             raise ClosedError(f"the writer of {self._path} has been closed")
-        record = self._codec.encode(bytes(payload))
-        self._file.write(record)
+        return self.write_encoded(self._codec.encode(bytes(payload)))
+
+    def write_encoded(self, record: bytes) -> int:
+        """Append what this format's ``encode`` made of a payload, perhaps in another thread."""
+        try:
+            self._file.write(record)
+        except BaseException:  # Some of it may be written, so that no more can follow.
+            self._discard()
+            raise
         self._offsets.append(self.size_bytes)
         self._sizes.append(len(record))
         self.size_bytes += len(record)
@@ -98,10 +105,14 @@ class RecordWriter:
             os.fsync(self._file.fileno())
             self._file.close()
             target = self._index_path()
+            if target is not None:  # Gone before it no longer fits.
+                target.unlink(missing_ok=True)
             os.replace(self._temporary, self._path)
         except BaseException:
             self._discard()
             raise
+        if target is None:
+            return
         sizes = np.array(self._sizes) if self._codec is tfrecord else None
         write_atomically(target, text_of(Index(np.array(self._offsets), sizes), self._codec))
 
@@ -131,11 +142,18 @@ class RecordWriter:
         self._discard()
 
     def _discard(self) -> None:
-        self._file.close()
-        self._temporary.unlink(missing_ok=True)
+        try:
+            self._file.close()
+        except OSError:  # No room for what it has yet to write, which is not wanted any more.
+            pass
+        finally:
+            self._temporary.unlink(missing_ok=True)
 
-    def _index_path(self) -> Path:
-        """The shared name where it is free, or belongs to the file that is replaced."""
+    def _index_path(self) -> Path | None:
+        """The shared name where it is free, or belongs to the file that is replaced.
+
+        Else the file's own; None where that is the shared name, too.
+        """
         shared, own = index_paths(self._path)
         if not shared.exists():
             return shared
@@ -145,4 +163,6 @@ class RecordWriter:
             fits = misfit(index, old, self._codec, newer=True) is None
         except (OSError, RecordError, ValueError):
             fits = False
-        return shared if fits else own
+        if fits:
+            return shared
+        return own if own != shared else None

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.sources.arrays import ArraySource, holds_arrays, stretch_of, take_rows
+from adapters.sources.contents import Images, guessed, identity
 from adapters.sources.mapped import MapSource
 from adapters.sources.records import RecordSource, open_guessed, open_records
 from adapters.sources.sequence import SequenceSource
@@ -21,11 +22,15 @@ from adapters.sources.sequence import SequenceSource
 __all__ = [
     "AnySource",
     "ArraySource",
+    "Images",
     "MapSource",
     "RecordSource",
     "SampleSource",
     "SequenceSource",
     "as_source",
+    "guessed",
+    "holds_arrays",
+    "identity",
     "open_guessed",
     "open_records",
     "stretch_of",

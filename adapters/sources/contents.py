@@ -17,7 +17,7 @@ from adapters.images import ImageDecoder
 from adapters.images import decode as decode_image
 from adapters.records import example, irheader
 
-IMAGE, LABEL = "image/encoded", "image/class/label"
+IMAGE, LABEL, ID = "image/encoded", "image/class/label", "image/id"
 _SHORT = {"image": IMAGE, "label": LABEL}
 # Of encodings that a file may be told to be full of images by.
 _IMAGE_BEGINS = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"\x93NUMPY", b"GIF8", b"BM", b"RIFF", b"II*\0")
@@ -132,6 +132,19 @@ class Images:
         if len(images) != 1:
             raise ContentError(f"one image as {self._image!r}", f"{len(images)}")
         return images[0], _label(example.values(*features[self.label]))
+
+
+def identity(payload: memoryview, format: str) -> int:
+    """The id of an image's record: of its IRHeader, or of its feature "image/id"; 0 without one.
+
+    Raises:
+        ContentError: Neither.
+    """
+    if format == "recordio":
+        return irheader.unpack(payload).id
+    kind, view = example.lists(payload).get(ID, (0, memoryview(b"")))
+    values = example.values(kind, view) if kind == example.INT64_LIST else []
+    return int(values[0]) if len(values) else 0
 
 
 def content_of(decode: Any, fields: Mapping[str, str] | None) -> Content:

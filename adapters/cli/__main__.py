@@ -1,0 +1,9 @@
+"""``python -m adapters.cli`` is ``adapters``."""
+
+from __future__ import annotations
+
+import sys
+
+from adapters.cli.main import main
+
+sys.exit(main())

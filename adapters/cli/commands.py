@@ -1,0 +1,122 @@
+"""The commands: each takes what was said, has it done by ``packing``, and prints the result."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from adapters.cli.inspection import contact_sheet, described
+from adapters.packing import convert, pack, verify
+from adapters.packing.pack import SUFFIXES
+from adapters.records import index_paths
+from adapters.records.files import expanded
+from adapters.records.index import Index, text_of, write_atomically
+from adapters.records.shard import Shard
+from adapters.records.storage import InflatedFile
+
+
+def run_pack(options: argparse.Namespace) -> int:
+    """``adapters pack``."""
+    with _bar("pack") as progress:
+        manifest = pack(
+            options.source,
+            options.out,
+            format=options.format or _format_of(options.out),
+            shard_bytes=options.shard_bytes,
+            resize=options.resize,
+            quality=options.quality,
+            encoding=options.encoding,
+            workers=options.workers,
+            on_error=options.on_error,
+            root=options.root,
+            progress=progress,
+        )
+    for skipped in manifest.skipped:
+        print(f"skipped {skipped.name}: {skipped.reason}")
+    size = sum(packed.bytes for packed in manifest.files)
+    print(
+        f"{manifest.read} read, {manifest.packed} packed, {len(manifest.skipped)} skipped: "
+        f"{len(manifest.files)} files, {size / 2**20:,.1f} MiB"
+    )
+    return 0
+
+
+def run_index(options: argparse.Namespace) -> int:
+    """``adapters index``."""
+    for path in expanded(options.files):
+        shard = Shard(path, "auto", True, use_index=False)
+        if isinstance(shard.storage, InflatedFile):
+            raise ValueError(f"{path} is compressed: its records have no offsets to be listed")
+        target = _index_of(shard, path)
+        write_atomically(target, text_of(Index(shard.offsets, shard.sizes), shard.codec))
+        print(f"{target}: {len(shard)} records")
+    return 0
+
+
+def run_verify(options: argparse.Namespace) -> int:
+    """``adapters verify``; 1 if anything is wrong."""
+    with _bar("verify") as progress:
+        good, wrong = verify(options.files, progress)
+    for problem in wrong:
+        print(problem)
+    print(f"{good} records are right, {len(wrong)} things are wrong")
+    return 1 if wrong else 0
+
+
+def run_convert(options: argparse.Namespace) -> int:
+    """``adapters convert``."""
+    format = options.format or _format_of(options.out)
+    with _bar("convert") as progress:
+        count = convert(options.files, options.out, format=format, progress=progress)
+    print(f"{options.out}: {count} records")
+    return 0
+
+
+def run_inspect(options: argparse.Namespace) -> int:
+    """``adapters inspect``."""
+    for line in described(options.files, options.count):
+        print(line)
+    if options.sheet is not None:
+        shown = contact_sheet(options.files, options.count, options.sheet)
+        print(f"{options.sheet}: {shown} images")
+    return 0
+
+
+def _format_of(out: str) -> str:
+    for format, suffix in SUFFIXES.items():
+        if Path(out).suffix == suffix or Path(out).suffix == f"{suffix}s":
+            return format
+    listed = " or ".join(f"{suffix} ({format})" for format, suffix in SUFFIXES.items())
+    raise ValueError(f"--format must be given where OUT doesn't end in {listed}, got {out!r}")
+
+
+def _index_of(shard: Shard, path: str) -> Path:
+    """The shared name, unless another file of that stem is there."""
+    shared, own = index_paths(path)
+    others = [
+        each
+        for each in shared.parent.glob(f"{Path(path).stem}.*")
+        if each not in (shared, own, Path(path)) and each.suffix in _record_suffixes()
+    ]
+    return own if others else shared
+
+
+def _record_suffixes() -> set[str]:
+    return {suffix + ending for suffix in SUFFIXES.values() for ending in ("", "s")}
+
+
+@contextlib.contextmanager
+def _bar(name: str) -> Iterator[Callable[[int, int], Any]]:
+    """A progress bar on a terminal; nothing elsewhere."""
+    from tqdm import tqdm
+
+    with tqdm(desc=name, disable=None, leave=False) as bar:
+
+        def progress(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        yield progress

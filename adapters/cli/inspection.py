@@ -1,0 +1,108 @@
+"""The first records of a file as a person wants to see them: in words, and as a contact sheet."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.errors import AdapterError, ContentError
+from adapters.images import ImageDecoder, size_of
+from adapters.records import RecordFiles, example
+from adapters.records.files import Paths
+from adapters.sources import Images, guessed
+
+_KINDS = {
+    b"\xff\xd8\xff": "JPEG",
+    b"\x89PNG": "PNG",
+    b"\x93NUMPY": "raw (NPY)",
+    b"GIF8": "GIF",
+    b"BM": "BMP",
+    b"RIFF": "WebP",
+}
+# Of one image on the sheet, with what is between it and the next.
+_TILE_PIXELS, _GAP_PIXELS = 128, 4
+_SHOWN_BYTES = 16
+
+
+def described(paths: Paths, count: int) -> Iterator[str]:
+    """Lines about each file, and about its first records."""
+    files = RecordFiles(paths)
+    for shard in files.shards:
+        yield (
+            f"{shard.storage.name}: {shard.format}, {len(shard):,} records, "
+            f"{shard.storage.size:,} bytes"
+        )
+        for number in range(min(count, len(shard))):
+            try:
+                payload = shard.read(number)
+                yield f"  {number}: {len(payload):,} bytes, {_content(payload, shard.format)}"
+            except AdapterError as error:
+                yield f"  {number}: damaged: {error}"
+
+
+def contact_sheet(paths: Paths, count: int, out: str) -> int:
+    """Draw the first images of all files into one PNG.
+
+    Returns:
+        How many.
+
+    Raises:
+        ContentError: No record is an image.
+        OSError: ``out`` can't be written.
+    """
+    files, images = RecordFiles(paths), Images(ImageDecoder(_TILE_PIXELS, crop="center"), {})
+    tiles: list[NDArray[Any]] = []
+    for number in range(len(files)):
+        if len(tiles) == count:
+            break
+        shard, own = files.locate(number)
+        try:
+            tiles.append(images.sample(shard.read(own), shard.format, None)[0])
+        except (AdapterError, ContentError):
+            continue
+    if not tiles:
+        raise ContentError("records that are images", "none")
+    across = int(np.ceil(np.sqrt(len(tiles))))
+    down = -(-len(tiles) // across)
+    step = _TILE_PIXELS + _GAP_PIXELS
+    sheet = np.full((down * step - _GAP_PIXELS, across * step - _GAP_PIXELS, 3), 255, np.uint8)
+    for place, tile in enumerate(tiles):
+        top, left = place // across * step, place % across * step
+        sheet[top : top + _TILE_PIXELS, left : left + _TILE_PIXELS] = tile
+    _, encoded = importlib.import_module("cv2").imencode(".png", sheet[:, :, ::-1])
+    with open(out, "wb") as file:
+        file.write(encoded.tobytes())
+    return len(tiles)
+
+
+def _content(payload: memoryview, format: str) -> str:
+    kind = guessed(payload, format)
+    if kind == "image":
+        image, label = Images(None, {}).split(payload, format)
+        head = bytes(image[:8])
+        name = next((name for begin, name in _KINDS.items() if head.startswith(begin)), "image")
+        try:
+            height, width = size_of(image)
+        except ContentError as error:
+            return f"label {label}, {name}, damaged: {error}"
+        shown = label.tolist() if isinstance(label, np.ndarray) else label
+        return f"label {shown}, {name} of {height} x {width}"
+    if kind == "example":
+        features = example.decode(payload)
+        return ", ".join(f"{name}: {_values(value)}" for name, value in sorted(features.items()))
+    more = ", ..." if len(payload) > _SHOWN_BYTES else ""
+    return f"{bytes(payload[:_SHOWN_BYTES])!r}{more}"
+
+
+def _values(values: example.Feature) -> str:
+    if isinstance(values, np.ndarray):
+        shown = values[:4].tolist()
+        return f"{values.dtype} {shown}" + (f" and {len(values) - 4} more" * (len(values) > 4))
+    sizes = [len(value) for value in values[:4]]
+    if len(values) == 1 and len(values[0]) <= _SHOWN_BYTES:
+        return repr(values[0])
+    return f"{len(values)} x bytes of length {sizes}"

@@ -1,0 +1,98 @@
+"""What can be said on the command line, and what an error becomes there: a line, and a status."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from adapters import __version__
+from adapters.cli import commands
+from adapters.errors import AdapterError
+
+# Of the shell: the command was ended by Ctrl-C.
+_INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Args:
+        arguments: Without the program's name; those of the process otherwise.
+
+    Returns:
+        0 if all went well, 1 if something is wrong with the data, 130 after Ctrl-C.
+
+    Raises:
+        SystemExit: With 2, for arguments that make no sense.
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        status: int = options.run(options)
+    except (AdapterError, ImportError, OSError, TypeError, ValueError) as error:
+        print(f"adapters {options.command}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"adapters {options.command}: interrupted", file=sys.stderr)
+        return _INTERRUPTED
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="adapters", description="Record files for training.")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    pack = subparsers.add_parser("pack", help="images into record files")
+    pack.add_argument("source", help="a folder with a folder per class, or an .lst file")
+    pack.add_argument("out", help='"train" gives train-00000-of-00003.tfrecord, and so on')
+    pack.add_argument("--format", choices=["recordio", "tfrecord"], help="else by OUT's ending")
+    pack.add_argument("--resize", type=int, metavar="PIXELS", help="of the shorter side")
+    pack.add_argument("--quality", type=int, help="of JPEGs, 1 to 100")
+    pack.add_argument("--encoding", choices=["jpeg", "raw"], default="jpeg")
+    pack.add_argument("--shard-bytes", type=_size, default=128 << 20, help="such as 64MB")
+    pack.add_argument("--workers", type=_workers, default="auto", help='threads, or "auto"')
+    pack.add_argument("--root", help="of the paths in a list; else the list's folder")
+    pack.add_argument(
+        "--on-error", choices=["raise", "skip"], default="raise", help="with what is no image"
+    )
+    pack.set_defaults(run=commands.run_pack)
+
+    index = subparsers.add_parser("index", help="write the index beside record files")
+    index.add_argument("files", nargs="+")
+    index.set_defaults(run=commands.run_index)
+
+    verify = subparsers.add_parser("verify", help="read all, check all, list what is wrong")
+    verify.add_argument("files", nargs="+", help="record files, or manifests (.json)")
+    verify.set_defaults(run=commands.run_verify)
+
+    convert = subparsers.add_parser("convert", help="RecordIO to TFRecord and back")
+    convert.add_argument("files", nargs="+")
+    convert.add_argument("out")
+    convert.add_argument("--format", choices=["recordio", "tfrecord"], help="else by OUT's ending")
+    convert.set_defaults(run=commands.run_convert)
+
+    inspect = subparsers.add_parser("inspect", help="show the first records")
+    inspect.add_argument("files", nargs="+")
+    inspect.add_argument("--count", type=int, default=5, help="of records that are shown")
+    inspect.add_argument("--sheet", metavar="PNG", help="also draw their images into this file")
+    inspect.set_defaults(run=commands.run_inspect)
+    return parser
+
+
+def _size(text: str) -> int:
+    number, unit = text.strip().upper().removesuffix("B"), 1
+    for power, letter in enumerate("KMG", 1):
+        if number.endswith(letter):
+            number, unit = number[:-1], 1 << (10 * power)
+    if not number.isdigit():
+        raise argparse.ArgumentTypeError(f"must be bytes such as 1000000 or 64MB, got {text!r}")
+    return int(number) * unit
+
+
+def _workers(text: str) -> int | str:
+    if text == "auto":
+        return text
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f'must be a number or "auto", got {text!r}')
+    return int(text)

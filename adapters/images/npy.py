@@ -1,0 +1,51 @@
+"""Arrays in NPY's format, which is how raw images are stored.
+
+::
+
+    93 4E 55 4D 50 59 | u8 major | u8 minor | u16 length, u32 from 2.0 on | header | array
+
+The header is a dict as Python writes one: ``{'descr': '|u1', 'fortran_order': False, 'shape': (28,
+28), }``. Numbers are little-endian. Source: NumPy, ``numpy/lib/format.py``.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import math
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.errors import ContentError
+
+MAGIC = b"\x93NUMPY"
+
+
+def read(buffer: memoryview | bytes) -> NDArray[Any]:
+    """An array, looked at where it lies.
+
+    Raises:
+        ContentError: A damaged header, another number of bytes than it says, or no numbers.
+    """
+    start = 12 if bytes(buffer[6:7]) > b"\x01" else 10
+    end = start + int.from_bytes(buffer[8:start], "little")
+    try:
+        shape, order, dtype = _parsed(bytes(buffer[start:end]))
+    except (KeyError, RecursionError, SyntaxError, TypeError, ValueError) as error:
+        raise ContentError("an array in NPY's format", f"a header that says {error!r}") from error
+    size = math.prod(shape) * dtype.itemsize
+    if len(buffer) - end != size:
+        raise ContentError(f"{size} bytes of {dtype} {shape}", f"{len(buffer) - end}")
+    array: NDArray[Any] = np.frombuffer(buffer, np.uint8)[end:].view(dtype)
+    return array.reshape(shape, order=order)
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(header: bytes) -> tuple[tuple[int, ...], Literal["C", "F"], np.dtype[Any]]:
+    fields = ast.literal_eval(header.decode("latin-1").strip())
+    shape, dtype = fields["shape"], np.dtype(str(fields["descr"]))
+    if not all(type(side) is int and side >= 0 for side in shape) or dtype.kind not in "biufc":
+        raise ValueError(f"{dtype} {shape}")
+    return tuple(shape), "F" if fields["fortran_order"] else "C", dtype

@@ -1,0 +1,187 @@
+"""What can be packed: a folder of images, a list as im2rec takes it, arrays, or any source.
+
+Each becomes a sequence of ``Item``s in an order that depends on the input alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.errors import ContentError
+from adapters.sources import as_source, holds_arrays
+
+Content = bytes | NDArray[Any]
+
+
+class Item(NamedTuple):
+    """One sample that is to become a record."""
+
+    name: str
+    """For people: the file, or the sample's number."""
+    number: int
+    """The id that the record gets."""
+    label: Any
+    """A number, or several."""
+    content: Callable[[], Content]
+    """Reads the encoded image, or makes the array; any thread may call it."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """All that is to be packed.
+
+    Args:
+        items: In their order.
+        classes: Names of the classes by label; None where there are none.
+        fingerprint: Changes when the input does, so that an interrupted run can go on; None where
+            that can't be told.
+    """
+
+    items: Sequence[Item]
+    classes: list[str] | None
+    fingerprint: str | None
+
+
+def inputs_of(source: Any, root: str | os.PathLike[str] | None) -> Inputs:
+    """Look at what a user gives.
+
+    Args:
+        source: A folder with a folder per class, an ``.lst`` file, arrays, or a source of (image,
+            label).
+        root: Where the paths of a list begin; else its own folder.
+
+    Raises:
+        FileNotFoundError: No such folder or list.
+        TypeError: Something else.
+        ValueError: A folder without classes, or a list with lines that aren't one.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+        if path.is_dir():
+            return _folder(path)
+        if path.suffix == ".lst":
+            return _list(path, Path(root) if root is not None else path.parent)
+        if not path.exists():
+            raise FileNotFoundError(f"no folder and no list at {os.fspath(source)!r}")
+        raise ValueError(
+            "source must be a folder with a folder per class, an .lst file, arrays or a source, "
+            f"got {os.fspath(source)!r}; for record files, see `adapters convert`"
+        )
+    samples = as_source(source)
+    fingerprint = None
+    if isinstance(source, tuple) and all(map(holds_arrays, source)):
+        fingerprint = _digest(_described(np.asarray(member)) for member in source)
+    return Inputs(_Samples(samples), None, fingerprint)
+
+
+def _folder(root: Path) -> Inputs:
+    classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and _shown(entry))
+    if not classes:
+        raise ValueError(f"source must have a folder per class, got {os.fspath(root)!r} with none")
+    loose = [entry.path for entry in os.scandir(root) if entry.is_file() and _shown(entry)]
+    files = [(path, -1) for path in sorted(loose)]
+    for label, name in enumerate(classes):
+        files += [(path, label) for path in _files_below(root / name)]
+    items = [
+        Item(path, number, label, partial(_read, path) if label >= 0 else _outside)
+        for number, (path, label) in enumerate(files)
+    ]
+    return Inputs(items, classes, _digest(_stamp(path) for path, _ in files))
+
+
+def _files_below(folder: Path) -> Iterator[str]:
+    for below, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (os.path.join(below, name) for name in sorted(names) if name[0] != ".")
+
+
+def _list(path: Path, root: Path) -> Inputs:
+    """Lines of ``number<TAB>label<TAB>...<TAB>path``, as MXNet's im2rec writes and reads them."""
+    items = []
+    text = path.read_text()
+    for line, content in enumerate(text.splitlines(), 1):
+        if not content.strip():
+            continue
+        number, *labels, name = (part.strip() for part in content.split("\t"))
+        try:
+            values = [float(label) for label in labels]
+            label = values[0] if len(values) == 1 else np.array(values, np.float32)
+            if not values:
+                raise ValueError("no label")
+            file = os.path.join(root, name)
+            items.append(Item(file, int(float(number)), label, partial(_read, file)))
+        except ValueError as error:
+            raise ValueError(
+                f"{path}, line {line}: must be number, label or labels and path, with tabs between "
+                f"them, got {content!r} ({error})"
+            ) from None
+    return Inputs(items, None, _digest([text, *(_stamp(item.name) for item in items)]))
+
+
+class _Samples(Sequence[Item]):
+    """Items of a source, made when they are asked for."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def __getitem__(self, number: Any) -> Any:
+        sample = self._source.sample(number)
+        if not isinstance(sample, tuple) or len(sample) != 2:
+            raise TypeError(
+                f"source must give (image, label), got {type(sample).__name__} for sample {number}"
+            )
+        image, label = sample
+        return Item(f"sample {number}", number, _plain(label), lambda: _as_content(image))
+
+
+def _as_content(image: Any) -> Content:
+    if isinstance(image, (bytes, bytearray, memoryview)):
+        return bytes(image)
+    return np.asarray(image.asnumpy() if hasattr(image, "asnumpy") else image)
+
+
+def _plain(label: Any) -> Any:
+    array = np.asarray(label.asnumpy() if hasattr(label, "asnumpy") else label)
+    return array.item() if array.size == 1 else array
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _outside() -> bytes:
+    raise ContentError("a file in the folder of its class", "one beside these folders")
+
+
+def _shown(entry: os.DirEntry[str]) -> bool:
+    return not entry.name.startswith(".")
+
+
+def _stamp(path: str) -> str:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return f"{path} missing"
+    return f"{path} {status.st_size} {status.st_mtime_ns}"
+
+
+def _described(array: NDArray[Any]) -> str:
+    content = hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
+    return f"{array.dtype} {array.shape} {content}"
+
+
+def _digest(parts: Any) -> str:
+    return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest()

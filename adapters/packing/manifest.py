@@ -1,0 +1,94 @@
+"""The manifest beside packed files: what was read, what became a record, and what didn't."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+_BLOCK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class PackedFile:
+    """One file of records.
+
+    Args:
+        name: In the folder of the manifest.
+        records: How many.
+        bytes: Its size.
+        sha256: Of its content, in hexadecimal.
+    """
+
+    name: str
+    records: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """One input that didn't become a record.
+
+    Args:
+        name: The file, or the sample's number.
+        reason: Why not.
+    """
+
+    name: str
+    reason: str
+
+
+@dataclass
+class Manifest:
+    """What ``pack`` returns, and writes as JSON beside the files.
+
+    Args:
+        format: "recordio" or "tfrecord".
+        settings: How images were made smaller and encoded.
+        classes: Names by label, or None.
+        read: Inputs; always the sum of ``packed`` and the number of ``skipped``.
+        packed: Records.
+        skipped: What was left out.
+        files: In order.
+    """
+
+    format: str
+    settings: dict[str, Any]
+    classes: list[str] | None
+    read: int = 0
+    packed: int = 0
+    skipped: list[Skipped] = field(default_factory=list)
+    files: list[PackedFile] = field(default_factory=list)
+
+    def write(self, path: Path) -> None:
+        """Write it as JSON, the same bytes for the same content."""
+        path.write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Manifest:
+        """Read what ``write`` wrote.
+
+        Raises:
+            OSError: It can't be read.
+            ValueError: Not a manifest.
+        """
+        try:
+            content = json.loads(Path(path).read_text())
+            content["skipped"] = [Skipped(**each) for each in content["skipped"]]
+            content["files"] = [PackedFile(**each) for each in content["files"]]
+            return cls(**content)
+        except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise ValueError(f"{os.fspath(path)} is not a manifest: {error}") from error
+
+
+def sha256_of(path: str | os.PathLike[str]) -> str:
+    """Of a file's content, in hexadecimal."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
