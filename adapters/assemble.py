@@ -185,14 +185,28 @@ class Plan:
     ) -> int:
         """Have the source write these samples; how many ``on_error`` replaced."""
         assert isinstance(self.source, RecordSource)
-        samples = _Samples(self, epoch, index, numbers)
-        failures = self.source.fill(
-            numbers, lambda number: generator(self.seed, epoch, number, DECODE), rows
-        )
+        source, samples = self.source, _Samples(self, epoch, index, numbers)
+
+        def filled(own: NDArray[np.int64], into: Sequence[NDArray[Any]]) -> Any:
+            return source.fill(
+                own, lambda number: generator(self.seed, epoch, number, DECODE), into
+            )
+
+        def another(number: int) -> tuple[Any, ...]:
+            one = [np.empty((1, *column.shape[1:]), column.dtype) for column in rows]
+            for _, error in filled(np.array([number]), one):
+                raise error
+            return tuple(column[0] for column in one)
+
         # Of several that failed, it is the first in the batch that is raised.
-        for row, error in sorted(failures, key=lambda failure: failure[0]):
-            sample = samples.replacement(error, int(numbers[row]))
-            for column, value in zip(rows, flatten(sample)[0], strict=True):
+        for row, error in sorted(filled(numbers, rows), key=lambda failure: failure[0]):
+            leaves = flatten(samples.replacement(error, int(numbers[row]), another))[0]
+            if len(leaves) != len(rows):
+                raise ValueError(
+                    "on_error must return a sample like the others, (array, label), got "
+                    f"{len(leaves)} members"
+                )
+            for column, value in zip(rows, leaves):
                 if np.shape(value) != column.shape[1:]:
                     raise ValueError(
                         f"on_error must return a sample like the others, with {column.shape[1:]} "
@@ -275,8 +289,15 @@ class _Samples:
             note(error, f"in samples {listed}, batch {self._index} of epoch {self._epoch}")
             raise
 
-    def replacement(self, error: BaseException, number: int) -> Any:
+    def replacement(
+        self, error: BaseException, number: int, another: Callable[[int], Any] | None = None
+    ) -> Any:
         """What takes the place of a sample that failed.
+
+        Args:
+            error: How it did.
+            number: Of the sample.
+            another: Makes a sample by its number; None for fetching and transforming it.
 
         Raises:
             BaseException: ``error``, with a note, where nothing does.
@@ -300,7 +321,8 @@ class _Samples:
                 raise
         for step in range(1, min(_SKIP_TRIES, plan.order.size - 1) + 1):
             try:
-                return plan.sample(self._epoch, (number + step) % plan.order.size)
+                other = (number + step) % plan.order.size
+                return plan.sample(self._epoch, other) if another is None else another(other)
             except Exception:  # noqa: S112 - the first error says enough
                 continue
         note(error, f"and on_error='skip' found no other sample that works in {_SKIP_TRIES}")

@@ -9,14 +9,13 @@ harness, `load_digits` in a row.
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.cache import made_once
 from benchmarks.idx import read_idx, write_idx
 
 STAND_IN = "stand-in for MNIST drawn from scikit-learn's handwritten digits"
@@ -132,25 +131,13 @@ def _require(folder: Path, split: str, kind: str, dimensions: int) -> Path:
 
 
 def _stand_in() -> Path:
-    """The stand-in's folder in the cache; made under another name first, so never half there."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "loader-adapters"
-    folder = cache / STAND_IN_FOLDER
-    if folder.is_dir():
-        return folder
+    """The stand-in's folder in the cache."""
+    return made_once(STAND_IN_FOLDER, _draw)
+
+
+def _draw(folder: Path) -> None:
     from benchmarks.handwriting import draw_digits
 
-    cache.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(tempfile.mkdtemp(prefix=f"{STAND_IN_FOLDER}-", dir=cache))
-    try:
-        for split, (images, labels) in draw_digits().items():
-            write_idx(unfinished / f"{PREFIXES[split]}-images-idx3-ubyte", images)
-            write_idx(unfinished / f"{PREFIXES[split]}-labels-idx1-ubyte", labels)
-        try:
-            unfinished.rename(folder)
-        except OSError:
-            # Another session was first; its files are the same. Anything else is an error.
-            if not folder.is_dir():
-                raise
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-    return folder
+    for split, (images, labels) in draw_digits().items():
+        write_idx(folder / f"{PREFIXES[split]}-images-idx3-ubyte", images)
+        write_idx(folder / f"{PREFIXES[split]}-labels-idx1-ubyte", labels)

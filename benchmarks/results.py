@@ -34,6 +34,12 @@ DISTRIBUTIONS = (
     "jax",
     "torch",
     "mxnet",
+    "grain",
+    "nvidia-dali-cuda120",
+    "opencv-python-headless",
+    "simplejpeg",
+    "pillow",
+    "scikit-image",
     "scikit-learn",
     "loky",
 )

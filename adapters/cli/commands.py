@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from adapters.cli.inspection import contact_sheet, described
 from adapters.packing import convert, pack, verify
-from adapters.packing.pack import SUFFIXES
+from adapters.packing.encoding import SUFFIXES
 from adapters.records import index_paths
 from adapters.records.files import expanded
 from adapters.records.index import Index, text_of, write_atomically
@@ -47,7 +48,7 @@ def run_pack(options: argparse.Namespace) -> int:
 def run_index(options: argparse.Namespace) -> int:
     """``adapters index``."""
     for path in expanded(options.files):
-        shard = Shard(path, "auto", True, use_index=False)
+        shard = Shard(path, "auto", True, index="search")
         if isinstance(shard.storage, InflatedFile):
             raise ValueError(f"{path} is compressed: its records have no offsets to be listed")
         target = _index_of(shard, path)
@@ -90,7 +91,9 @@ def _format_of(out: str) -> str:
         if Path(out).suffix == suffix or Path(out).suffix == f"{suffix}s":
             return format
     listed = " or ".join(f"{suffix} ({format})" for format, suffix in SUFFIXES.items())
-    raise ValueError(f"--format must be given where OUT doesn't end in {listed}, got {out!r}")
+    raise argparse.ArgumentError(
+        None, f"--format must be given where OUT doesn't end in {listed}, got {out!r}"
+    )
 
 
 def _index_of(shard: Shard, path: str) -> Path:
@@ -111,9 +114,12 @@ def _record_suffixes() -> set[str]:
 @contextlib.contextmanager
 def _bar(name: str) -> Iterator[Callable[[int, int], Any]]:
     """A progress bar on a terminal; nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
     from tqdm import tqdm
 
-    with tqdm(desc=name, disable=None, leave=False) as bar:
+    with tqdm(desc=name, leave=False) as bar:
 
         def progress(done: int, total: int) -> None:
             bar.total = total

@@ -10,15 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import AdapterError, ContentError
-from adapters.images import ImageDecoder, size_of
+from adapters.images import ImageDecoder, decode, size_of
 from adapters.records import RecordFiles, example
 from adapters.records.files import Paths
 from adapters.sources import Images, guessed
 
+_NPY = b"\x93NUMPY"
 _KINDS = {
     b"\xff\xd8\xff": "JPEG",
     b"\x89PNG": "PNG",
-    b"\x93NUMPY": "raw (NPY)",
+    _NPY: "raw (NPY)",
     b"GIF8": "GIF",
     b"BM": "BMP",
     b"RIFF": "WebP",
@@ -40,7 +41,7 @@ def described(paths: Paths, count: int) -> Iterator[str]:
             try:
                 payload = shard.read(number)
                 yield f"  {number}: {len(payload):,} bytes, {_content(payload, shard.format)}"
-            except AdapterError as error:
+            except (AdapterError, ContentError) as error:
                 yield f"  {number}: damaged: {error}"
 
 
@@ -85,11 +86,14 @@ def _content(payload: memoryview, format: str) -> str:
         image, label = Images(None, {}).split(payload, format)
         head = bytes(image[:8])
         name = next((name for begin, name in _KINDS.items() if head.startswith(begin)), "image")
+        shown = label.tolist() if isinstance(label, np.ndarray) else label
         try:
+            if head.startswith(_NPY):
+                array = decode(image)
+                return f"label {shown}, {name}, {array.dtype} {array.shape}"
             height, width = size_of(image)
         except ContentError as error:
-            return f"label {label}, {name}, damaged: {error}"
-        shown = label.tolist() if isinstance(label, np.ndarray) else label
+            return f"label {shown}, {name}, damaged: {error}"
         return f"label {shown}, {name} of {height} x {width}"
     if kind == "example":
         features = example.decode(payload)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import io
+import os
 import sys
 from collections.abc import Sequence
 
@@ -21,14 +23,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: Without the program's name; those of the process otherwise.
 
     Returns:
-        0 if all went well, 1 if something is wrong with the data, 130 after Ctrl-C.
+        0 if all went well, 1 if something is wrong with the data, or what was asked can't be done
+        with them, 130 after Ctrl-C.
 
     Raises:
         SystemExit: With 2, for arguments that make no sense.
     """
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # A file's name may be of any bytes.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         status: int = options.run(options)
+        sys.stdout.flush()
+    except argparse.ArgumentError as error:
+        parser.error(f"{options.command}: {error}")
+    except BrokenPipeError:  # Of `| head`, which has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (AdapterError, ImportError, OSError, TypeError, ValueError) as error:
         print(f"adapters {options.command}: {error}", file=sys.stderr)
         return 1
@@ -47,8 +59,8 @@ def _parser() -> argparse.ArgumentParser:
     pack.add_argument("source", help="a folder with a folder per class, or an .lst file")
     pack.add_argument("out", help='"train" gives train-00000-of-00003.tfrecord, and so on')
     pack.add_argument("--format", choices=["recordio", "tfrecord"], help="else by OUT's ending")
-    pack.add_argument("--resize", type=int, metavar="PIXELS", help="of the shorter side")
-    pack.add_argument("--quality", type=int, help="of JPEGs, 1 to 100")
+    pack.add_argument("--resize", type=_positive, metavar="PIXELS", help="of the shorter side")
+    pack.add_argument("--quality", type=_quality, help="of JPEGs, 1 to 100")
     pack.add_argument("--encoding", choices=["jpeg", "raw"], default="jpeg")
     pack.add_argument("--shard-bytes", type=_size, default=128 << 20, help="such as 64MB")
     pack.add_argument("--workers", type=_workers, default="auto", help='threads, or "auto"')
@@ -74,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
 
     inspect = subparsers.add_parser("inspect", help="show the first records")
     inspect.add_argument("files", nargs="+")
-    inspect.add_argument("--count", type=int, default=5, help="of records that are shown")
+    inspect.add_argument("--count", type=_positive, default=5, help="of records that are shown")
     inspect.add_argument("--sheet", metavar="PNG", help="also draw their images into this file")
     inspect.set_defaults(run=commands.run_inspect)
     return parser
@@ -85,14 +97,26 @@ def _size(text: str) -> int:
     for power, letter in enumerate("KMG", 1):
         if number.endswith(letter):
             number, unit = number[:-1], 1 << (10 * power)
-    if not number.isdigit():
+    if not number.isdecimal() or not int(number):
         raise argparse.ArgumentTypeError(f"must be bytes such as 1000000 or 64MB, got {text!r}")
     return int(number) * unit
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"must be an integer >= 1, got {text!r}")
+    return int(text)
+
+
+def _quality(text: str) -> int:
+    if _positive(text) > 100:
+        raise argparse.ArgumentTypeError(f"must be <= 100, got {text!r}")
+    return int(text)
 
 
 def _workers(text: str) -> int | str:
     if text == "auto":
         return text
-    if not text.isdigit():
+    if not text.isdecimal():
         raise argparse.ArgumentTypeError(f'must be a number or "auto", got {text!r}')
     return int(text)

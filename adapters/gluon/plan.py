@@ -20,7 +20,7 @@ from mxnet.util import is_np_array, is_np_shape, set_np
 from numpy.typing import NDArray
 
 from adapters.assemble import Allocate, Assembled, Plan
-from adapters.errors import note
+from adapters.errors import RecordError, note
 from adapters.generators import DECODE, generator
 from adapters.gluon.batchify import Skeleton, batchify_default, packed
 from adapters.gluon.ndarrays import as_ndarray, map_arrays
@@ -203,13 +203,10 @@ class GluonPlan(Plan):
             samples = []
             for number, key in zip(own.tolist(), keys):
                 try:
-                    sample = source.sample(number, generator(self.seed, epoch, number, DECODE))
+                    samples.append(self._record(source, epoch, number))
                 except BaseException as error:
                     note(error, f"in sample {key!r}")
                     raise
-                if source.holds_images:  # An NDArray, as in MXNet's own data sets of images.
-                    sample = (as_ndarray(sample[0], self.semantics[1]), *sample[1:])
-                samples.append(sample)
             return samples
         # An image that goes through stages is not the batch yet.
         memories = [np.empty if self._runs else allocate, allocate]
@@ -224,6 +221,18 @@ class GluonPlan(Plan):
             note(failure, f"in sample {keys[row]!r}")
             raise failure
         return State(Column(rows[0], kind), [Column(rows[1], np.ndarray)], False)
+
+    def _record(self, source: RecordSource, epoch: int, number: int) -> Any:
+        """One record; where it is damaged, and MXNet's data set there, what that makes of it."""
+        try:
+            sample = source.sample(number, generator(self.seed, epoch, number, DECODE))
+        except RecordError:
+            if self.recipe.base is source:
+                raise
+            return self.recipe.base[number]
+        if source.holds_images:  # An NDArray, as in MXNet's own data sets of images.
+            return (as_ndarray(sample[0], self.semantics[1]), *sample[1:])
+        return sample
 
     def _called(
         self,

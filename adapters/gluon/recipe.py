@@ -9,6 +9,7 @@ it recognises by its exact type; anything else runs as it is, a sample at a time
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from mxnet.gluon.data import dataset as _dataset
 from mxnet.gluon.data.vision import datasets as _vision
 
 from adapters.gluon.ndarrays import as_numpy
+from adapters.gluon.recordfiles import source_of
 from adapters.gluon.stages import Stage, stages_of
 from adapters.sources import RecordSource
 
@@ -143,6 +145,13 @@ def recipe_of(data: Any) -> Recipe:
         columns = [_column(data._data), _column(data._label)]
         kept = None if None in columns or data._transform is not None else columns
         return Recipe(data, kept, names=[type(data).__name__])  # type: ignore[arg-type]
+    if type(data) is _vision.ImageRecordDataset and (source := source_of(data)) is not None:
+        plain = copy.copy(data)
+        plain._transform = None
+        recipe = Recipe(plain, records=source, names=["ImageRecordDataset"])
+        if data._transform is not None:
+            recipe.steps.append(Opaque(data._transform))
+        return recipe
     if type(data) is _dataset.ArrayDataset:
         columns = [_column(member) for member in data._data]
         kept = None if None in columns else columns

@@ -1,7 +1,8 @@
-"""Record files that several threads read at once.
+"""Record files of MXNet's own data sets, and how several threads read them at once.
 
 ``MXIndexedRecordIO.read_idx`` moves the file's one position and then reads from there; two threads
-that do so get each other's records, without an error. Here the two steps are made one.
+that do so get each other's records, without an error. Here the two steps are made one. The images
+of an ``ImageRecordDataset`` don't even ask for that: they are read and decoded without MXNet.
 """
 
 from __future__ import annotations
@@ -10,12 +11,30 @@ import functools
 import os
 import threading
 import weakref
+from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
 from mxnet.recordio import MXIndexedRecordIO
+
+from adapters.records import Index, RecordFiles, Shard
+from adapters.sources import Images, RecordSource
 
 _locks: weakref.WeakKeyDictionary[Any, threading.Lock] = weakref.WeakKeyDictionary()
 _guard = threading.Lock()
+
+
+def source_of(data: Any) -> RecordSource | None:
+    """The images of an ``ImageRecordDataset``, read as MXNet does.
+
+    Returns:
+        None where they are to become grey, or where the libraries are missing.
+    """
+    if data._flag != 1 or not all(map(find_spec, ("cv2", "simplejpeg"))):
+        return None
+    offsets = np.array([data._record.idx[key] for key in data._record.keys], np.int64)
+    shard = Shard(data.filename, "recordio", False, Index(offsets, None))
+    return RecordSource(RecordFiles.of([shard]), Images(None, {}))
 
 
 def make_reading_atomic() -> None:

@@ -39,7 +39,7 @@ def whole(height: int, width: int, flip: bool = False) -> Crop:
 
 
 def short_side(height: int, width: int, short: int) -> tuple[int, int]:
-    """Height and width of the same aspect whose shorter one is ``short``; rounded down, as MXNet."""
+    """Height and width of the same aspect whose shorter one is ``short``; rounded as in MXNet."""
     if height < width:
         return short, width * short // height
     return height * short // width, short

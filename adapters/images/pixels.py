@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import threading
 import zlib
 from types import ModuleType
 from typing import Any
@@ -31,6 +32,28 @@ from adapters.images.geometry import Crop
 _JPEG, _PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
 _COLOURS = {"Gray", "YCbCr", "RGB"}
 _PNG_HEADER_BYTES = 33
+_SCRATCH_BYTES = 64 << 20
+
+
+class _Scratch(threading.local):
+    """Memory for an image of which only a part is kept; each thread has its own.
+
+    Fresh memory would have to be mapped and zeroed by the operating system each time.
+    """
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def of(self, size: int) -> bytearray | None:
+        """At least ``size`` bytes, until the next call; None for more than is worth keeping."""
+        if size > _SCRATCH_BYTES:
+            return None
+        if size > len(self._bytes):
+            self._bytes = bytearray(size)
+        return self._bytes
+
+
+_scratch = _Scratch()
 
 
 def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
@@ -68,7 +91,7 @@ def decode(buffer: memoryview | bytes) -> NDArray[Any]:
     if head.startswith(npy.MAGIC):
         return npy.read(buffer)
     if head.startswith(_JPEG):
-        return _jpeg(buffer, 1, (0, 0))
+        return _jpeg(buffer, 1)
     if head == _PNG:
         _check_chunks(memoryview(buffer))
     return _other(buffer)
@@ -88,12 +111,14 @@ def decode_into(buffer: memoryview | bytes, crop: Crop, row: NDArray[np.uint8]) 
     cv2 = _cv2()
     goal = row.shape[:2]
     box = crop.top, crop.left, crop.height, crop.width
-    image = _reduced(buffer, crop, crop.resized or goal)
+    image, factor = _reduced(buffer, crop, crop.resized or goal)
     if crop.resized is not None:
+        _, _, height, width = _scaled((0, 0, *crop.image), factor, image.shape)
+        image = image[:height, :width]
         if image.shape[:2] != crop.resized:
             image = cv2.resize(image, crop.resized[::-1], interpolation=cv2.INTER_LINEAR)
-    elif image.shape[:2] != crop.image:
-        box = _scaled(box, crop.image, image.shape)
+    else:
+        box = _scaled(box, factor, image.shape)
     top, left, height, width = box
     part = image[top : top + height, left : left + width]
     if part.shape[:2] == goal:
@@ -104,47 +129,65 @@ def decode_into(buffer: memoryview | bytes, crop: Crop, row: NDArray[np.uint8]) 
         cv2.flip(row, 1, dst=row)
 
 
-def _reduced(buffer: memoryview | bytes, crop: Crop, goal: tuple[int, ...]) -> NDArray[np.uint8]:
-    """The image in RGB; a JPEG in the smallest of its sizes that leaves the box no smaller."""
+def _reduced(
+    buffer: memoryview | bytes, crop: Crop, goal: tuple[int, ...]
+) -> tuple[NDArray[np.uint8], int]:
+    """The image in RGB, and what part of its size: 1 / 2, 4 or 8 for a JPEG with pixels to spare.
+
+    It is the smallest one in which the box is as large as ``goal``.
+    """
     if not bytes(buffer[:3]).startswith(_JPEG):
-        return _in_rgb(decode(buffer))
+        return _in_rgb(decode(buffer)), 1
     box = crop.image if crop.resized is not None else (crop.height, crop.width)
     factor = 8
     while factor > 1 and (box[0] < goal[0] * factor or box[1] < goal[1] * factor):
         factor //= 2
-    return _jpeg(buffer, factor, crop.image)
+    return _jpeg(buffer, factor, _scratch), factor
 
 
 def _scaled(
-    box: tuple[int, int, int, int], image: tuple[int, int], reduced: tuple[int, ...]
+    box: tuple[int, int, int, int], factor: int, reduced: tuple[int, ...]
 ) -> tuple[int, int, int, int]:
-    """The box in an image of which a reduced one was decoded, to the nearest pixel, never empty."""
+    """The box in the image at 1 / ``factor``: to the nearest pixel, never empty.
 
-    def edges(begin: int, length: int, old: int, new: int) -> tuple[int, int]:
+    Where the image's size is no multiple of ``factor``, its last pixel is in part none of it.
+    """
+
+    def edges(begin: int, length: int, size: int) -> tuple[int, int]:
         # Halves go up: to the nearest even number, 1.5 and 2.5 would be the same.
-        first, last = ((2 * at * new + old) // (2 * old) for at in (begin, begin + length))
-        first = min(first, new - 1)
+        first, last = ((2 * at + factor) // (2 * factor) for at in (begin, begin + length))
+        first = min(first, size - 1)
         return first, max(last - first, 1)
 
-    top, height = edges(box[0], box[2], image[0], reduced[0])
-    left, width = edges(box[1], box[3], image[1], reduced[1])
+    top, height = edges(box[0], box[2], reduced[0])
+    left, width = edges(box[1], box[3], reduced[1])
     return top, left, height, width
 
 
-def _jpeg(buffer: memoryview | bytes, factor: int, size: tuple[int, int]) -> NDArray[np.uint8]:
-    """A JPEG of that size, at 1 / ``factor`` of it, rounded up."""
-    colour_space = _jpeg_header(buffer)[2]
-    least = (0, 0) if factor == 1 else (-(-size[0] // factor), -(-size[1] // factor))
+def _jpeg(
+    buffer: memoryview | bytes, factor: int, scratch: _Scratch | None = None
+) -> NDArray[np.uint8]:
+    """A JPEG at 1 / ``factor`` of its size, rounded up.
+
+    Args:
+        buffer: The encoded image.
+        factor: 1, 2, 4 or 8.
+        scratch: Gives memory, until this thread's next image; a new array otherwise.
+    """
+    height, width, colour_space = _jpeg_header(buffer)
+    height, width = -(-height // factor), -(-width // factor)
+    channels = 3 if colour_space in _COLOURS else 4
     try:
         image: NDArray[np.uint8] = _simplejpeg().decode_jpeg(
             buffer,
-            "RGB" if colour_space in _COLOURS else "CMYK",
-            min_height=least[0],
-            min_width=least[1],
+            "RGB" if channels == 3 else "CMYK",
+            min_height=height if factor > 1 else 0,
+            min_width=width if factor > 1 else 0,
+            buffer=None if scratch is None else scratch.of(height * width * channels),
         )
     except ValueError as error:
         raise ContentError("a JPEG image", f"a damaged one: {error}") from error
-    if colour_space in _COLOURS:
+    if channels == 3:
         return image
     # As OpenCV has it, and so MXNet: what is stored is how little ink there is.
     black = image[:, :, 3:].astype(np.uint16)

@@ -6,8 +6,6 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from adapters.errors import ContentError, RecordError
 from adapters.packing.encoding import labelled
 from adapters.records import CODECS, RecordFiles, RecordWriter
@@ -25,7 +23,8 @@ def convert(
     """Write the records of one or several files into one file of another format.
 
     Images get the header that the format has, with label and id, and aren't encoded again; any
-    other record is copied.
+    other record is copied. Features of a tf.train.Example besides these have no place in RecordIO,
+    and are left out.
 
     Args:
         paths: The files, of either format.
@@ -56,7 +55,6 @@ def convert(
                     writer.write(bytes(payload))
                 else:
                     image, label = images.split(payload, shard.format)
-                    _check_label(label, format)
                     number_in_list = identity(payload, shard.format)
                     writer.write(labelled(format, bytes(image), label, number_in_list))
             except ContentError as error:
@@ -67,12 +65,3 @@ def convert(
             if progress is not None:
                 progress(number + 1, len(files))
     return len(files)
-
-
-def _check_label(label: Any, format: str) -> None:
-    """An IRHeader's labels are float32, which not every integer is."""
-    if format != "recordio":
-        return
-    values = np.asarray(label)
-    if values.dtype.kind not in "iuf" or not np.array_equal(values.astype(np.float32), values):
-        raise ContentError("a label that float32 holds", f"{label!r}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -78,8 +79,8 @@ def inputs_of(source: Any, root: str | os.PathLike[str] | None) -> Inputs:
         )
     samples = as_source(source)
     fingerprint = None
-    if isinstance(source, tuple) and all(map(holds_arrays, source)):
-        fingerprint = _digest(_described(np.asarray(member)) for member in source)
+    if isinstance(source, tuple) and all(map(_is_column, source)):
+        fingerprint = _digest(map(_described, source))
     return Inputs(_Samples(samples), None, fingerprint)
 
 
@@ -87,38 +88,46 @@ def _folder(root: Path) -> Inputs:
     classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and _shown(entry))
     if not classes:
         raise ValueError(f"source must have a folder per class, got {os.fspath(root)!r} with none")
-    loose = [entry.path for entry in os.scandir(root) if entry.is_file() and _shown(entry)]
+    loose = [entry.path for entry in os.scandir(root) if not entry.is_dir() and _shown(entry)]
     files = [(path, -1) for path in sorted(loose)]
     for label, name in enumerate(classes):
-        files += [(path, label) for path in _files_below(root / name)]
+        files += [(path, label) for path in _files_below(os.path.join(root, name))]
     items = [
         Item(path, number, label, partial(_read, path) if label >= 0 else _outside)
         for number, (path, label) in enumerate(files)
     ]
-    return Inputs(items, classes, _digest(_stamp(path) for path, _ in files))
+    return Inputs(items, classes, _digest([*classes, "", *(_stamp(path) for path, _ in files)]))
 
 
-def _files_below(folder: Path) -> Iterator[str]:
-    for below, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield from (os.path.join(below, name) for name in sorted(names) if name[0] != ".")
+def _files_below(folder: str, above: tuple[str, ...] = ()) -> Iterator[str]:
+    """All files, in folders and behind links too; a link to a folder above leads to none more."""
+    place = os.path.realpath(folder)
+    if place in above:
+        return
+    for entry in sorted(filter(_shown, os.scandir(folder)), key=lambda entry: entry.name):
+        if entry.is_dir():
+            yield from _files_below(entry.path, (*above, place))
+        else:
+            yield entry.path
 
 
 def _list(path: Path, root: Path) -> Inputs:
     """Lines of ``number<TAB>label<TAB>...<TAB>path``, as MXNet's im2rec writes and reads them."""
     items = []
-    text = path.read_text()
-    for line, content in enumerate(text.splitlines(), 1):
+    text = os.fsdecode(path.read_bytes())  # As the names of files are, whatever their bytes.
+    for line, content in enumerate(text.split("\n"), 1):
         if not content.strip():
             continue
-        number, *labels, name = (part.strip() for part in content.split("\t"))
         try:
+            number, *labels, name = (part.strip() for part in content.split("\t"))
             values = [float(label) for label in labels]
-            label = values[0] if len(values) == 1 else np.array(values, np.float32)
             if not values:
                 raise ValueError("no label")
+            if not 0 <= int(number) < 1 << 63:
+                raise ValueError("a number below 0, or above 2^63 - 1")
+            label = values[0] if len(values) == 1 else np.array(values)
             file = os.path.join(root, name)
-            items.append(Item(file, int(float(number)), label, partial(_read, file)))
+            items.append(Item(file, int(number), label, partial(_read, file)))
         except ValueError as error:
             raise ValueError(
                 f"{path}, line {line}: must be number, label or labels and path, with tabs between "
@@ -149,15 +158,17 @@ class _Samples(Sequence[Item]):
 def _as_content(image: Any) -> Content:
     if isinstance(image, (bytes, bytearray, memoryview)):
         return bytes(image)
-    return np.asarray(image.asnumpy() if hasattr(image, "asnumpy") else image)
+    return _as_array(image)
 
 
 def _plain(label: Any) -> Any:
-    array = np.asarray(label.asnumpy() if hasattr(label, "asnumpy") else label)
+    array = _as_array(label)
     return array.item() if array.size == 1 else array
 
 
 def _read(path: str) -> bytes:
+    if not stat.S_ISREG(os.stat(path).st_mode):  # A pipe would be waited for.
+        raise ContentError("a file", "something else")
     with open(path, "rb") as file:
         return file.read()
 
@@ -178,7 +189,19 @@ def _stamp(path: str) -> str:
     return f"{path} {status.st_size} {status.st_mtime_ns}"
 
 
-def _described(array: NDArray[Any]) -> str:
+def _is_column(member: Any) -> bool:
+    """Whether it is quickly looked through as a whole."""
+    if not holds_arrays(member) and not isinstance(member, (list, range)):
+        return False
+    return _as_array(member).dtype.kind in "biufc"
+
+
+def _as_array(member: Any) -> NDArray[Any]:
+    return np.asarray(member.asnumpy() if hasattr(member, "asnumpy") else member)
+
+
+def _described(member: Any) -> str:
+    array = _as_array(member)
     content = hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
     return f"{array.dtype} {array.shape} {content}"
 

@@ -66,7 +66,9 @@ class Manifest:
 
     def write(self, path: Path) -> None:
         """Write it as JSON, the same bytes for the same content."""
-        path.write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n")
+        text = json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
+        # A file's name may hold bytes that aren't UTF-8: escaped as JSON does, too.
+        path.write_bytes(text.encode("utf-8", "backslashreplace"))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Manifest:
@@ -77,7 +79,7 @@ class Manifest:
             ValueError: Not a manifest.
         """
         try:
-            content = json.loads(Path(path).read_text())
+            content = json.loads(Path(path).read_bytes())
             content["skipped"] = [Skipped(**each) for each in content["skipped"]]
             content["files"] = [PackedFile(**each) for each in content["files"]]
             return cls(**content)

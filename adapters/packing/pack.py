@@ -1,39 +1,16 @@
-"""``pack``: images into record files, in parallel, restartable, the same bytes each time.
-
-::
-
-    .train.packing/            while it works, and after an interrupt
-        plan.json              what is packed, and how: another plan starts from the beginning
-        00000.rec  00000.idx   files that are finished
-        00000.json             which inputs they hold
-        manifest.json          written when all are finished; from then on files are only renamed
-    train-00000-of-00002.rec   the result
-    train.json                 its manifest, which comes last
-"""
+"""``pack``: images into record files, in parallel, restartable, the same bytes each time."""
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, Literal
 
 from adapters.arguments import check_integer
-from adapters.errors import ContentError, RecordError
-from adapters.packing.encoding import ENCODINGS, Encoder
-from adapters.packing.inputs import Inputs, inputs_of
-from adapters.packing.manifest import Manifest, PackedFile, Skipped, sha256_of
-from adapters.records import RecordWriter, index_paths
-
-OnError = Literal["raise", "skip"]
-SUFFIXES = {"recordio": ".rec", "tfrecord": ".tfrecord"}
-# Items that are under way for each worker: the file's writer shouldn't wait for a slow one.
-_AHEAD = 8
+from adapters.packing.encoding import ENCODINGS, SUFFIXES, Encoder
+from adapters.packing.inputs import inputs_of
+from adapters.packing.manifest import Manifest
+from adapters.packing.run import OnError, Run
 
 
 def pack(
@@ -54,12 +31,13 @@ def pack(
 
     The same input gives the same bytes, whatever the number of workers. The files get their names
     when all are finished; a run that was interrupted goes on where it stopped, if it is started
-    again with the same arguments.
+    again with the same arguments (with a folder, a list or arrays: of another source it can't be
+    told whether it has changed).
 
     Args:
-        source: A folder with a folder per class; an ``.lst`` file as MXNet's im2rec has it; arrays
-            ``(images, labels)``; or a source of samples (image, label), where an image is an array
-            or encoded.
+        source: A folder with a folder per class, where names that begin with a dot don't count; an
+            ``.lst`` file as MXNet's im2rec has it; arrays ``(images, labels)``; or a source of
+            samples (image, label), where an image is an array or encoded.
         out: ``"train"`` gives ``train-00000-of-00003.tfrecord`` and so on, with an index beside
             each, and the manifest ``train.json``. ``"train.rec"`` names a single file, if one is
             enough.
@@ -81,8 +59,9 @@ def pack(
         The manifest: counts, classes, files with checksums, and what was skipped, for which reason.
 
     Raises:
-        OSError: Files can't be read or written.
-        RecordError: A damaged image, or none, with ``on_error="raise"``.
+        OSError: Files can't be read or written, or something else has the manifest's name.
+        RecordError: With ``on_error="raise"``: a damaged image, or none, or a label that the
+            format can't hold.
         TypeError: A source without random access, or an argument of the wrong type.
         ValueError: An argument out of range, or nothing to pack.
 
@@ -102,203 +81,15 @@ def pack(
     if not len(inputs.items):
         raise ValueError("source must hold at least one image, got none")
     encoder = Encoder(format, encoding, resize, quality)
-    work = _Work(Path(out), inputs, encoder, shard_bytes, on_error)
-    if not work.finished:
+    run = Run(out, inputs, encoder, shard_bytes, on_error)
+    if not run.finished:
         count = len(os.sched_getaffinity(0)) if workers == "auto" else max(1, workers)
-        work.write_all(count, progress or (lambda done, total: None))
-    return work.publish()
-
-
-@dataclass(frozen=True)
-class _Outcome:
-    """What became of one input: a record, or the reason why not."""
-
-    record: bytes | None
-    skipped: Skipped | None
-
-
-class _Work:
-    """The folder that is worked in, and what is in it already."""
-
-    def __init__(
-        self, out: Path, inputs: Inputs, encoder: Encoder, shard_bytes: int, on_error: OnError
-    ) -> None:
-        self._suffix = SUFFIXES[encoder.format]
-        self._single = out.suffix in (*SUFFIXES.values(), ".tfrecords")
-        if self._single:
-            self._suffix = out.suffix
-        if out.is_dir():
-            out = out / "data"
-        self._stem = out.with_suffix("") if self._single else out
-        self._out = out
-        self._inputs = inputs
-        self._encoder = encoder
-        self._shard_bytes = shard_bytes
-        self._on_error = on_error
-        self._folder = self._stem.with_name(f".{self._stem.name}.packing")
-        self._settings = {
-            "encoding": encoder.encoding,
-            "resize": encoder.resize,
-            "quality": encoder.quality,
-            "shard_bytes": shard_bytes,
-        }
-        self._prepare()
-
-    @property
-    def finished(self) -> bool:
-        """Whether only names are missing."""
-        return (self._folder / "manifest.json").exists()
-
-    def write_all(self, workers: int, progress: Callable[[int, int], Any]) -> None:
-        """Write the files that aren't there yet, and the manifest."""
-        manifest = Manifest(self._encoder.format, self._settings, self._inputs.classes)
-        done = self._load(manifest)
-        total = len(self._inputs.items)
-        progress(done, total)
-        with ThreadPoolExecutor(workers, "adapters-pack") as pool:
-            outcomes = self._outcomes(pool, done, workers * _AHEAD)
-            pending = next(outcomes, None)
-            while pending is not None:
-                pending, done = self._write_one(manifest, pending, outcomes, done, total, progress)
-        manifest.write(self._folder / "manifest.json.tmp")
-        os.replace(self._folder / "manifest.json.tmp", self._folder / "manifest.json")
-
-    def publish(self) -> Manifest:
-        """Give the files their names; the manifest's comes last, and the folder goes."""
-        manifest = Manifest.load(self._folder / "manifest.json")
-        target = self._stem.with_name(self._stem.name + ".json")
-        files = []
-        for number, packed in enumerate(manifest.files):
-            name = self._name(number, len(manifest.files))
-            for old, new in zip(index_paths(self._folder / packed.name), index_paths(name)):
-                if old.exists():
-                    os.replace(old, new)
-            if (self._folder / packed.name).exists():
-                os.replace(self._folder / packed.name, name)
-            files.append(PackedFile(name.name, packed.records, packed.bytes, packed.sha256))
-        manifest.files = files
-        self._remove_old(target, {packed.name for packed in files})
-        temporary = target.with_name(f".{target.name}.tmp")
-        manifest.write(temporary)
-        os.replace(temporary, target)
-        shutil.rmtree(self._folder)
-        return manifest
-
-    def _prepare(self) -> None:
-        """Keep what an earlier run left, if it was of the same plan."""
-        plan = json.dumps(
-            [
-                self._inputs.fingerprint,
-                self._encoder.format,
-                self._settings,
-                self._on_error,
-                self._suffix,
-                self._single,
-            ]
-        )
-        path = self._folder / "plan.json"
-        kept = path.exists() and path.read_text() == plan and self._inputs.fingerprint is not None
-        if not kept:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder.mkdir(parents=True)
-            path.write_text(plan)
-
-    def _load(self, manifest: Manifest) -> int:
-        """Take over finished files; how many inputs they are."""
-        while (note := self._folder / f"{len(manifest.files):05d}.json").exists():
-            content = json.loads(note.read_text())
-            manifest.files.append(PackedFile(**content["file"]))
-            manifest.skipped += [Skipped(**each) for each in content["skipped"]]
-            manifest.read = content["read"]
-            manifest.packed += manifest.files[-1].records
-        return manifest.read
-
-    def _outcomes(self, pool: ThreadPoolExecutor, first: int, ahead: int) -> Iterator[_Outcome]:
-        """What becomes of the inputs from number ``first`` on, in their order."""
-        waiting: deque[Future[_Outcome]] = deque()
         try:
-            for number in range(first, len(self._inputs.items)):
-                waiting.append(pool.submit(self._outcome, number))
-                if len(waiting) > ahead:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
-
-    def _outcome(self, number: int) -> _Outcome:
-        name = f"sample {number}"
-        try:
-            item = self._inputs.items[number]
-            name = item.name
-            return _Outcome(self._encoder.record(item), None)
-        except (ContentError, OSError, RecordError) as error:
-            if self._on_error == "skip":
-                return _Outcome(None, Skipped(name, str(error)))
-            if isinstance(error, ContentError):
-                raise RecordError(name, None, 0, error.expected, error.found) from error
+            run.write_all(count, progress or (lambda done, total: None))
+        except BaseException:
+            run.abandon()
             raise
-
-    def _write_one(
-        self,
-        manifest: Manifest,
-        pending: _Outcome,
-        outcomes: Iterator[_Outcome],
-        done: int,
-        total: int,
-        progress: Callable[[int, int], Any],
-    ) -> tuple[_Outcome | None, int]:
-        """Write one file; the outcome that didn't fit into it any more, and what is done."""
-        name = f"{len(manifest.files):05d}{self._suffix}"
-        skipped: list[Skipped] = []
-        following: _Outcome | None = pending
-        with RecordWriter(self._folder / name, format=self._encoder.format) as writer:
-            while following is not None:
-                if following.skipped is not None:
-                    skipped.append(following.skipped)
-                elif following.record is not None:
-                    size = writer.size_bytes + len(following.record)
-                    if len(writer) and size > self._shard_bytes:
-                        break
-                    writer.write_encoded(following.record)
-                done += 1
-                progress(done, total)
-                following = next(outcomes, None)
-            records, size = len(writer), writer.size_bytes
-        path = self._folder / name
-        packed = PackedFile(name, records, size, sha256_of(path))
-        manifest.read = done
-        manifest.packed += records
-        manifest.skipped += skipped
-        manifest.files.append(packed)
-        note = self._folder / f"{len(manifest.files) - 1:05d}.json"
-        content = {
-            "file": asdict(packed),
-            "read": done,
-            "skipped": [asdict(each) for each in skipped],
-        }
-        temporary = note.with_name(note.name + ".tmp")
-        temporary.write_text(json.dumps(content))
-        os.replace(temporary, note)
-        return following, done
-
-    def _name(self, number: int, count: int) -> Path:
-        if self._single and count == 1:
-            return self._out
-        return self._stem.with_name(f"{self._stem.name}-{number:05d}-of-{count:05d}{self._suffix}")
-
-    def _remove_old(self, manifest: Path, kept: set[str]) -> None:
-        """Files of the run before that this one has no more."""
-        try:
-            before = Manifest.load(manifest).files
-        except (OSError, ValueError):
-            return
-        for packed in before:
-            if packed.name not in kept:
-                path = manifest.with_name(packed.name)
-                for each in (path, *index_paths(path)):
-                    each.unlink(missing_ok=True)
+    return run.publish()
 
 
 def _check(

@@ -30,7 +30,7 @@ def verify(
         How many records are right, and a line for each thing that is wrong.
 
     Raises:
-        FileNotFoundError: No such file.
+        FileNotFoundError: A glob that finds nothing.
     """
     good, wrong = 0, []
     for path in expanded(paths):
@@ -54,12 +54,16 @@ def _listed(path: Path) -> tuple[list[str], list[str]]:
         manifest = Manifest.load(path)
     except ValueError as error:
         return [], [str(error)]
+    except OSError as error:
+        return [], [f"{path}: {error.strerror}"]
     files, wrong = [], []
     if manifest.read != manifest.packed + len(manifest.skipped):
         wrong.append(
             f"{path}: {manifest.read} read, but {manifest.packed} packed and "
             f"{len(manifest.skipped)} skipped"
         )
+    if manifest.packed != (records := sum(packed.records for packed in manifest.files)):
+        wrong.append(f"{path}: {manifest.packed} packed, but {records} in its files")
     for packed in manifest.files:
         file = path.with_name(packed.name)
         if not file.exists():
@@ -75,27 +79,42 @@ def _listed(path: Path) -> tuple[list[str], list[str]]:
 def _problems(path: str, progress: Callable[[int, int], Any] | None) -> Iterator[str | None]:
     """None for each record that is right, and a line for what is wrong."""
     try:
-        shard = Shard(path, "auto", True, use_index=False)
+        shard = Shard(path, "auto", True, index="search")
     except RecordError as error:
         yield str(error)
         return
+    except OSError as error:
+        yield f"{path}: {error.strerror or error}"
+        return
+    if not len(shard):
+        yield f"{path}: no records"
     yield from _index_problems(shard, path)
-    content = None
+    images, holds_images = Images(None, {}), False
+    others: list[int] = []  # They are wrong if any other record is an image.
     for number in range(len(shard)):
         if progress is not None:
             progress(number + 1, len(shard))
         try:
             payload = shard.read(number)
-            if number == 0 and guessed(payload, shard.format) == "image":
-                content = Images(None, {})
-            if content is not None:
-                decode_image(content.split(payload, shard.format)[0])
-            yield None
         except RecordError as error:
             yield str(error)
-        except ContentError as error:
-            offset = int(shard.offsets[number])
-            yield str(RecordError(path, number, offset, error.expected, error.found))
+            continue
+        if guessed(payload, shard.format) == "image":
+            holds_images = True
+            yield _image_problem(shard, number, images)
+        else:
+            others.append(number)
+    for number in others:
+        yield _image_problem(shard, number, images) if holds_images else None
+
+
+def _image_problem(shard: Shard, number: int, images: Images) -> str | None:
+    try:
+        decode_image(images.split(shard.read(number), shard.format)[0])
+    except ContentError as error:
+        offset, name = int(shard.offsets[number]), shard.storage.name
+        return str(RecordError(name, number, offset, error.expected, error.found))
+    return None
 
 
 def _index_problems(shard: Shard, path: str) -> Iterator[str]:

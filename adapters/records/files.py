@@ -35,8 +35,18 @@ class RecordFiles:
     def __init__(self, paths: Paths, format: str = "auto", verify: bool = True) -> None:
         if format not in ("auto", *CODECS):
             raise ValueError(f'format must be "auto", "recordio" or "tfrecord", got {format!r}')
-        self.shards = [Shard(path, format, verify) for path in expanded(paths)]
-        self.starts = np.cumsum([0, *map(len, self.shards)])
+        self._join([Shard(path, format, verify) for path in expanded(paths)])
+
+    @classmethod
+    def of(cls, shards: list[Shard]) -> RecordFiles:
+        """Files that are open already, as one."""
+        files = cls.__new__(cls)
+        files._join(shards)
+        return files
+
+    def _join(self, shards: list[Shard]) -> None:
+        self.shards = shards
+        self.starts = np.cumsum([0, *map(len, shards)])
         self._closed = False
 
     def __len__(self) -> int:

@@ -28,6 +28,8 @@ _MAGIC_BYTES = MAGIC.to_bytes(4, "little")
 _LENGTH_MASK = (1 << 29) - 1
 _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
 _WINDOW_BYTES = 1 << 20
+# What is searched sooner in a copy than by NumPy.
+_SHORT_BYTES = 4096
 
 
 def encode(payload: bytes) -> bytes:
@@ -99,7 +101,9 @@ def scan(storage: Storage, verify: bool = True) -> tuple[NDArray[np.int64], NDAr
     return np.frombuffer(offsets, np.int64), np.frombuffer(sizes, np.int64)
 
 
-def read(storage: Storage, offset: int, number: int, verify: bool = True) -> memoryview:
+def read(
+    storage: Storage, offset: int, number: int, verify: bool = True, size: int | None = None
+) -> memoryview:
     """The payload of the record that begins at ``offset``; without a copy where it is one part.
 
     Args:
@@ -107,23 +111,30 @@ def read(storage: Storage, offset: int, number: int, verify: bool = True) -> mem
         offset: Of the record's first byte.
         number: Of the record, for errors.
         verify: There is no CRC to check, but a length that is wrong may show: by a header among
-            the data, or by data in the padding.
+            the data, by data in the padding, or by no header after it.
+        size: With headers and padding, where an index says.
 
     Raises:
-        RecordError: No record begins there, its parts are out of order, or the file ends before it.
+        RecordError: No record begins there, its parts are out of order, the file ends before it,
+            or it has another size.
     """
     flag, start, length = _part(storage, offset, number, True)
     pieces = [storage.read(start, length)]
     if verify:
         _check(storage, start, length, number)
-    if flag == _WHOLE:
-        return pieces[0]
-    while flag != _LAST:
+    while flag not in (_WHOLE, _LAST):
         flag, start, length = _part(storage, start + (length + 3 & ~3), number, False)
         pieces += [memoryview(_MAGIC_BYTES), storage.read(start, length)]
         if verify:
             _check(storage, start, length, number)
-    return memoryview(b"".join(pieces))
+    end = start + (length + 3 & ~3)
+    if size is None and verify:
+        _check_next(storage, end, number)
+    if size is not None and size != end - offset:
+        raise RecordError(
+            storage.name, number, offset, f"{size} bytes, as the index has it", f"{end - offset}"
+        )
+    return pieces[0] if flag == _WHOLE else memoryview(b"".join(pieces))
 
 
 def end(storage: Storage, offset: int) -> int:
@@ -157,13 +168,25 @@ def _part(storage: Storage, offset: int, number: int, first: bool) -> tuple[int,
 def _check(storage: Storage, start: int, length: int, number: int) -> None:
     """What a part holds must have no magic number at a multiple of 4, its padding only zeros."""
     padded = storage.read(start, length + 3 & ~3)
-    magics = np.flatnonzero(np.frombuffer(padded, "<u4") == MAGIC)
-    if len(magics):
-        at = start + 4 * int(magics[0])
-        raise RecordError(storage.name, number, at, "data, where a writer cuts", f"{MAGIC:#x}")
-    if any(padded[length:]):
+    if length > _SHORT_BYTES or _MAGIC_BYTES in bytes(padded):
+        magics = np.flatnonzero(np.frombuffer(padded, "<u4") == MAGIC)
+        if len(magics):
+            at = start + 4 * int(magics[0])
+            raise RecordError(storage.name, number, at, "data, where a writer cuts", f"{MAGIC:#x}")
+    if length % 4 and any(padded[length:]):
         found = padded[length:].hex(" ")
         raise RecordError(storage.name, number, start + length, "zeros as padding", found)
+
+
+def _check_next(storage: Storage, offset: int, number: int) -> None:
+    """Where a record ends, the file does, or another begins; else its length is wrong."""
+    header = storage.read(offset, 8)
+    if len(header) and (
+        len(header) < 8
+        or header[:4] != _MAGIC_BYTES
+        or HEADER.unpack(header)[1] >> 29 not in (_WHOLE, _FIRST)
+    ):
+        raise RecordError(storage.name, number, offset, "the next record", header.hex(" "))
 
 
 def _no_header(

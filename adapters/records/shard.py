@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from types import ModuleType
+from typing import Any, Literal
 
 import numpy as np
 
@@ -25,7 +26,8 @@ class Shard:
         path: The file.
         format: ``"recordio"``, ``"tfrecord"`` or ``"auto"``.
         verify: Check a record's CRC the first time that it is read.
-        use_index: Read and write the index beside the file; else the file is searched for records.
+        index: Where the records are. None: what the index beside the file says, which is written
+            where there is none. "search": what the file itself says.
 
     Raises:
         OSError: The file can't be read.
@@ -33,13 +35,17 @@ class Shard:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], format: str, verify: bool, use_index: bool = True
+        self,
+        path: str | os.PathLike[str],
+        format: str,
+        verify: bool,
+        index: Index | Literal["search"] | None = None,
     ) -> None:
         self.storage, self.codec = _opened(path, format)
         self.verify = verify
-        if isinstance(self.storage, InflatedFile) or not self.storage.size or not use_index:
+        if index == "search" or (index is None and isinstance(self.storage, InflatedFile)):
             index = Index(*self.codec.scan(self.storage, verify))
-        else:
+        elif index is None:
             index = index_of(self.storage, self.codec, verify)
         self.offsets = index.offsets
         self.sizes = index.sizes
@@ -63,20 +69,17 @@ class Shard:
         """
         verify = not self.checked[number]
         offset = int(self.offsets[number])
-        payload: memoryview = self.codec.read(self.storage, offset, number, verify)
+        size = None if self.sizes is None else int(self.sizes[number])
+        payload: memoryview = self.codec.read(self.storage, offset, number, verify, size)
         if verify:
-            self._compare(number, offset)
             self.checked[number] = True
         return payload
 
-    def _compare(self, number: int, offset: int) -> None:
-        """What the index says of a record's size must hold, lest it leave out the next one."""
-        if self.sizes is None:
-            return
-        size, found = int(self.sizes[number]), self.codec.end(self.storage, offset) - offset
-        if found != size:
-            expected = f"{size} bytes, as the index has it"
-            raise RecordError(self.storage.name, number, offset, expected, f"{found}")
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "codec": self.format}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, codec=CODECS[state["codec"]])
 
     def close(self) -> None:
         """Unmap the file; reading opens it again."""

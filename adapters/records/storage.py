@@ -23,8 +23,11 @@ _MOST_OPEN = 256
 # Pages that were read count as the process's memory for as long as they are mapped, so those of all
 # files are let go after that much; reading them again costs a page fault, not a read of the disk.
 _KEPT_BYTES = 64 << 20
-# Linux maps with a page also those around it which it has at hand, 16 of 4 KiB.
+# With a page also those around it are mapped that are at hand: 16 of 4 KiB as a rule, but hundreds
+# where Linux cached the file in large folios. So how much it was is looked up, and not too rarely.
 _AROUND_BYTES = 64 << 10
+_STATUS = "/proc/self/statm"
+_LOOK_BYTES = 4 << 20 if os.path.exists(_STATUS) else _KEPT_BYTES
 # Of compressed data; a thousandfold of it at most is in memory.
 _BLOCK_BYTES = 64 << 10
 
@@ -67,13 +70,17 @@ class MappedFile:
         self._view: memoryview | None = None
         self._map: Any = None
         self._position = 0  # Behind what was read last.
-        self._touched_bytes = 0  # Since pages were let go.
+        self._touched_bytes = 0  # Since it was last looked up what is mapped.
 
     def read(self, offset: int, size: int) -> memoryview:
         """These bytes, without a copy; fewer where the file ends before."""
         step, self._position = offset - self._position, offset + size
-        self.will_touch(size, 0 if 0 <= step < _AROUND_BYTES else 1)
-        return self.view()[offset : offset + size]
+        near = -_AROUND_BYTES < step < _AROUND_BYTES
+        self._touched_bytes += size if near else size + _AROUND_BYTES
+        if self._touched_bytes > _LOOK_BYTES:
+            self._look()
+        view = self._view
+        return (self._open() if view is None else view)[offset : offset + size]
 
     def view(self) -> memoryview:
         """All of the file, of which nothing comes into memory yet; say what with `will_touch`."""
@@ -82,13 +89,13 @@ class MappedFile:
 
     def will_touch(self, size: int, places: int = 1) -> None:
         """Account for bytes that are going to be read, at so many places apart."""
-        global _touched_bytes
-        more = min(size + places * _AROUND_BYTES, self.size - self._touched_bytes)
-        if more > 0:  # Threads that count at once may lose some, which does no harm.
-            self._touched_bytes += more
-            _touched_bytes += more
-            if _touched_bytes > _KEPT_BYTES:
-                _let_go()
+        self._touched_bytes += size + places * _AROUND_BYTES
+        if self._touched_bytes > _LOOK_BYTES:
+            self._look()
+
+    def _look(self) -> None:
+        self._touched_bytes = 0
+        _let_go_if_many()
 
     def close(self) -> None:
         """Unmap the file as soon as nobody holds a part of it."""
@@ -129,7 +136,6 @@ class MappedFile:
         return open(self.name, "rb")
 
     def _let_go(self) -> None:
-        self._touched_bytes = 0
         mapped = self._map
         if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
             mapped.madvise(mmap.MADV_DONTNEED)
@@ -162,6 +168,7 @@ class InflatedFile(MappedFile):
 
     def _inflate(self) -> None:
         file = tempfile.TemporaryFile()  # noqa: SIM115 - open for as long as this is.
+        weakref.finalize(self, file.close)
         with open(self.name, "rb") as compressed:
             status = os.fstat(compressed.fileno())
             if (status.st_size, status.st_mtime_ns) != self._compressed:
@@ -175,6 +182,8 @@ class InflatedFile(MappedFile):
         """Unmap the file, and free the room that it takes on the disk."""
         with _opening:
             self._unmap()
+            if self._file is not None:
+                self._file.close()
             self._file = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -209,16 +218,28 @@ def _inflate(name: str, compressed: IO[bytes], file: IO[bytes]) -> None:
 # Oldest first.
 _open: weakref.WeakKeyDictionary[MappedFile, None] = weakref.WeakKeyDictionary()
 _opening = threading.RLock()
-_touched_bytes = 0
+_else_bytes = 0
 
 
-def _let_go() -> None:
-    """Drop the pages of all files from this process's memory; who holds some gets them back."""
-    global _touched_bytes
+def _let_go_if_many() -> None:
+    """Drop the files' pages from this process's memory; who holds some gets them back."""
+    global _else_bytes
     with _opening:
-        _touched_bytes = 0
-        for file in list(_open):
-            file._let_go()
+        shared = _shared_bytes()
+        if shared is None or shared - _else_bytes > _KEPT_BYTES:
+            for file in list(_open):
+                file._let_go()
+            shared = _else_bytes = _shared_bytes() or 0
+        _else_bytes = min(_else_bytes, shared)
+
+
+def _shared_bytes() -> int | None:
+    """Of this process's memory what belongs to files, libraries too; None where nobody says."""
+    try:
+        with open(_STATUS, "rb") as status:
+            return int(status.read().split()[2]) * mmap.PAGESIZE
+    except OSError:
+        return None
 
 
 def _reset_lock() -> None:

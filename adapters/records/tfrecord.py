@@ -80,7 +80,9 @@ def scan(storage: Storage, verify: bool = True) -> tuple[NDArray[np.int64], NDAr
     return np.frombuffer(offsets, np.int64), np.frombuffer(sizes, np.int64)
 
 
-def read(storage: Storage, offset: int, number: int, verify: bool = True) -> memoryview:
+def read(
+    storage: Storage, offset: int, number: int, verify: bool = True, size: int | None = None
+) -> memoryview:
     """The payload of the record that begins at ``offset``, without a copy.
 
     Args:
@@ -88,9 +90,10 @@ def read(storage: Storage, offset: int, number: int, verify: bool = True) -> mem
         offset: Of the record's first byte.
         number: Of the record, for errors.
         verify: Check both CRCs.
+        size: With lengths and CRCs, where an index says.
 
     Raises:
-        RecordError: A CRC is another, or the file ends before the record.
+        RecordError: A CRC is another, the file ends before the record, or it has another size.
     """
     header = storage.read(offset, HEADER.size) if offset >= 0 else memoryview(b"")
     if len(header) < HEADER.size:
@@ -102,8 +105,11 @@ def read(storage: Storage, offset: int, number: int, verify: bool = True) -> mem
         if crc != expected:
             raise _wrong_crc(storage.name, number, offset, "length", crc, expected)
     if offset + length + OVERHEAD_BYTES > storage.size:
-        size = length + OVERHEAD_BYTES
-        raise _cut(storage.name, number, offset, size, storage.size - offset)
+        needed = length + OVERHEAD_BYTES
+        raise _cut(storage.name, number, offset, needed, storage.size - offset)
+    if size is not None and size != length + OVERHEAD_BYTES:
+        told = f"{size} bytes, as the index has it"
+        raise RecordError(storage.name, number, offset, told, f"{length + OVERHEAD_BYTES}")
     payload = storage.read(offset + HEADER.size, length)
     if verify:
         at = offset + HEADER.size + length

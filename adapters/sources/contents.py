@@ -71,15 +71,19 @@ class Features:
     draws = False
 
     def __init__(self, fields: Mapping[str, str]) -> None:
-        self._names = {stored: name for name, stored in fields.items()}
+        self._fields = dict(fields)
 
     def sample(self, payload: memoryview, format: str, rng: Any) -> dict[str, example.Feature]:
         """A list of bytes, float32 ``(values,)`` or int64 ``(values,)`` for each name."""
         features = example.decode(payload)
-        missing = sorted(self._names.keys() - features.keys())
-        if missing:
-            raise _no_feature(missing[0], features)
-        return {self._names.get(name, name): value for name, value in features.items()}
+        renamed = {}
+        for name, stored in self._fields.items():
+            if stored not in features:
+                raise _no_feature(stored, features)
+            renamed[name] = features[stored]
+        for stored in self._fields.values():
+            features.pop(stored, None)
+        return {**features, **renamed}
 
 
 class Images:
@@ -107,9 +111,11 @@ class Images:
     ) -> tuple[NDArray[Any], Any]:
         """(uint8 (height, width, 3) or what the decoder makes, label)."""
         encoded, label = self.split(payload, format)
-        if self.decoder is None:
-            return decode_image(encoded), label
-        return self.decoder.decode(encoded, rng), label
+        if self.decoder is not None:
+            return self.decoder.decode(encoded, rng), label
+        array = decode_image(encoded)
+        # A raw array lies in the file, which it would keep mapped, and nobody may write there.
+        return (array if array.flags.writeable else array.copy("K")), label
 
     def split(self, payload: memoryview, format: str) -> tuple[memoryview, Any]:
         """The encoded image, where it lies, and the label.

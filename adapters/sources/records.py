@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from adapters.errors import ContentError, RecordError
 from adapters.generators import DECODE, generator
 from adapters.images import ImageDecoder
+from adapters.images import decode as decode_image
 from adapters.records import RecordFiles
 from adapters.records.files import Paths
 from adapters.sources.contents import Content, Images, content_of, guessed
 from adapters.sources.strided import Strided, strided_of
 
-# Damaged records that are looked past for one that tells what labels look like.
+# Damaged records that are looked past for one that tells what samples are like.
 _TRIES = 100
 
 Leaf = tuple[tuple[int, ...], "np.dtype[Any]"]
@@ -77,10 +78,15 @@ def open_guessed(paths: Paths) -> RecordSource:
     """As ``open_records``, with the ``decode`` that the first record suggests.
 
     Images where it holds one, features where it is another Example, else the bytes.
+
+    Raises:
+        FileNotFoundError: No such file, or a glob that finds none.
+        RecordError: A file of neither format, or damaged as a whole.
     """
     files = RecordFiles(paths)
-    decode = guessed(files.read(0), files.locate(0)[0].format) if len(files) else None
-    return RecordSource(files, content_of(decode, None))
+    source = RecordSource(files, content_of(None, None))
+    found = source.first(lambda number: guessed(files.read(number), files.locate(number)[0].format))
+    return source if found is None else RecordSource(files, content_of(found, None))
 
 
 class RecordSource:
@@ -114,14 +120,7 @@ class RecordSource:
         """
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
-        try:
-            number = operator.index(index)
-        except TypeError:
-            raise TypeError(f"record number must be an integer or a slice, got {index!r}") from None
-        size = len(self)
-        if not -size <= number < size:
-            raise IndexError(f"record number must be in range({-size}, {size}), got {number}")
-        return self.sample(number % size)
+        return self.sample(self._number(index))
 
     def __iter__(self) -> Iterator[Any]:
         """The samples in order."""
@@ -141,10 +140,7 @@ class RecordSource:
             IndexError: Out of range.
             RecordError: The record is damaged.
         """
-        number, size = operator.index(index), len(self)
-        if not -size <= number < size:
-            raise IndexError(f"record number must be in range({-size}, {size}), got {number}")
-        return bytes(self._files.read(number % size))
+        return bytes(self._files.read(self._number(index)))
 
     def close(self) -> None:
         """Let go of the files."""
@@ -207,9 +203,29 @@ class RecordSource:
                 strided = self._matrix(self._files.locate(0)[0])
                 array = None if strided is None else (strided.shape, strided.dtype)
             if array is not None:
-                self._leaves = (array, _leaf(self._first_label()))
+                # The whole sample, as a damaged header may have a label all the same.
+                label = np.asarray(self.first(lambda number: self.sample(number)[1]))
+                # Texts may be longer in other records.
+                known = label.dtype.kind in "biuf"
+                self._leaves = (array, (label.shape, label.dtype)) if known else None
             self._looked = True
         return self._leaves
+
+    def first(self, look: Callable[[int], Any]) -> Any:
+        """What ``look`` says about the first record that can be read; None without records.
+
+        Raises:
+            RecordError: Of many, none can be.
+        """
+        damaged = None
+        for number in range(min(len(self), _TRIES)):
+            try:
+                return look(number)
+            except RecordError as error:
+                damaged = damaged or error
+        if damaged is not None:
+            raise damaged
+        return None
 
     def fill(
         self,
@@ -240,7 +256,7 @@ class RecordSource:
                 encoded, label = self._split(number)
                 _put(label, labels, row)
                 if content.decoder is None:
-                    array, _ = self.sample(number)
+                    array = decode_image(encoded)
                     if array.shape != images.shape[1:] or array.dtype != images.dtype:
                         raise ContentError(
                             f"{images.dtype} {images.shape[1:]}", f"{array.dtype} {array.shape}"
@@ -262,6 +278,7 @@ class RecordSource:
     ) -> NDArray[np.bool_]:
         """Which rows could be written a file at a time."""
         files = self._files
+        files.locate(0)  # Unless they have been closed.
         if len(files.shards) == 1:
             strided = self._matrix(files.shards[0])
             if strided is None:
@@ -290,14 +307,15 @@ class RecordSource:
             self._strided[shard.storage.name] = strided_of(shard, self._content)
         return self._strided[shard.storage.name]
 
-    def _first_label(self) -> Any:
-        """Of the first record that can be read."""
-        for number in range(min(len(self), _TRIES)):
-            try:
-                return self._split(number)[1]
-            except RecordError as error:
-                damaged = error
-        raise damaged
+    def _number(self, index: Any) -> int:
+        try:
+            number = operator.index(index)
+        except TypeError:
+            raise TypeError(f"record number must be an integer or a slice, got {index!r}") from None
+        size = len(self)
+        if not -size <= number < size:
+            raise IndexError(f"record number must be in range({-size}, {size}), got {number}")
+        return number % size
 
     def _split(self, number: int) -> tuple[memoryview, Any]:
         assert isinstance(self._content, Images)
@@ -312,11 +330,6 @@ class RecordSource:
         shard, own = self._files.locate(number)
         offset = int(shard.offsets[own])
         return RecordError(shard.storage.name, own, offset, error.expected, error.found)
-
-
-def _leaf(value: Any) -> Leaf:
-    array = np.asarray(value)
-    return array.shape, array.dtype
 
 
 def _put(label: Any, labels: NDArray[Any], row: int) -> None:

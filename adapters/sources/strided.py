@@ -2,8 +2,8 @@
 
 Where all records of a file are equally long and each holds an array in NPY's format, the file is a
 matrix: a row per record, in which pixels and label stand at the same place in every row. What a row
-holds besides is compared with the first record's, so that one that is laid out otherwise, and as
-long by chance, is noticed.
+holds besides is compared with the first record's (or with a later one's, where that is damaged), so
+that one that is laid out otherwise, and as long by chance, is noticed.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError, RecordError
-from adapters.images import decode as decode_image
+from adapters.images import npy
 from adapters.records import example, irheader, recordio, tfrecord
 from adapters.records.crc import masked_crc
 from adapters.records.shard import Shard
 from adapters.sources.contents import Images
+
+# Damaged records that are looked past for one that tells what they are like.
+_TRIES = 100
 
 Span = tuple[int, int]
 
@@ -38,7 +41,7 @@ class Strided:
         label: Where those of the label do.
         label_kind: How the label is written: one varint, or little-endian float32.
         fixed: What begins and ends where, and is the same in every record.
-        first: The first record, uint8 ``(stride,)``.
+        model: The first record that isn't damaged, uint8 ``(stride,)``.
     """
 
     shard: Shard
@@ -49,7 +52,7 @@ class Strided:
     label: Span
     label_kind: Literal["varint", "floats"]
     fixed: tuple[Span, ...]
-    first: NDArray[np.uint8]
+    model: NDArray[np.uint8]
 
     def gather(
         self, numbers: NDArray[np.int64], images: NDArray[Any], labels: NDArray[Any]
@@ -66,12 +69,12 @@ class Strided:
         """
         storage = self.shard.storage
         start = int(self.shard.offsets[0])
-        storage.will_touch(len(numbers) * self.stride)
+        storage.will_touch(len(numbers) * self.stride, len(numbers))
         matrix = np.frombuffer(storage.view(), np.uint8, len(self.shard) * self.stride, start)
         rows = matrix.reshape(-1, self.stride)[numbers]
         right = np.ones(len(rows), bool)
         for begin, end in self.fixed:
-            same = rows[:, begin:end] == self.first[begin:end]
+            same = rows[:, begin:end] == self.model[begin:end]
             if not same.all():
                 right &= same.all(1)
         self._check(numbers, rows, right)
@@ -103,39 +106,55 @@ def strided_of(shard: Shard, content: Images) -> Strided | None:
     """The file as a matrix; None where its records aren't alike, or hold no raw arrays."""
     if content.decoder is not None or not len(shard):
         return None
-    start = int(shard.offsets[0])
     try:
         stride = _stride(shard)
-        if stride is None:
-            return None
-        payload = shard.codec.read(shard.storage, start, 0, False)
-        encoded, _ = content.split(payload, shard.format)
-        array = decode_image(encoded)
-        label, kind = _label_in(payload, shard, content)
-    except (ContentError, RecordError):
+    except RecordError:
         return None
-    row = np.frombuffer(shard.storage.view(), np.uint8, stride, start)
-    is_raw = bytes(encoded[:6]) == b"\x93NUMPY" and array.flags.c_contiguous and array.size
-    if not is_raw or label is None:
+    if stride is None:
+        return None
+    for number in range(min(len(shard), _TRIES)):
+        try:
+            payload = shard.read(number)
+            encoded, _ = content.split(payload, shard.format)
+            if bytes(encoded[: len(npy.MAGIC)]) != npy.MAGIC:
+                continue
+            array = npy.read(encoded)
+            label, kind = _label_in(payload, shard, content)
+        except (ContentError, RecordError):
+            continue  # Damaged; the next one may tell what they are like.
+        row = np.frombuffer(shard.storage.view(), np.uint8, stride, int(shard.offsets[number]))
+        return _like(row, array, label, kind, shard)
+    return None
+
+
+def _like(
+    row: NDArray[np.uint8],
+    array: NDArray[Any],
+    label: memoryview | None,
+    kind: Literal["varint", "floats"],
+    shard: Shard,
+) -> Strided | None:
+    """A file whose records are like this one."""
+    if label is None or not array.size or not array.flags.c_contiguous:
         return None
     pixels, label_span = _span(array, row), _span(np.frombuffer(label, np.uint8), row)
     if pixels is None or label_span is None:
         return None  # A record in parts, whose payload is a copy.
     varying = [pixels, label_span]
     if shard.codec is tfrecord:
-        varying.append((stride - 4, stride))
+        varying.append((len(row) - 4, len(row)))
     else:
         begin = recordio.HEADER.size
         varying.append((begin + 8, begin + irheader.HEADER.size))  # The image's two numbers.
     return Strided(
         shard,
-        stride,
+        len(row),
         array.shape,
         array.dtype,
         pixels,
         label_span,
         kind,
-        tuple(_between(varying, stride)),
+        tuple(_between(varying, len(row))),
         row.copy(),
     )
 
@@ -152,17 +171,19 @@ def _stride(shard: Shard) -> int | None:
 def _label_in(
     payload: memoryview, shard: Shard, content: Images
 ) -> tuple[memoryview | None, Literal["varint", "floats"]]:
-    """Where the bytes of the label lie."""
+    """Where the bytes of the label lie; None where they don't lie together, or there are none."""
     if shard.codec is recordio:
         flag = irheader.HEADER.unpack_from(payload)[0]
         size = irheader.HEADER.size
         return payload[size : size + 4 * flag] if flag else payload[4:8], "floats"
     kind, view = example.lists(payload)[content.label]
+    packed, count = example.strings(view), len(example.values(kind, view))
     if kind == example.FLOAT_LIST:
-        return view[len(view) - 4 * len(example.values(kind, view)) :], "floats"
-    if kind != example.INT64_LIST or len(example.values(kind, view)) != 1:
+        if len(packed) == 1 and len(packed[0]) == 4 * count:
+            return packed[0] if count else None, "floats"
+        return view[1:] if (len(view), count) == (5, 1) else None, "floats"
+    if kind != example.INT64_LIST or count != 1 or len(packed) > 1:
         return None, "varint"
-    packed = example.strings(view)
     return packed[0] if packed else view[1:], "varint"
 
 

@@ -1,0 +1,267 @@
+"""One run of ``pack``: from inputs to files, which get their names when all are finished.
+
+::
+
+    .train.packing/            while it works, and after an interrupt
+        plan.json              what is packed, and how: another plan starts from the beginning
+        00000.rec  00000.idx   files that are finished
+        00000.json             which inputs they hold
+        manifest.json          written when all are finished; from then on files are only renamed
+    train-00000-of-00002.rec   the result
+    train.json                 its manifest, which comes last
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from adapters.errors import ContentError, RecordError
+from adapters.packing.encoding import SUFFIXES, Encoder
+from adapters.packing.inputs import Inputs
+from adapters.packing.manifest import Manifest, PackedFile, Skipped, sha256_of
+from adapters.packing.publication import publish, remove
+from adapters.records import RecordWriter
+
+OnError = Literal["raise", "skip"]
+# Items that are under way for each worker: the file's writer shouldn't wait for a slow one.
+_AHEAD = 8
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What became of one input: a record, or the reason why not."""
+
+    record: bytes | None
+    skipped: Skipped | None
+
+
+class Run:
+    """The folder that is worked in, and what is in it already.
+
+    Args:
+        out: As the user names it.
+        inputs: What is packed.
+        encoder: How.
+        shard_bytes: The most that a file may have, unless one record is larger.
+        on_error: What happens with inputs that can't be packed.
+
+    Raises:
+        OSError: The folder can't be made, or the manifest's name is taken.
+    """
+
+    def __init__(
+        self,
+        out: str | os.PathLike[str],
+        inputs: Inputs,
+        encoder: Encoder,
+        shard_bytes: int,
+        on_error: OnError,
+    ) -> None:
+        out = Path(out)
+        self._suffix = SUFFIXES[encoder.format]
+        if out.is_dir():
+            out = out / "data"
+        self._single = out.suffix in (*SUFFIXES.values(), ".tfrecords")
+        if self._single:
+            self._suffix = out.suffix
+        self._stem = out.with_suffix("") if self._single else out
+        self._out = out
+        self._inputs = inputs
+        self._encoder = encoder
+        self._shard_bytes = shard_bytes
+        self._on_error = on_error
+        self._folder = self._stem.with_name(f".{self._stem.name}.packing")
+        self._manifest = self._stem.with_name(f"{self._stem.name}.json")
+        self._settings = {
+            "encoding": encoder.encoding,
+            "resize": encoder.resize,
+            "quality": encoder.quality,
+            "shard_bytes": shard_bytes,
+        }
+        self._before = self._published_before()
+        self._prepare()
+
+    @property
+    def finished(self) -> bool:
+        """Whether only names are missing."""
+        return (self._folder / "manifest.json").exists()
+
+    def write_all(self, workers: int, progress: Callable[[int, int], Any]) -> None:
+        """Write the files that aren't there yet, and the manifest."""
+        manifest = Manifest(self._encoder.format, self._settings, self._inputs.classes)
+        done = self._load(manifest)
+        total = len(self._inputs.items)
+        progress(done, total)
+        with ThreadPoolExecutor(workers, "adapters-pack") as pool:
+            outcomes = self._outcomes(pool, done, workers * _AHEAD)
+            pending = next(outcomes, None)
+            while pending is not None:
+                pending, done = self._write_one(manifest, pending, outcomes, done, total, progress)
+        manifest.write(self._folder / "manifest.json.tmp")
+        os.replace(self._folder / "manifest.json.tmp", self._folder / "manifest.json")
+
+    def publish(self) -> Manifest:
+        """Give the files their names; the manifest's comes last, and the folder goes."""
+        manifest = Manifest.load(self._folder / "manifest.json")
+        names = self._names(len(manifest.files))
+        for packed, name in zip(manifest.files, names):
+            publish(self._folder / packed.name, name)
+        manifest.files = [
+            replace(packed, name=name.name) for packed, name in zip(manifest.files, names)
+        ]
+        for old in self._before:
+            if old not in names:
+                remove(old)
+        temporary = self._folder / "published.json"
+        manifest.write(temporary)
+        os.replace(temporary, self._manifest)
+        (self._folder / "plan.json").unlink()  # What is left of the folder counts no more.
+        shutil.rmtree(self._folder)
+        return manifest
+
+    def abandon(self) -> None:
+        """After an interrupt: keep what another run can go on with."""
+        if self._inputs.fingerprint is None:
+            shutil.rmtree(self._folder)
+
+    def _published_before(self) -> list[Path]:
+        """The files of an earlier run, as its manifest has them."""
+        try:
+            manifest = Manifest.load(self._manifest)
+        except FileNotFoundError:
+            return []
+        except ValueError as error:
+            raise FileExistsError(f"out must leave the manifest a free name, but {error}") from None
+        if manifest.format != self._encoder.format:
+            raise FileExistsError(
+                f"out must have a name of its own, but {self._manifest} is the manifest of "
+                f"{manifest.format} files"
+            )
+        return [self._manifest.with_name(packed.name) for packed in manifest.files]
+
+    def _prepare(self) -> None:
+        """Keep what an earlier run left, if it was of the same plan."""
+        plan = json.dumps(
+            [
+                self._inputs.fingerprint,
+                self._encoder.format,
+                self._settings,
+                self._on_error,
+                self._suffix,
+                self._single,
+            ]
+        )
+        path = self._folder / "plan.json"
+        kept = path.exists() and path.read_text() == plan and self._inputs.fingerprint is not None
+        if not (kept and self._is_complete()):
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.mkdir(parents=True)
+            path.write_text(plan)
+
+    def _is_complete(self) -> bool:
+        """Whether all that is noted as finished is there, perhaps under its final name."""
+        noted = Manifest("", {}, None)
+        self._load(noted)
+        names = self._names(len(noted.files)) if self.finished else []
+        for number, packed in enumerate(noted.files):
+            places = [self._folder / packed.name, *names[number : number + 1]]
+            if not any(each.is_file() and each.stat().st_size == packed.bytes for each in places):
+                return False
+        return True
+
+    def _load(self, manifest: Manifest) -> int:
+        """Take over finished files; how many inputs they are."""
+        while (note := self._folder / f"{len(manifest.files):05d}.json").exists():
+            content = json.loads(note.read_text())
+            manifest.files.append(PackedFile(**content["file"]))
+            manifest.skipped += [Skipped(**each) for each in content["skipped"]]
+            manifest.read = content["read"]
+            manifest.packed += manifest.files[-1].records
+        return manifest.read
+
+    def _outcomes(self, pool: ThreadPoolExecutor, first: int, ahead: int) -> Iterator[_Outcome]:
+        """What becomes of the inputs from number ``first`` on, in their order."""
+        waiting: deque[Future[_Outcome]] = deque()
+        try:
+            for number in range(first, len(self._inputs.items)):
+                waiting.append(pool.submit(self._outcome, number))
+                if len(waiting) > ahead:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+    def _outcome(self, number: int) -> _Outcome:
+        name = f"sample {number}"
+        try:
+            item = self._inputs.items[number]
+            name = item.name
+            return _Outcome(self._encoder.record(item), None)
+        except (ContentError, OSError, RecordError) as error:
+            if self._on_error == "skip":
+                return _Outcome(None, Skipped(name, str(error)))
+            if isinstance(error, ContentError):
+                raise RecordError(name, None, 0, error.expected, error.found) from error
+            raise
+
+    def _write_one(
+        self,
+        manifest: Manifest,
+        pending: _Outcome,
+        outcomes: Iterator[_Outcome],
+        done: int,
+        total: int,
+        progress: Callable[[int, int], Any],
+    ) -> tuple[_Outcome | None, int]:
+        """Write one file; the outcome that didn't fit into it any more, and what is done."""
+        name = f"{len(manifest.files):05d}{self._suffix}"
+        skipped: list[Skipped] = []
+        following: _Outcome | None = pending
+        with RecordWriter(self._folder / name, format=self._encoder.format) as writer:
+            while following is not None:
+                if following.skipped is not None:
+                    skipped.append(following.skipped)
+                elif following.record is not None:
+                    size = writer.size_bytes + len(following.record)
+                    if len(writer) and size > self._shard_bytes:
+                        break
+                    writer.write_encoded(following.record)
+                done += 1
+                progress(done, total)
+                following = next(outcomes, None)
+            records, size = len(writer), writer.size_bytes
+        path = self._folder / name
+        packed = PackedFile(name, records, size, sha256_of(path))
+        manifest.read = done
+        manifest.packed += records
+        manifest.skipped += skipped
+        manifest.files.append(packed)
+        note = self._folder / f"{len(manifest.files) - 1:05d}.json"
+        content = {
+            "file": asdict(packed),
+            "read": done,
+            "skipped": [asdict(each) for each in skipped],
+        }
+        temporary = note.with_name(note.name + ".tmp")
+        temporary.write_text(json.dumps(content))
+        os.replace(temporary, note)
+        return following, done
+
+    def _names(self, count: int) -> list[Path]:
+        """Of so many files."""
+        if self._single and count == 1:
+            return [self._out]
+        return [
+            self._stem.with_name(f"{self._stem.name}-{number:05d}-of-{count:05d}{self._suffix}")
+            for number in range(count)
+        ]

@@ -1,0 +1,217 @@
+"""What records must be worth behind ``SafeSequence`` and ``gluon_loader``, against their peers."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks import pipeline_peers as pipelines
+from benchmarks import record_peers as peers
+from benchmarks.comparisons import BATCH, Comparison, Contestant, compare, endless, pace
+from benchmarks.photographs import find_digit_records, find_photographs
+from benchmarks.row import Measurement
+
+SKIPPED = 8  # Batches before the clock starts: "auto" takes up to six of them to choose.
+COUNTED = 40
+PEER_COUNTED = 20
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Whom a comparison is with.
+
+    Args:
+        framework: For the table.
+        module: What is imported.
+        distribution: What is installed for that; or that with "-cpu" behind it.
+    """
+
+    framework: str
+    module: str
+    distribution: str
+
+    @property
+    def missing(self) -> bool:
+        """Whether it isn't installed."""
+        try:
+            return importlib.util.find_spec(self.module) is None
+        except ModuleNotFoundError:  # The package around it isn't there either.
+            return True
+
+    @property
+    def version(self) -> str:
+        """For the table: name and version of what is installed."""
+        for name in (self.distribution, f"{self.distribution}-cpu"):
+            try:
+                return f"{name} {importlib.metadata.version(name)}"
+            except importlib.metadata.PackageNotFoundError:
+                continue
+        return self.distribution
+
+
+def measure(options: Mapping[str, Any]) -> Measurement:
+    """Run one comparison, in a process of its own."""
+    comparison, peer = COMPARISONS[options["loader"]], PEERS[options["loader"]]
+    os.environ["KERAS_BACKEND"] = comparison.backend or "jax"
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    return compare(comparison, options["rounds"], peer.version)
+
+
+def pictures_for_keras() -> Any:
+    """A SafeSequence of pictures out of Examples."""
+    from adapters import ImageDecoder, SafeSequence, open_records
+
+    decoder = ImageDecoder(peers.SIDE, crop="random_resized", flip=True)
+    source = open_records(find_photographs().tfrecord, decode=decoder)
+    return SafeSequence(source, BATCH, shuffle=True)
+
+
+def digits_for_keras() -> Any:
+    """A SafeSequence of raw digits."""
+    from adapters import SafeSequence, open_records
+
+    return SafeSequence(open_records(find_digit_records(), decode="image"), BATCH, shuffle=True)
+
+
+def pictures_for_gluon(layout: str) -> Any:
+    """A loader of pictures out of RecordIO."""
+    from adapters import ImageDecoder, gluon_loader, open_records
+
+    decoder = ImageDecoder(peers.SIDE, crop="random_resized", flip=True, layout=layout)
+    source = open_records(find_photographs().recordio, decode=decoder)
+    return gluon_loader(source, BATCH, shuffle=True)
+
+
+def _pictures_for_keras() -> float:
+    with pictures_for_keras() as sequence:
+        return pace(endless(sequence), SKIPPED, COUNTED, peers.rows)
+
+
+def _digits_for_keras() -> float:
+    with digits_for_keras() as sequence:
+        return pace(endless(sequence), 40, 8_000, peers.rows)
+
+
+def _pictures_for_gluon(layout: str) -> Contestant:
+    def contestant() -> float:
+        with pictures_for_gluon(layout) as loader:
+            return pace(endless(loader), SKIPPED, COUNTED, peers.rows)
+
+    return contestant
+
+
+def _tf_data() -> Mapping[str, Contestant]:
+    path = find_photographs().tfrecord
+    return {
+        "SafeSequence, auto": _pictures_for_keras,
+        "tf.data, AUTOTUNE": pipelines.tf_data(path, PEER_COUNTED, None, None),
+        "tf.data, 2 calls": pipelines.tf_data(path, PEER_COUNTED, 2, None),
+        "tf.data, 2 own threads": pipelines.tf_data(path, PEER_COUNTED, None, 2),
+    }
+
+
+def _grain() -> Mapping[str, Contestant]:
+    photographs = find_photographs()
+    return {
+        "SafeSequence, auto": _pictures_for_keras,
+        "Grain, 2 threads": peers.grain(photographs, PEER_COUNTED, 2, 0),
+        "Grain, 16 threads": peers.grain(photographs, PEER_COUNTED, 16, 0),
+        "Grain, 2 processes": peers.grain(photographs, PEER_COUNTED, 0, 2),
+    }
+
+
+def _py_dataset() -> Mapping[str, Contestant]:
+    photographs = find_photographs()
+    return {
+        "SafeSequence, auto": _pictures_for_keras,
+        "PyDataset, 2 threads": peers.keras_files(photographs, PEER_COUNTED, False),
+        "PyDataset, 2 processes": peers.keras_files(photographs, PEER_COUNTED, True),
+    }
+
+
+def _torch() -> Mapping[str, Contestant]:
+    return {
+        "SafeSequence, auto": _pictures_for_keras,
+        "DataLoader, 2 workers": peers.torch_files(find_photographs(), PEER_COUNTED),
+    }
+
+
+def _dali() -> Mapping[str, Contestant]:
+    return {
+        "SafeSequence, auto": _pictures_for_keras,
+        "DALI, 2 threads": pipelines.dali(find_photographs().tfrecord, PEER_COUNTED),
+    }
+
+
+def _raw() -> Mapping[str, Contestant]:
+    path = find_digit_records()
+    return {
+        "SafeSequence, auto": _digits_for_keras,
+        "tf.data, by the sample": pipelines.tf_data_raw(path, 500, False, None),
+        "tf.data, by the batch": pipelines.tf_data_raw(path, 2_000, True, None),
+        "tf.data, by the batch, 2 calls": pipelines.tf_data_raw(path, 2_000, True, 2),
+    }
+
+
+def _mxnet_iterator() -> Mapping[str, Contestant]:
+    path = find_photographs().recordio
+    return {
+        "gluon_loader, auto": _pictures_for_gluon("NCHW"),
+        "ImageRecordIter, 2 threads": pipelines.mxnet_iterator(path, PEER_COUNTED, 2),
+        "ImageRecordIter, for the CPU": pipelines.mxnet_iterator(path, PEER_COUNTED, None),
+    }
+
+
+def _mxnet_loader() -> Mapping[str, Contestant]:
+    path = find_photographs().recordio
+    return {
+        "gluon_loader, auto": _pictures_for_gluon("NHWC"),
+        "DataLoader, 2 processes": pipelines.mxnet_loader(path, PEER_COUNTED, False),
+        "DataLoader, 2 threads": pipelines.mxnet_loader(path, PEER_COUNTED, True),
+    }
+
+
+_TENSORFLOW = Peer("Keras", "tensorflow", "tensorflow")
+_MXNET = Peer("Gluon", "mxnet", "mxnet")
+
+_TABLE: Mapping[str, tuple[Peer, Comparison]] = {
+    "JPEG TFRecord against tf.data": (
+        _TENSORFLOW,
+        Comparison("samples/s", 1, _tf_data, 3, "tensorflow"),
+    ),
+    "JPEG TFRecord against Grain": (
+        Peer("Keras", "grain", "grain"),
+        Comparison("samples/s", 1.3, _grain, 3),
+    ),
+    "JPEG TFRecord against PyDataset": (
+        Peer("Keras", "keras", "keras"),
+        Comparison("samples/s", 1.15, _py_dataset, 3),
+    ),
+    "JPEG TFRecord against PyTorch": (
+        Peer("Keras", "torch", "torch"),
+        Comparison("samples/s", 2, _torch, 3),
+    ),
+    # No bar: the number is reported.
+    "JPEG TFRecord against DALI": (
+        Peer("Keras", "nvidia.dali", "nvidia-dali-cuda120"),
+        Comparison("samples/s", 0, _dali, 3),
+    ),
+    "raw TFRecord against tf.data": (
+        _TENSORFLOW,
+        Comparison("samples/s", 6, _raw, 3, "tensorflow"),
+    ),
+    "JPEG RecordIO against ImageRecordIter": (
+        _MXNET,
+        Comparison("samples/s", 2.5, _mxnet_iterator, 3),
+    ),
+    "JPEG RecordIO against DataLoader": (
+        _MXNET,
+        Comparison("samples/s", 1, _mxnet_loader, 3),
+    ),
+}
+COMPARISONS: Mapping[str, Comparison] = {name: row for name, (_, row) in _TABLE.items()}
+PEERS: Mapping[str, Peer] = {name: peer for name, (peer, _) in _TABLE.items()}

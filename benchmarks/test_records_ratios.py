@@ -1,0 +1,78 @@
+"""What records behind our loaders must be worth against tf.data, Grain, PyTorch, MXNet and DALI."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from benchmarks.comparisons import hold
+from benchmarks.photographs import PICTURES, find_digit_records, find_photographs
+from benchmarks.records_ratios import (
+    COMPARISONS,
+    PEERS,
+    digits_for_keras,
+    pictures_for_gluon,
+    pictures_for_keras,
+)
+from benchmarks.sweeps import Session
+
+
+@pytest.mark.flaky(reruns=0)  # Measuring until it is right would prove nothing.
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_ratio(session: Session, name: str) -> None:
+    """Our median reaches the bar over the peer's best round; at parity, its middle half."""
+    peer = PEERS[name]
+    if peer.missing:
+        experiment = session.experiment("ratios", "Ratios: ours against the peer's best round")
+        experiment.notes.append(f"not run, as {peer.distribution} isn't installed: {name}")
+        pytest.skip(f"{peer.distribution} isn't installed")
+    if session.size != "smoke":
+        with session.uncaptured():
+            find_photographs()
+            find_digit_records()
+    hold(session, peer.framework, "benchmarks.records_ratios", name, COMPARISONS[name])
+
+
+@pytest.fixture
+def smoke(session: Session) -> None:
+    """Only where the ratios aren't run: Keras's backend would stay in the harness's memory."""
+    if session.size != "smoke":
+        pytest.skip("the ratios run these loaders, in processes of their own")
+
+
+@pytest.mark.usefixtures("smoke")
+def test_pictures_are_made() -> None:
+    """All files are there, of ten classes."""
+    photographs = find_photographs()
+    assert len(photographs.paths) == PICTURES
+    assert set(photographs.labels) == set(range(10))
+
+
+@pytest.mark.usefixtures("smoke")
+def test_keras_pictures() -> None:
+    """A batch of JPEG Examples."""
+    with pictures_for_keras() as sequence:
+        pictures, labels = sequence[0]
+    assert (pictures.shape, pictures.dtype) == ((64, 224, 224, 3), np.uint8)
+    assert labels.shape == (64,)
+
+
+@pytest.mark.usefixtures("smoke")
+def test_keras_digits() -> None:
+    """A batch of raw Examples."""
+    with digits_for_keras() as sequence:
+        digits, labels = sequence[0]
+    assert (digits.shape, digits.dtype) == ((64, 28, 28), np.uint8)
+    assert labels.shape == (64,)
+
+
+@pytest.mark.usefixtures("smoke")
+@pytest.mark.skipif(importlib.util.find_spec("mxnet") is None, reason="no wheels for this Python")
+def test_gluon_pictures() -> None:
+    """A batch of RecordIO, channels first as ImageRecordIter has them."""
+    with pictures_for_gluon("NCHW") as loader:
+        pictures, labels = next(iter(loader))
+    assert (pictures.shape, pictures.dtype) == ((64, 3, 224, 224), np.uint8)
+    assert labels.shape == (64,)

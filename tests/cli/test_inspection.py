@@ -1,0 +1,168 @@
+"""What a person sees of records: lines, and a sheet of images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from adapters import RecordWriter, pack
+from adapters.cli import main
+from adapters.records import example, irheader
+from tests.images.pictures import encoded, npy
+from tests.packing.materials import image, jpeg
+
+
+def written(path: Path, *payloads: bytes) -> Path:
+    format = "tfrecord" if path.suffix == ".tfrecord" else "recordio"
+    with RecordWriter(path, format=format) as writer:
+        for payload in payloads:
+            writer.write(payload)
+    return path
+
+
+def lines(capsys: Any, *words: Any) -> list[str]:
+    assert main(["inspect", *map(str, words)]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("payload", "expected"),
+    [
+        (irheader.pack(3, 0, jpeg(0)), "label 3.0, JPEG of 20 x 30"),
+        (irheader.pack([1, 0.5], 0, jpeg(0)), "label [1.0, 0.5], JPEG of 20 x 30"),
+        (irheader.pack(0, 0, encoded(image(0), "PNG")), "label 0.0, PNG of 20 x 30"),
+        (irheader.pack(0, 0, encoded(image(0), "BMP")), "label 0.0, BMP of 20 x 30"),
+        (irheader.pack(0, 0, encoded(image(0), "WEBP")), "label 0.0, WebP of 20 x 30"),
+        (irheader.pack(0, 0, npy(image(0))), "label 0.0, raw (NPY), uint8 (20, 30, 3)"),
+        (irheader.pack(0, 0, npy(np.zeros(4, "f4"))), "label 0.0, raw (NPY), float32 (4,)"),
+        (irheader.pack(0, 0, jpeg(0)[:9]), "label 0.0, JPEG, damaged: expected a JPEG image"),
+        (irheader.pack([1, 2], 0, npy(image(0))[:-1]), "label [1.0, 2.0], raw (NPY), damaged: "),
+        (b"", "0 bytes, b''"),
+        (b"text", "4 bytes, b'text'"),
+        (bytes(17), f"17 bytes, {bytes(16)!r}, ..."),
+    ],
+)
+def test_a_record_of_a_recordio_file_is_described(tmp_path, capsys, payload, expected):
+    path = written(tmp_path / "x.rec", payload)
+    head, line = lines(capsys, path)
+    assert head == f"{path}: recordio, 1 records, {path.stat().st_size:,} bytes"
+    assert line.startswith(f"  0: {len(payload):,} bytes, ")
+    assert expected in line
+
+
+@pytest.mark.parametrize(
+    ("payload", "expected"),
+    [
+        (
+            example.encode({"image/encoded": jpeg(0), "image/class/label": 7}),
+            "label 7, JPEG of 20 x 30",
+        ),
+        (
+            example.encode({"image/encoded": jpeg(0), "image/class/label": [1, 2]}),
+            "label [1, 2], JPEG of 20 x 30",
+        ),
+        (
+            example.encode({"b": b"word", "a": [1, 2], "c": 0.5}),
+            "a: int64 [1, 2], b: b'word', c: float32 [0.5]",
+        ),
+        (example.encode({"a": range(9)}), "a: int64 [0, 1, 2, 3] and 5 more"),
+        (example.encode({"a": bytes(99)}), "a: 1 x bytes of length [99]"),
+        (example.encode({"a": ["x", "yz"]}), "a: 2 x bytes of length [1, 2]"),
+        (b"text", "b'text'"),
+    ],
+)
+def test_a_record_of_a_tfrecord_is_described(tmp_path, capsys, payload, expected):
+    path = written(tmp_path / "x.tfrecord", payload)
+    head, line = lines(capsys, path)
+    assert head == f"{path}: tfrecord, 1 records, {path.stat().st_size:,} bytes"
+    assert line == f"  0: {len(payload):,} bytes, {expected}"
+
+
+def test_a_feature_that_is_damaged_is_said_so_and_the_next_record_shown(tmp_path, capsys):
+    """A list of floats of 3 bytes: an Example in all but its values."""
+    damaged = bytes.fromhex("0a0e 0a0c 0a0161 1207 1205 0a03000000")
+    path = written(tmp_path / "x.tfrecord", damaged, example.encode({"a": 1}))
+    _, first, second = lines(capsys, path)
+    assert first == "  0: damaged: expected floats of 4 bytes each, found 3 bytes"
+    assert second.endswith("a: int64 [1]")
+
+
+def test_a_damaged_record_is_said_so_and_the_next_one_shown(tmp_path, capsys):
+    path = written(tmp_path / "x.tfrecord", b"first", b"second")
+    content = bytearray(path.read_bytes())
+    content[12] ^= 1
+    path.write_bytes(content)
+    _, first, second = lines(capsys, path)
+    assert first.startswith(f"  0: damaged: {path}, record 0, byte 0: expected ")
+    assert second == "  1: 6 bytes, b'second'"
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"), [([], 5), (["--count", "2"], 2), (["--count", "99"], 7)]
+)
+def test_the_first_records_of_each_file_are_shown(tmp_path, capsys, words, shown):
+    for name in "ab":
+        written(tmp_path / f"{name}.rec", *[b"x"] * 7)
+    assert len(lines(capsys, tmp_path / "*.rec", *words)) == 2 * (1 + shown)
+
+
+def test_a_file_without_records_is_a_line(tmp_path, capsys):
+    (tmp_path / "x.rec").write_bytes(b"")
+    assert lines(capsys, tmp_path / "x.rec") == [f"{tmp_path}/x.rec: tfrecord, 0 records, 0 bytes"]
+
+
+# --- the contact sheet ---
+
+
+def sheet(capsys: Any, path: Path, count: int) -> Any:
+    """The sheet as RGB, and what was said of it."""
+    out = path.with_suffix(".png")
+    said = lines(capsys, path, "--count", count, "--sheet", out)[-1]
+    return cv2.imread(str(out))[:, :, ::-1], said
+
+
+@pytest.mark.parametrize(
+    ("images", "count", "size"),
+    [
+        (1, 5, (128, 128)),
+        (2, 5, (128, 260)),
+        (3, 5, (260, 260)),
+        (4, 5, (260, 260)),
+        (9, 5, (260, 392)),
+        (9, 9, (392, 392)),
+    ],
+)
+def test_the_sheet_is_as_large_as_its_images_need(tmp_path, capsys, images, count, size):
+    samples = [(jpeg(number), number) for number in range(images)]
+    pack(samples, tmp_path / "x.rec", format="recordio")
+    drawn, said = sheet(capsys, tmp_path / "x.rec", count)
+    assert drawn.shape == (*size, 3)
+    assert said == f"{tmp_path}/x.png: {min(images, count)} images"
+
+
+def test_the_sheet_shows_the_images_in_their_order(tmp_path, capsys):
+    colours = [(255, 0, 0), (0, 255, 0), (0, 0, 255)]
+    samples = [(np.full((40, 60, 3), colour, np.uint8), 0) for colour in colours]
+    pack(samples, tmp_path / "x.tfrecord", format="tfrecord", encoding="raw")
+    drawn, _ = sheet(capsys, tmp_path / "x.tfrecord", 3)
+    assert [tuple(drawn[at].tolist()) for at in ((0, 0), (127, 259), (132, 0))] == colours
+    white = [drawn[128:132], drawn[:, 128:132], drawn[132:, 132:]]  # Between, and where none is.
+    assert all((part == 255).all() for part in white)
+
+
+def test_records_that_are_no_images_are_left_out_of_the_sheet(tmp_path, capsys):
+    grey = image(0, channels=1)[:, :, 0]
+    payloads = [b"text", irheader.pack(0, 0, jpeg(0)[:99]), irheader.pack(0, 0, npy(grey))]
+    drawn, said = sheet(capsys, written(tmp_path / "x.rec", *payloads), 5)
+    assert (drawn.shape, said.endswith(": 1 images")) == ((128, 128, 3), True)
+
+
+def test_without_images_there_is_no_sheet(tmp_path, capsys):
+    path = written(tmp_path / "x.rec", b"text")
+    assert main(["inspect", str(path), "--sheet", str(tmp_path / "x.png")]) == 1
+    assert "expected records that are images, found none" in capsys.readouterr().err
+    assert not (tmp_path / "x.png").exists()

@@ -1,0 +1,348 @@
+"""Every command as it is typed: what it prints, and its status."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tqdm import tqdm
+
+from adapters import __version__, open_records
+from adapters.cli import main
+from adapters.packing import Manifest
+from tests.packing.materials import FORMATS, SUFFIXES, files_in, folder, jpeg
+
+ROOT = Path(__file__).parent.parent.parent
+COMMANDS = ["pack", "index", "verify", "convert", "inspect"]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return folder(tmp_path / "in", 6)
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs a command: status, output, errors."""
+
+    def said(*words: Any) -> tuple[int, str, str]:
+        try:
+            status = main([str(word) for word in words])
+        except SystemExit as end:
+            status = int(end.code or 0)
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return said
+
+
+# --- pack ---
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_pack_prints_the_sums(tmp_path, source, say, format):
+    status, output, errors = say("pack", source, tmp_path / "x", "--format", format)
+    assert (status, output, errors) == (0, "6 read, 6 packed, 0 skipped: 1 files, 0.0 MiB\n", "")
+
+
+@pytest.mark.parametrize(
+    ("out", "format"),
+    [("x.rec", "recordio"), ("x.tfrecord", "tfrecord"), ("x.tfrecords", "tfrecord")],
+)
+def test_the_ending_tells_the_format(tmp_path, source, say, out, format):
+    say("pack", source, tmp_path / out)
+    assert Manifest.load(tmp_path / "x.json").format == format
+
+
+def test_pack_passes_on_what_it_is_told(tmp_path, source, say):
+    words = ["--resize", 16, "--quality", 70, "--shard-bytes", "2K", "--workers", 2]
+    status, _, _ = say("pack", source, tmp_path / "x.rec", *words)
+    manifest = Manifest.load(tmp_path / "x.json")
+    assert (status, len(manifest.files) > 1, manifest.settings) == (
+        0,
+        True,
+        {"encoding": "jpeg", "resize": 16, "quality": 70, "shard_bytes": 2048},
+    )
+
+
+def test_pack_takes_a_list_with_a_root(tmp_path, source, say):
+    (tmp_path / "x.lst").write_text("0\t5\tant/000.jpg\n")
+    words = ["--root", source, "--encoding", "raw"]
+    assert say("pack", tmp_path / "x.lst", tmp_path / "x.rec", *words)[0] == 0
+    assert open_records(tmp_path / "x.rec", decode="image")[0][1] == 5
+
+
+def test_what_is_no_image_ends_pack(tmp_path, source, say):
+    (source / "ant/x.jpg").write_bytes(b"no image")
+    status, output, errors = say("pack", source, tmp_path / "x.rec")
+    assert (status, output) == (1, "")
+    assert errors.startswith(f"adapters pack: {source}/ant/x.jpg, byte 0: expected an image")
+
+
+def test_what_is_skipped_is_named(tmp_path, source, say):
+    (source / "ant/x.jpg").write_bytes(b"no image")
+    status, output, _ = say("pack", source, tmp_path / "x.rec", "--on-error", "skip")
+    first, last = output.splitlines()
+    assert (status, last) == (0, "7 read, 6 packed, 1 skipped: 1 files, 0.0 MiB")
+    assert first.startswith(f"skipped {source}/ant/x.jpg: expected an image, found 8 bytes")
+
+
+def test_a_name_that_is_not_utf_8_is_printed_escaped(tmp_path, source):
+    """In a process of its own, whose output is as strict as a terminal's."""
+    (source / "ant" / os.fsdecode(b"odd \xff.jpg")).write_bytes(b"no image")
+    command = [sys.executable, "-m", "adapters.cli", "pack", source, tmp_path / "x.rec"]
+    ended = subprocess.run(
+        [*command, "--on-error", "skip"], cwd=ROOT, capture_output=True, timeout=60
+    )
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert b"odd \\udcff.jpg: expected an image" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1", 1),
+        ("1000000", 10**6),
+        ("1K", 1024),
+        ("64MB", 64 << 20),
+        ("64mb", 64 << 20),
+        ("2G", 2 << 30),
+        (" 3kB ", 3072),
+    ],
+)
+def test_sizes_may_have_units(tmp_path, source, say, text, size):
+    say("pack", source, tmp_path / "x.rec", "--shard-bytes", text)
+    assert Manifest.load(tmp_path / "x.json").settings["shard_bytes"] == size
+
+
+# --- index ---
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_index_writes_what_pack_writes(tmp_path, source, say, format):
+    path = tmp_path / f"x{SUFFIXES[format]}"
+    say("pack", source, path)
+    expected = files_in(tmp_path)
+    path.with_suffix(".idx").unlink()
+    assert say("index", path) == (0, f"{path.with_suffix('.idx')}: 6 records\n", "")
+    assert files_in(tmp_path) == expected
+
+
+def test_index_leaves_that_of_another_file(tmp_path, source, say):
+    say("pack", source, tmp_path / "x.rec")
+    (tmp_path / "x.json").unlink()
+    index = (tmp_path / "x.idx").read_bytes()
+    say("pack", source, tmp_path / "x.tfrecord")
+    (tmp_path / "x.tfrecord.idx").unlink()
+    say("index", tmp_path / "x.tfrecord")
+    assert (tmp_path / "x.idx").read_bytes() == index
+    assert (tmp_path / "x.tfrecord.idx").is_file()
+
+
+def test_index_replaces_a_stale_one(tmp_path, source, say):
+    say("pack", source, tmp_path / "x.rec")
+    index = (tmp_path / "x.idx").read_bytes()
+    (tmp_path / "x.idx").write_text("0\t12\n")
+    say("index", tmp_path / "x.rec")
+    assert (tmp_path / "x.idx").read_bytes() == index
+
+
+def test_a_compressed_file_has_no_index(tmp_path, source, say):
+    say("pack", source, tmp_path / "x.tfrecord")
+    path = tmp_path / "y.tfrecord.gz"
+    path.write_bytes(gzip.compress((tmp_path / "x.tfrecord").read_bytes()))
+    status, _, errors = say("index", path)
+    assert (status, "is compressed" in errors) == (1, True)
+
+
+# --- verify, convert ---
+
+
+def test_verify_says_that_all_is_right(tmp_path, source, say):
+    say("pack", source, tmp_path / "x.rec")
+    expected = (0, "6 records are right, 0 things are wrong\n", "")
+    assert say("verify", tmp_path / "x.json") == expected
+
+
+def test_verify_lists_what_is_wrong(tmp_path, source, say):
+    say("pack", source, tmp_path / "x.tfrecord")
+    content = bytearray((tmp_path / "x.tfrecord").read_bytes())
+    content[-9] ^= 1
+    (tmp_path / "x.tfrecord").write_bytes(content)
+    status, output, errors = say("verify", tmp_path / "x.tfrecord", tmp_path / "missing.rec")
+    damaged, missing, sums = output.splitlines()
+    assert (status, errors, sums) == (1, "", "5 records are right, 2 things are wrong")
+    assert damaged.startswith(f"{tmp_path}/x.tfrecord, record 5, byte ")
+    assert missing == f"{tmp_path}/missing.rec: No such file or directory"
+
+
+def test_convert_there_and_back(tmp_path, source, say):
+    say("pack", source, tmp_path / "x.rec")
+    there = say("convert", tmp_path / "x.rec", tmp_path / "y.tfrecord")
+    say("convert", tmp_path / "y.tfrecord", tmp_path / "z", "--format", "recordio")
+    assert there == (0, f"{tmp_path}/y.tfrecord: 6 records\n", "")
+    assert (tmp_path / "z").read_bytes() == (tmp_path / "x.rec").read_bytes()
+
+
+# --- status ---
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_missing_file_is_a_line_and_status_1(tmp_path, monkeypatch, say, command):
+    monkeypatch.chdir(tmp_path)
+    out = ["out.rec"] if command in ("pack", "convert") else []
+    status, output, errors = say(command, "missing", *out)
+    assert (status, (output + errors).count("missing") > 0, "Traceback" in errors) == (
+        1,
+        True,
+        False,
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", COMMANDS[1:])
+def test_a_file_that_holds_no_records_is_a_line_and_status_1(tmp_path, say, command):
+    (tmp_path / "text").write_text("This is no record file, but text.")
+    out = [tmp_path / "out.rec"] if command == "convert" else []
+    status, output, errors = say(command, tmp_path / "text", *out)
+    assert (status, "expected a RecordIO or TFRecord file" in output + errors) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "required: COMMAND"),
+        (["burn"], "invalid choice"),
+        (["pack"], "required: source, out"),
+        (["pack", "a"], "required: out"),
+        (["pack", "a", "b"], "--format must be given where OUT doesn't end in .rec (recordio)"),
+        (["convert", "a", "b.txt"], "--format must be given"),
+        (["pack", "a", "b.rec", "--format", "zip"], "invalid choice: 'zip'"),
+        (
+            ["pack", "a", "b.rec", "--shard-bytes", "many"],
+            "bytes such as 1000000 or 64MB, got 'many'",
+        ),
+        (["pack", "a", "b.rec", "--shard-bytes", "1.5G"], "got '1.5G'"),
+        (["pack", "a", "b.rec", "--shard-bytes", "-1"], "argument --shard-bytes"),
+        (["pack", "a", "b.rec", "--shard-bytes", "0"], "got '0'"),
+        (["pack", "a", "b.rec", "--shard-bytes", ""], "got ''"),
+        (["pack", "a", "b.rec", "--shard-bytes", "²"], "got '²'"),
+        (["pack", "a", "b.rec", "--shard-bytes", "1KM"], "got '1KM'"),
+        (["pack", "a", "b.rec", "--workers", "some"], "must be a number or \"auto\", got 'some'"),
+        (["pack", "a", "b.rec", "--resize", "0"], "must be an integer >= 1, got '0'"),
+        (["pack", "a", "b.rec", "--quality", "101"], "must be <= 100, got '101'"),
+        (["pack", "a", "b.rec", "--on-error", "ignore"], "invalid choice: 'ignore'"),
+        (["verify"], "required: files"),
+        (["inspect", "a", "--count", "0"], "must be an integer >= 1, got '0'"),
+    ],
+)
+def test_what_makes_no_sense_is_status_2(say, words, message):
+    status, output, errors = say(*words)
+    assert (status, output, message in errors) == (2, "", True), errors
+
+
+@pytest.mark.parametrize("words", [["--help"], *([command, "--help"] for command in COMMANDS)])
+def test_help_is_there(say, words):
+    status, output, errors = say(*words)
+    assert (status, errors, output.startswith("usage: adapters")) == (0, "", True)
+
+
+def test_help_names_every_command(say):
+    output = say("--help")[1]
+    assert [command for command in COMMANDS if f"\n    {command} " not in output] == []
+
+
+def test_the_version_is_told(say):
+    assert say("--version") == (0, f"adapters {__version__}\n", "")
+
+
+def test_ctrl_c_is_status_130(monkeypatch, say):
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("adapters.cli.commands.verify", interrupted)
+    assert say("verify", "x") == (130, "", "adapters verify: interrupted\n")
+
+
+def test_a_reader_that_has_seen_enough_gets_no_traceback(tmp_path, source, say):
+    """As in `adapters inspect x.rec | head -0`."""
+    say("pack", source, tmp_path / "x.rec")
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as pipe:
+        ended = subprocess.run(
+            [sys.executable, "-m", "adapters.cli", "inspect", tmp_path / "x.rec"],
+            cwd=ROOT,
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            timeout=60,
+        )
+    assert (ended.returncode, ended.stderr) == (1, b"")
+
+
+# --- the program ---
+
+
+def test_the_module_runs(tmp_path, source, say):
+    say("pack", source, tmp_path / "x.rec")
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "adapters.cli", "verify", tmp_path / "x.json"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    expected = (0, "6 records are right, 0 things are wrong\n", "")
+    assert (ended.returncode, ended.stdout, ended.stderr) == expected
+
+
+def test_packing_imports_no_framework(tmp_path, source):
+    script = (
+        "import sys; from adapters.cli import main; main(sys.argv[1:])\n"
+        "print({'keras', 'tensorflow', 'mxnet', 'torch', 'jax'} & set(sys.modules))"
+    )
+    words = ["pack", source, tmp_path / "x.rec", "--resize", "16"]
+    ended = subprocess.run(
+        [sys.executable, "-c", script, *map(str, words)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert ended.stdout.splitlines()[-1] == "set()"
+
+
+class Terminal(io.StringIO):
+    """Says that it is one."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("stream", "drawn"), [(Terminal, True), (io.StringIO, False)])
+@pytest.mark.parametrize("command", ["pack", "verify", "convert"])
+def test_a_bar_is_drawn_on_a_terminal_only(tmp_path, source, monkeypatch, command, stream, drawn):
+    main(["pack", str(source), str(tmp_path / "x.rec")])
+    words = {
+        "pack": [str(source), str(tmp_path / "y.rec")],
+        "verify": [str(tmp_path / "x.rec")],
+        "convert": [str(tmp_path / "x.rec"), str(tmp_path / "y.tfrecord")],
+    }
+    monkeypatch.setattr(tqdm, "monitor_interval", 0)  # Else its thread stays.
+    errors = stream()
+    monkeypatch.setattr(sys, "stderr", errors)
+    main([command, *words[command]])
+    assert (f"{command}: " in errors.getvalue(), bool(errors.getvalue())) == (drawn, drawn)
+
+
+def test_a_jpeg_goes_through_every_command_as_it_is(tmp_path, source, say):
+    say("pack", source, tmp_path / "x.rec")
+    say("convert", tmp_path / "x.rec", tmp_path / "y.tfrecord")
+    assert jpeg(0) in (tmp_path / "y.tfrecord").read_bytes()

@@ -1,0 +1,227 @@
+"""What ``open_records`` returns, and paths, in ``gluon_loader``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet.gluon.data import SimpleDataset
+from mxnet.gluon.data.vision import ImageRecordDataset
+from mxnet.gluon.data.vision.transforms import ToTensor
+
+from adapters import ImageDecoder, RecordError, gluon_loader, open_records
+from adapters.images.geometry import cut, short_side
+from tests.gluon.crews import CREWS, THREADS, every_quick_crew, opened
+from tests.gluon.data_sets import assert_same, numpy_semantics, theirs
+from tests.images.pictures import encoded, npy, picture
+from tests.plans import batch_of, notes_of, plan_of
+from tests.sources.record_files import FORMATS, SIZE, damage, jpeg_file, raw_file, write_images
+
+every_format = pytest.mark.parametrize("format", FORMATS)
+every_crew = pytest.mark.parametrize("crew", CREWS)
+RANDOM = ImageDecoder(16, crop="random_resized", flip=True)
+DECODES: dict[str, Any] = {
+    "image": "image",
+    "random": RANDOM,
+    "float": ImageDecoder(8, dtype="float32", layout="NCHW", mean=100, std=50),
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> dict[str, Path]:
+    """The same images in each format."""
+    folder = tmp_path_factory.mktemp("files")
+    contents = [encoded(picture(20, 30 + n)[:, :30], "JPEG") for n in range(SIZE)]
+    return {each: write_images(folder / f"{each}.x", each, contents) for each in FORMATS}
+
+
+def numpies(batches: Any) -> list[Any]:
+    """Pixels and labels of all batches, as float64."""
+    return [[member.asnumpy().astype(np.float64).tolist() for member in b] for b in batches]
+
+
+@pytest.mark.parametrize("size", [(20, 30), (7, 9), (50, 31), (1, 1)])
+def test_resizing_is_that_of_mxnet(size):
+    image = picture(20, 30)
+    expected = mx.image.imresize(mx.nd.array(image, dtype="uint8"), size[1], size[0], interp=1)
+    found = ImageDecoder(size).decode(encoded(image, "PNG"))
+    np.testing.assert_array_equal(found, expected.asnumpy())
+
+
+@pytest.mark.parametrize("size", [(20, 30), (30, 20), (33, 47), (9, 9), (1, 5)])
+@pytest.mark.parametrize("short", [5, 8, 20, 41])
+def test_resize_short_is_that_of_mxnet(size, short):
+    image = picture(*size)
+    expected = mx.image.resize_short(mx.nd.array(image, dtype="uint8"), short, interp=1)
+    found = ImageDecoder(resize_short=short).decode(encoded(image, "PNG"))
+    np.testing.assert_array_equal(found, expected.asnumpy())
+
+
+@pytest.mark.parametrize("size", [(12, 10), (20, 30), (11, 13), (40, 44), (33, 7)])
+def test_a_center_crop_after_resize_short_is_that_of_mxnet(size):
+    image = picture(33, 47)
+    resized = mx.image.resize_short(mx.nd.array(image, dtype="uint8"), 24, interp=1)
+    expected = mx.image.center_crop(resized, size[::-1], interp=1)[0]
+    decoder = ImageDecoder(size, crop="center", resize_short=24)
+    np.testing.assert_array_equal(decoder.decode(encoded(image, "PNG")), expected.asnumpy())
+
+
+@pytest.mark.parametrize("size", [(10, 10), (7, 31), (50, 3), (16, 24)])
+@pytest.mark.parametrize("image", [(3, 5), (2, 5), (24, 24), (11, 60)])
+def test_a_box_for_a_smaller_image_is_that_of_mxnet(size, image):
+    scaled = mx.image.scale_down(short_side(*image, 2)[::-1], size[::-1])[::-1]
+    crop = cut(*image, size, 2, False, None)
+    assert (crop.height, crop.width) == tuple(max(1, side) for side in scaled)
+
+
+@pytest.mark.filterwarnings("ignore:tostring:DeprecationWarning")  # MXNet's pack_img.
+def test_image_gives_what_mxnets_own_data_set_gives(tmp_path):
+    """As ``mx.recordio`` writes it, JPEG and PNG, in batches as well."""
+    path = str(tmp_path / "a.rec")
+    writer = mx.recordio.MXIndexedRecordIO(str(tmp_path / "a.idx"), path, "w")
+    for n in range(SIZE):
+        header = mx.recordio.IRHeader(0, n / 2, n, 0)
+        image = picture(20, 30) // (n + 1)
+        kind = {"img_fmt": ".jpg", "quality": 90} if n % 2 else {"img_fmt": ".png", "quality": 3}
+        writer.write_idx(n, mx.recordio.pack_img(header, image, **kind))
+    writer.close()
+    expected = theirs(ImageRecordDataset(path), batch_size=4)
+    with opened(open_records(path, decode="image"), "inline") as loader:
+        assert_same(list(loader), expected)
+
+
+@every_crew
+def test_our_files_give_what_mxnets_own_data_set_gives(crew, files, tmp_path):
+    path = tmp_path / "a.rec"
+    path.write_bytes(files["recordio"].read_bytes())
+    path.with_suffix(".idx").write_bytes(Path(f"{files['recordio']}.idx").read_bytes())
+    expected = theirs(ImageRecordDataset(str(path)), batch_size=4)
+    with opened(open_records(path, decode="image"), crew) as loader:
+        assert_same(list(loader), expected)
+
+
+@pytest.mark.parametrize(
+    ("format", "decode", "semantics"),
+    [
+        ("recordio", "image", False),
+        ("tfrecord", "image", True),
+        ("recordio", "random", True),
+        ("tfrecord", "random", False),
+        ("recordio", "float", False),
+    ],
+)
+def test_every_crew_gives_the_same_bits(files, format, decode, semantics):
+    with numpy_semantics(semantics):
+        passes = []
+        for crew in CREWS:
+            source = open_records(files[format], decode=DECODES[decode])
+            with opened(source, crew, shuffle=True, seed=3) as loader:
+                passes.append([*loader, *loader])
+        assert_same(passes[1], passes[0])
+        assert_same(passes[2], passes[0])
+
+
+@pytest.mark.parametrize("decode", DECODES)
+def test_both_formats_give_the_same_samples(files, decode):
+    passes = []
+    for format in FORMATS:
+        with opened(open_records(files[format], decode=DECODES[decode]), THREADS, seed=1) as loader:
+            passes.append(numpies(loader))
+    assert passes[0] == passes[1]
+
+
+def test_a_random_crop_is_the_one_of_safe_sequence(files):
+    """Of that seed and epoch, and of the sample's number, whatever the framework."""
+    source = open_records(files["tfrecord"], decode=RANDOM)
+    with opened(source, "inline", SIZE, seed=4) as loader:
+        for epoch in range(2):
+            (images, _), *_ = loader
+            expected = batch_of(plan_of(source, SIZE, seed=4), epoch)[0]
+            np.testing.assert_array_equal(images.asnumpy(), expected)
+
+
+@pytest.mark.parametrize("decode", DECODES)
+@pytest.mark.parametrize("semantics", [False, True])
+def test_images_and_labels_are_of_the_kind_in_use(files, decode, semantics):
+    with numpy_semantics(semantics):
+        kind = mx.np.ndarray if semantics else mx.nd.NDArray
+        source = open_records(files["recordio"], decode=DECODES[decode])
+        with opened(source, "inline") as loader:
+            batch = next(iter(loader))
+            assert [type(member) for member in batch] == [kind, kind]
+
+
+@every_format
+def test_a_path_and_a_glob_are_data_sets_of_images(files, format):
+    with opened(str(files[format]), "inline") as loader:
+        expected = numpies(loader)
+    with opened(str(files[format].parent / f"{format}*"), "inline") as loader:
+        assert numpies(loader) == expected
+    assert len(expected) == -(-SIZE // 4)
+
+
+@every_crew
+@every_format
+def test_raw_arrays_are_what_they_were(crew, format, tmp_path):
+    source = open_records(raw_file(tmp_path, format), decode="image")
+    with opened(source, crew, shuffle=True, seed=1) as loader:
+        batches = list(loader)
+    labels = np.concatenate([batch[1].asnumpy() for batch in batches]).astype(int)
+    assert sorted(labels) == list(range(SIZE))
+    images = np.concatenate([batch[0].asnumpy() for batch in batches])
+    np.testing.assert_array_equal(images, [source[n][0] for n in labels.tolist()])
+
+
+@every_quick_crew
+@every_format
+@pytest.mark.parametrize("decode", ["image", ImageDecoder(8)])
+def test_to_tensor_of_the_images_is_what_it_is_in_mxnet(crew, format, decode, files):
+    data = SimpleDataset(open_records(files[format], decode=decode)).transform_first(ToTensor())
+    pairs = [
+        (ToTensor()(mx.nd.array(image, dtype="uint8")), label)
+        for image, label in open_records(files[format], decode=decode)
+    ]
+    with opened(data, crew) as loader:
+        assert_same(list(loader), theirs(SimpleDataset(pairs), batch_size=4))
+
+
+@every_quick_crew
+def test_a_part_of_a_source_is_that_part(crew, files):
+    data = SimpleDataset(open_records(files["tfrecord"], decode=RANDOM)).shard(2, 1)
+    with opened(data, crew, len(data)) as loader:
+        (_, labels), *_ = loader
+    assert labels.asnumpy().tolist() == list(range(6, SIZE))
+
+
+@every_crew
+@pytest.mark.parametrize("decode", ["image", ImageDecoder(8)])
+def test_a_damaged_record_is_named_with_its_sample(crew, decode, tmp_path):
+    path = jpeg_file(tmp_path, "tfrecord")
+    damage(path, path.stat().st_size - 100)
+    loader = opened(open_records(path, decode=decode), crew, SIZE)
+    with loader, pytest.raises(RecordError, match=rf"{path}, record 10, byte \d+: ") as caught:
+        list(loader)
+    assert "in sample 10" in notes_of(caught.value)
+
+
+@every_crew
+def test_a_function_decodes_records(crew, tmp_path):
+    path = raw_file(tmp_path, "recordio")
+    with opened(open_records(path, decode=len), crew, SIZE) as loader:
+        assert [batch.asnumpy().tolist() for batch in loader] == [[24 + 128 + 60] * SIZE]
+
+
+def test_negative_numbers_of_a_sampler_count_from_the_end(tmp_path):
+    source = open_records(raw_file(tmp_path, "recordio"), decode="image")
+    with gluon_loader(source, 2, sampler=[-1, 3], num_workers=0) as loader:
+        assert [batch[1].asnumpy().tolist() for batch in loader] == [[10, 3]]
+
+
+def test_raw_grey_images_keep_their_one_channel(tmp_path):
+    """As MNIST is stored."""
+    path = write_images(tmp_path / "a.rec", "recordio", [npy(picture(28, 28, 1))] * 3)
+    with opened(open_records(path, decode="image"), "inline") as loader:
+        assert next(iter(loader))[0].shape == (3, 28, 28, 1)

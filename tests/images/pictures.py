@@ -1,0 +1,39 @@
+"""Pictures, and the files that hold them."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+
+def picture(height: int, width: int, channels: int = 3) -> NDArray[np.uint8]:
+    """Smooth colours, uint8 ``(height, width, channels)``, the same each time."""
+    coarse = np.random.default_rng(channels).integers(0, 256, (3, 4, channels), np.uint8)
+    return cv2.resize(coarse, (width, height)).reshape(height, width, channels)
+
+
+def encoded(image: Any, kind: str, mode: str | None = None, **options: Any) -> bytes:
+    """The picture as Pillow writes such a file; ``mode`` converts it before."""
+    if isinstance(image, np.ndarray):
+        image = Image.fromarray(image[:, :, 0] if image.shape[2:] == (1,) else image)
+    file = io.BytesIO()
+    (image.convert(mode) if mode else image).save(file, kind, **options)
+    return file.getvalue()
+
+
+def npy(array: NDArray[Any]) -> bytes:
+    """The array as ``np.save`` writes it."""
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def by_opencv(encoded: bytes) -> NDArray[np.uint8]:
+    """RGB, as OpenCV decodes it."""
+    flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+    return cv2.imdecode(np.frombuffer(encoded, np.uint8), flags)[:, :, ::-1]

@@ -1,0 +1,1 @@
+"""Images into record files, converted, checked; what is left after a kill."""

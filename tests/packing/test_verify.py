@@ -1,0 +1,243 @@
+"""Every kind of damage is found, named, and never a traceback."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from adapters import RecordWriter, pack
+from adapters.packing import verify
+from adapters.records import RecordFiles, example, index_paths, irheader
+from tests.packing.materials import FORMATS, SUFFIXES, image, jpeg
+
+IMAGES = 4
+
+
+def made(place: Path, format: str, **options: object) -> Path:
+    """A file of images."""
+    path = place / f"x{SUFFIXES[format]}"
+    pack([(jpeg(number), number) for number in range(IMAGES)], path, format=format, **options)
+    return path
+
+
+def changed(path: Path, change: Callable[[bytearray], object]) -> Path:
+    content = bytearray(path.read_bytes())
+    change(content)
+    path.write_bytes(content)
+    return path
+
+
+def problems(path: Path) -> list[str]:
+    return verify(path)[1]
+
+
+# --- what is right ---
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("encoding", ["jpeg", "raw"])
+def test_good_files_are_right(tmp_path, format, encoding):
+    assert verify(made(tmp_path, format, encoding=encoding)) == (IMAGES, [])
+
+
+def test_the_files_of_a_manifest_are_right(tmp_path):
+    made(tmp_path, "recordio", shard_bytes=1500)
+    assert verify(tmp_path / "x.json") == (IMAGES, [])
+
+
+def test_records_that_are_no_images_are_right(tmp_path):
+    with RecordWriter(tmp_path / "x.tfrecord", format="tfrecord") as writer:
+        for record in (b"", b"abc", example.encode({"word": "x"})):
+            writer.write(record)
+    assert verify(tmp_path / "x.tfrecord") == (3, [])
+
+
+def test_a_compressed_file_is_right(tmp_path):
+    path = made(tmp_path, "tfrecord")
+    (tmp_path / "y.tfrecord.gz").write_bytes(gzip.compress(path.read_bytes()))
+    assert verify(tmp_path / "y.tfrecord.gz") == (IMAGES, [])
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_index_of_another_file_of_that_stem_is_no_problem(tmp_path, format):
+    made(tmp_path, "recordio")
+    (tmp_path / "x.json").unlink()
+    made(tmp_path, "tfrecord")
+    assert verify(tmp_path / f"x{SUFFIXES[format]}") == (IMAGES, [])
+
+
+def test_several_files_are_all_read(tmp_path):
+    made(tmp_path, "recordio", shard_bytes=1500)
+    assert verify([tmp_path / "x-*.rec", tmp_path / "x.json"]) == (2 * IMAGES, [])
+
+
+# --- damage ---
+
+
+def test_every_flipped_bit_of_a_tfrecord_is_found(tmp_path):
+    with RecordWriter(tmp_path / "x.tfrecord", format="tfrecord") as writer:
+        for record in (b"one", b"", b"three"):
+            writer.write(record)
+    good = (tmp_path / "x.tfrecord").read_bytes()
+    for bit in range(8 * len(good)):
+        bad = bytearray(good)
+        bad[bit // 8] ^= 1 << bit % 8
+        (tmp_path / "x.tfrecord").write_bytes(bad)
+        assert problems(tmp_path / "x.tfrecord"), bit
+
+
+@pytest.mark.parametrize(
+    ("format", "at", "expected"),
+    [
+        ("recordio", 0, "expected a RecordIO or TFRecord file"),
+        ("recordio", 4, "found"),
+        ("tfrecord", 0, "expected a RecordIO or TFRecord file"),
+        ("tfrecord", 500, "the CRC of the data"),
+        ("tfrecord", -1, f"record {IMAGES - 1}, byte .* the CRC of the data"),
+        ("recordio", -1, "zeros as padding"),
+    ],
+)
+def test_a_flipped_bit_is_named_with_its_place(tmp_path, format, at, expected):
+    path = made(tmp_path, format)
+    if (format, at) == ("recordio", -1):  # So that there is padding.
+        with RecordWriter(path, format=format) as writer:
+            writer.write(b"abcde")
+
+    def flip(content: bytearray) -> None:
+        content[at] ^= 2
+
+    found = problems(changed(path, flip))
+    assert [line for line in found if line.startswith(str(path))]
+    assert re.search(expected, found[0])
+
+
+def test_a_flipped_bit_in_the_middle_leaves_the_other_records_right(tmp_path):
+    path = made(tmp_path, "tfrecord")
+    size = path.stat().st_size
+
+    def flip(content: bytearray) -> None:
+        content[size // 2] ^= 1
+
+    good, wrong = verify(changed(path, flip))
+    assert (good, len(wrong)) == (IMAGES - 1, 1)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("left", [1, 7, 100, -1, -5, -1000])
+def test_a_file_that_was_cut_is_found(tmp_path, format, left):
+    path = made(tmp_path, format)
+    assert problems(changed(path, lambda content: content.__delitem__(slice(left, None))))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_file_that_was_cut_between_records_is_found_by_its_index(tmp_path, format):
+    path = made(tmp_path, format)
+    end = int(RecordFiles(path).shards[0].offsets[-1])
+    found = problems(changed(path, lambda content: content.__delitem__(slice(end, None))))
+    assert [line for line in found if "doesn't fit" in line]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_empty_file_is_named(tmp_path, format):
+    path = made(tmp_path, format)
+    path.write_bytes(b"")
+    assert f"{path}: no records" in problems(path)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_stale_index_is_named(tmp_path, format):
+    path = made(tmp_path, format)
+    index = index_paths(path)[0]
+    separator = "\t" if format == "recordio" else " "
+    index.write_text(f"0{separator}12\n")
+    (found,) = problems(path)
+    assert found.startswith(f"{index}: doesn't fit {path}")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("number", range(IMAGES))
+@pytest.mark.parametrize("content", [jpeg(1)[:-300], b"no image", b"", jpeg(1)[:2]])
+def test_a_damaged_image_in_a_record_that_is_right_is_named(tmp_path, format, number, content):
+    """Also the first one, by which a file may be told to be full of images."""
+    path = tmp_path / f"x{SUFFIXES[format]}"
+    with RecordWriter(path, format=format) as writer:
+        for each in range(IMAGES):
+            stored = content if each == number else jpeg(each)
+            if format == "recordio":
+                writer.write(irheader.pack(each, each, stored))
+            else:
+                writer.write(example.encode({"image/encoded": stored, "image/class/label": each}))
+    good, (found,) = verify(path)
+    assert (good, found.split(", byte")[0]) == (IMAGES - 1, f"{path}, record {number}")
+
+
+def test_a_file_of_neither_format_is_named(tmp_path):
+    (tmp_path / "x.rec").write_bytes(b"This is text, and no more.")
+    (found,) = problems(tmp_path / "x.rec")
+    assert "expected a RecordIO or TFRecord file" in found
+
+
+@pytest.mark.parametrize("name", ["missing.rec", "missing.json", "folder"])
+def test_what_cannot_be_read_is_named_and_the_rest_is_read(tmp_path, name):
+    (tmp_path / "folder").mkdir()
+    path = made(tmp_path, "recordio")
+    good, (found,) = verify([tmp_path / name, path])
+    assert (good, found.split(":")[0]) == (IMAGES, str(tmp_path / name))
+
+
+def test_a_glob_that_finds_nothing_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no file matches"):
+        verify(tmp_path / "*.rec")
+
+
+# --- manifests ---
+
+
+def test_a_missing_file_of_a_manifest_is_named(tmp_path):
+    made(tmp_path, "recordio", shard_bytes=1500)
+    missing = min(tmp_path.glob("*.rec"))
+    missing.unlink()
+    assert problems(tmp_path / "x.json") == [f"{missing}: missing"]
+
+
+def test_a_file_of_a_manifest_that_has_changed_is_named(tmp_path):
+    """To another one that is right in itself."""
+    path = made(tmp_path, "recordio")
+    with RecordWriter(path, format="recordio") as writer:
+        writer.write(irheader.pack(1, 1, jpeg(1)))
+    (found,) = problems(tmp_path / "x.json")
+    assert found.startswith(f"{path}: SHA-256 ")
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"read": 9}, "9 read, but 4 packed and 0 skipped"),
+        ({"packed": 3, "read": 3}, "3 packed, but 4 in its files"),
+        ({"files": 5}, "is not a manifest"),
+        ({"read": "many"}, "many read, but 4 packed"),
+    ],
+)
+def test_a_manifest_that_contradicts_itself_is_named(tmp_path, change, expected):
+    made(tmp_path, "recordio")
+    content = json.loads((tmp_path / "x.json").read_text())
+    (tmp_path / "x.json").write_text(json.dumps({**content, **change}))
+    assert [line for line in problems(tmp_path / "x.json") if expected in line]
+
+
+def test_progress_counts_every_record_of_a_file(tmp_path):
+    path = made(tmp_path, "recordio")
+    seen: list[tuple[int, int]] = []
+    verify(path, lambda *counts: seen.append(counts))
+    assert seen == [(done, IMAGES) for done in range(1, IMAGES + 1)]
+
+
+def test_floats_are_no_damage(tmp_path):
+    floats = image(0).astype("float32")
+    pack([(floats, 1)], tmp_path / "x.rec", format="recordio", encoding="raw")
+    assert verify(tmp_path / "x.rec") == (1, [])

@@ -1,0 +1,73 @@
+"""Small record files of images and labels, and damage to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from adapters import RecordWriter
+from adapters.records import example, irheader
+from tests.images.pictures import encoded, npy, picture
+
+FORMATS = ("recordio", "tfrecord")
+SUFFIXES = {"recordio": ".rec", "tfrecord": ".tfrecord"}
+SIZE = 11
+
+
+def write(path: Path, format: str, payloads: Iterable[bytes]) -> Path:
+    """A record file of these payloads."""
+    with RecordWriter(path, format=format) as writer:
+        for payload in payloads:
+            writer.write(payload)
+    return path
+
+
+def payload(format: str, content: bytes, label: Any, number: int = 0) -> bytes:
+    """An encoded image and its label, as that format has them."""
+    if format == "recordio":
+        return irheader.pack(label, number, content)
+    return example.encode({"image/encoded": content, "image/class/label": label})
+
+
+def write_images(
+    path: Path, format: str, contents: Iterable[bytes], labels: Iterable[Any] | None = None
+) -> Path:
+    """Encoded images, with these labels, or their numbers."""
+    contents = list(contents)
+    given = range(len(contents)) if labels is None else labels
+    return write(
+        path,
+        format,
+        (
+            payload(format, content, label, n)
+            for n, (content, label) in enumerate(zip(contents, given))
+        ),
+    )
+
+
+def raw(count: int = SIZE, shape: tuple[int, ...] = (4, 5, 3), dtype: str = "u1") -> list[Any]:
+    """Arrays, all different."""
+    rng = np.random.default_rng(7)
+    return [rng.integers(0, 256, shape).astype(dtype) for _ in range(count)]
+
+
+def raw_file(folder: Path, format: str, arrays: Any = None, labels: Any = None) -> Path:
+    """Arrays in NPY's format."""
+    contents = map(npy, raw() if arrays is None else arrays)
+    return write_images(folder / f"raw{SUFFIXES[format]}", format, contents, labels)
+
+
+def jpeg_file(folder: Path, format: str, count: int = SIZE) -> Path:
+    """JPEGs of several sizes."""
+    contents = [encoded(picture(20 + n, 50 - n), "JPEG") for n in range(count)]
+    return write_images(folder / f"jpeg{SUFFIXES[format]}", format, contents)
+
+
+def damage(path: Path, place: int, mask: int = 255) -> None:
+    """Flip bits of a byte; the file's time stays, as its index is still right."""
+    content = bytearray(path.read_bytes())
+    content[place] ^= mask
+    path.write_bytes(content)
