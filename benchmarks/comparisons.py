@@ -47,7 +47,7 @@ class Comparison:
         contestants: Gives the contestants, ours first; each call of one is a round.
         rounds: How many.
         backend: For Keras; None where no network is trained.
-        alone: No peer but ourselves with other workers; not part of the default size.
+        extra: Not part of the default size: against ourselves with other workers, or long.
     """
 
     unit: str
@@ -55,7 +55,7 @@ class Comparison:
     contestants: Callable[[], Mapping[str, Contestant]]
     rounds: int = 5
     backend: str | None = None
-    alone: bool = False
+    extra: bool = False
 
 
 def compare(comparison: Comparison, rounds: int | None, framework: str) -> Measurement:
@@ -116,8 +116,8 @@ def hold(session: Session, framework: str, program: str, name: str, comparison: 
     """Run a comparison as a row of the table, and fail where its bar is not reached."""
     if session.size == "smoke":
         pytest.skip("a ratio of a single short round says nothing")
-    if comparison.alone and session.size == "default" and not session.rows:
-        pytest.skip("against ourselves: with --full, or named by --rows")
+    if comparison.extra and session.size == "default" and not session.rows:
+        pytest.skip("not of the default size: with --full, or named by --rows")
     experiment = session.experiment("ratios", "Ratios: ours against the peer's best round")
     experiment.columns = COLUMNS
     spec = RowSpec(

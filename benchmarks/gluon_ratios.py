@@ -132,11 +132,11 @@ COMPARISONS: Mapping[str, Comparison] = {
             "samples/s",
             1,
             lambda workers=workers: _verbatim(workers),  # type: ignore[misc]
-            alone=workers > 2,
+            extra=workers > 2,
         )
         for workers in (0, 2, 4, 6, 8)
     },
-    "auto: ToTensor": Comparison("samples/s", 0.85, _auto_to_tensor, alone=True),
-    "auto: verbatim": Comparison("samples/s", 0.85, _auto_verbatim, rounds=3, alone=True),
-    "float32 batches without a copy": Comparison("GB/s", 0.75, _no_copy, alone=True),
+    "auto: ToTensor": Comparison("samples/s", 0.85, _auto_to_tensor, extra=True),
+    "auto: verbatim": Comparison("samples/s", 0.85, _auto_verbatim, rounds=3, extra=True),
+    "float32 batches without a copy": Comparison("GB/s", 0.75, _no_copy, extra=True),
 }

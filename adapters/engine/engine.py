@@ -246,6 +246,10 @@ class Engine:
             if changed:
                 self._dispatcher.refresh()
 
+    def refresh(self) -> None:
+        """Have processes look at the source as it is now; the others do so anyhow."""
+        self._dispatcher.refresh()
+
     # --- the end ---
 
     @property

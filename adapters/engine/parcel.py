@@ -13,6 +13,7 @@ import contextlib
 import importlib
 import io
 import pickle
+import random
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -30,6 +31,10 @@ reducers: list[Callable[[Any], Any]] = []
 
 # Modules that can't always be imported by themselves, and what knows how to.
 _IMPORTERS = {b"mxnet": "adapters.gluon"}
+
+
+_NUMPY_GENERATOR = np.random.mtrand._rand
+_PYTHON_GENERATOR = random._inst
 
 
 class Address(NamedTuple):
@@ -103,6 +108,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         super().dump(content)
 
     def reducer_override(self, value: Any) -> Any:
+        # Functions such as random.choice belong to these. A copy would have every worker draw the
+        # same, and be beyond the reach of who seeds the worker's own.
+        if value is _NUMPY_GENERATOR:
+            return getattr, (np.random.mtrand, "_rand")
+        if value is _PYTHON_GENERATOR:
+            return getattr, (random, "_inst")
         if type(value) is np.memmap and (reduced := _reduce_memmap(value)) is not None:
             return reduced
         if type(value) is np.ndarray and _has_gaps(value):

@@ -7,23 +7,27 @@ from collections.abc import Iterator
 from adapters.engine import Engine
 from adapters.gluon.plan import GluonPlan
 from adapters.gluon.recipe import Opaque
+from adapters.gluon.stages import names_of_stages
+
+_AUTO = 'workers="auto": '
 
 
 def explanation(plan: GluonPlan, engine: Engine) -> Iterator[str]:
     """A line for each part of the way, the workers last."""
     recipe = plan.recipe
     name = ", ".join(recipe.names)
-    if recipe.records is not None and recipe.records.leaves is not None:
-        yield f"{name}: read and decoded a batch at a time"
+    if recipe.records is not None:
+        at_once = "a batch" if recipe.records.leaves is not None else "a record"
+        yield f"{name}: read and decoded {at_once} at a time"
     elif recipe.columns is not None:
         yield f"{name}: arrays, gathered a batch at a time"
     else:
-        yield f"{name}: asked for a sample at a time"
+        yield f"{name}: asked for a sample at a time; arrays and record files are read at once"
     for step in recipe.steps:
         if isinstance(step, Opaque):
             yield (
-                f"{step.name}: a sample at a time, as only its author knows what it does; "
-                "transforms of mxnet.gluon.data.vision run a batch at a time"
+                f"{step.name}: a sample at a time, by itself; what runs a batch at a time is "
+                f"{', '.join(names_of_stages())}"
             )
         elif step.stage.draws:
             yield f"{step.stage.name}: a batch at a time, from each sample's own random numbers"
@@ -35,4 +39,4 @@ def explanation(plan: GluonPlan, engine: Engine) -> Iterator[str]:
     if plan.used:
         used = ", ".join(sorted(plan.used))
         yield f"drawn from the global generators of {used}: seeded, except on threads"
-    yield f"workers: {engine.description}"
+    yield f"workers: {engine.description.removeprefix(_AUTO)}"

@@ -78,8 +78,10 @@ def gluon_loader(
         pin_device_id: The device that memory is pinned for.
         prefetch: Batches that may be ready ahead; 2 per worker otherwise.
         thread_pool: Workers are threads (True), processes (False), or whatever fits: threads where
-            the work is done a batch at a time, processes for functions of the user's own.
-        timeout: Seconds after which a batch that workers haven't made is an error.
+            the work is done a batch at a time, processes for functions of the user's own. Processes
+            that were asked for by a number have the data set as it was when they started.
+        timeout: Seconds after which a batch that workers haven't made is an error. New processes
+            have a minute more.
         ctx: Move the batches to this device, the next one while this one is used.
         seed: Of the order and of all that is random, also of what transforms draw from
             ``random``, ``numpy.random`` and MXNet's generator, inline and in processes; threads
@@ -139,7 +141,8 @@ def gluon_loader(
         semantics=(is_np_shape(), is_np_array()),
     )
     processes = _wants_processes(plan, num_workers, thread_pool, bool(opaque))
-    # The data set may change between passes; workers of other processes have a copy of it.
+    # The data set may change between passes, but for processes that were asked for: as in MXNet,
+    # these have it as it was.
     plan.live = not processes
     if num_workers == "auto":
         workers: int | Literal["auto"] = usable_cpus() if thread_pool is True else "auto"

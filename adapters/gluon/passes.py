@@ -63,6 +63,8 @@ class Pass:
         self._begun = True
         loader, engine = self._loader, self._engine
         loader._plan.begin_pass()
+        if loader._plan.live:
+            engine.refresh()
         number = next(loader._passes)
         sampler = loader._batch_sampler
         if isinstance(sampler, OrderBatchSampler):

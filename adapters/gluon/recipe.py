@@ -20,6 +20,7 @@ import numpy as np
 from mxnet.gluon.data import dataset as _dataset
 from mxnet.gluon.data.vision import datasets as _vision
 
+from adapters.gluon.blocks import call
 from adapters.gluon.ndarrays import as_numpy
 from adapters.gluon.recordfiles import source_of
 from adapters.gluon.stages import Stage, stages_of
@@ -60,10 +61,15 @@ class Opaque:
     def __call__(self, sample: Any) -> Any:
         """What a Gluon data set does with the function."""
         if not isinstance(sample, tuple):
-            return self.function(sample)
+            return self._called(sample)
         if not self.first:
-            return self.function(*sample)
-        return (self.function(sample[0]), *sample[1:]) if sample[1:] else self.function(sample[0])
+            return self._called(*sample)
+        return (self._called(sample[0]), *sample[1:]) if sample[1:] else self._called(sample[0])
+
+    def _called(self, *arguments: Any) -> Any:
+        if isinstance(self.function, mx.gluon.Block):
+            return call(self.function, *arguments)
+        return self.function(*arguments)
 
     @property
     def name(self) -> str:
@@ -179,7 +185,7 @@ def _is_plain(data: Any) -> bool:
 
 def _column(data: Any) -> Column | None:
     """Rows of an array; None for anything else."""
-    if isinstance(data, mx.nd.NDArray):
+    if type(data) in (mx.nd.NDArray, mx.np.ndarray):
         if data.stype != "default" or data.ctx.device_type == "gpu" or not data.shape:
             return None
         array = as_numpy(data)
@@ -188,7 +194,8 @@ def _column(data: Any) -> Column | None:
         return Column(array, type(data), data)
     if type(data) in (list, range):
         return Column(data, np.ndarray)
-    if isinstance(data, np.ndarray) and data.ndim and not data.dtype.hasobject:
+    # Subclasses, such as masked arrays, have rows of their own kind.
+    if type(data) in (np.ndarray, np.memmap) and data.ndim and not data.dtype.hasobject:
         return Column(np.asarray(data), np.ndarray)
     return None
 
@@ -199,7 +206,7 @@ def _add(recipe: Recipe, function: Any) -> None:
     inner = function._fn if first else function
     stages = stages_of(inner)
     if stages is None:
-        recipe.steps.append(Opaque(function))
+        recipe.steps.append(Opaque(inner, first))
         return
     for stage in stages:
         if isinstance(stage, Stage):

@@ -19,6 +19,7 @@ from mxnet.gluon.data.vision import transforms
 from mxnet.util import is_np_array
 from numpy.typing import NDArray
 
+from adapters.gluon.blocks import call
 from adapters.gluon.ndarrays import DTYPES, as_ndarray, as_numpy, copy_into
 
 Allocate = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]
@@ -59,7 +60,7 @@ class Stage:
 
     def item(self, image: Any, drawn: NDArray[np.float64]) -> Any:
         """One image, an NDArray."""
-        return self.block(image)
+        return call(self.block, image)
 
 
 class _ToTensor(Stage):
@@ -113,7 +114,7 @@ class _Resize(Stage):
     def batch(self, rows: Rows, drawn: NDArray[np.float64], allocate: Allocate) -> Rows | None:
         if rows.ndim != 4 or rows.dtype not in (np.uint8, np.float32):
             return None
-        return _copied(self.block(as_ndarray(rows, is_np_array())), allocate)
+        return _copied(call(self.block, as_ndarray(rows, is_np_array())), allocate)
 
 
 class _CenterCrop(Stage):
@@ -133,7 +134,7 @@ class _CropResize(Stage):
         if not (inside and 0 <= y <= y + height <= rows.shape[1]) or is_np_array():
             return None
         if block._size:
-            return _copied(block(as_ndarray(rows, False)), allocate)
+            return _copied(call(block, as_ndarray(rows, False)), allocate)
         return _cut(rows, x, y, width, height, allocate)
 
 
@@ -231,5 +232,12 @@ def stages_of(function: Any) -> list[Stage | Any] | None:
     return [make(function)] if make is not None and not _hooked(function) else None
 
 
+def names_of_stages() -> list[str]:
+    """The blocks that run a batch at a time."""
+    return [kind.__name__ for kind in _STAGES]
+
+
 def _hooked(block: Any) -> bool:
-    return bool(block._forward_hooks or block._forward_pre_hooks)
+    """Whether somebody changed what the block does."""
+    replaced = {"forward", "hybrid_forward", "__call__"} & vars(block).keys()
+    return bool(block._forward_hooks or block._forward_pre_hooks or replaced)

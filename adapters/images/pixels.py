@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import threading
 import zlib
 from types import ModuleType
 from typing import Any
@@ -32,28 +31,6 @@ from adapters.images.geometry import Crop
 _JPEG, _PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
 _COLOURS = {"Gray", "YCbCr", "RGB"}
 _PNG_HEADER_BYTES = 33
-_SCRATCH_BYTES = 64 << 20
-
-
-class _Scratch(threading.local):
-    """Memory for an image of which only a part is kept; each thread has its own.
-
-    Fresh memory would have to be mapped and zeroed by the operating system each time.
-    """
-
-    def __init__(self) -> None:
-        self._bytes = bytearray()
-
-    def of(self, size: int) -> bytearray | None:
-        """At least ``size`` bytes, until the next call; None for more than is worth keeping."""
-        if size > _SCRATCH_BYTES:
-            return None
-        if size > len(self._bytes):
-            self._bytes = bytearray(size)
-        return self._bytes
-
-
-_scratch = _Scratch()
 
 
 def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
@@ -142,7 +119,7 @@ def _reduced(
     factor = 8
     while factor > 1 and (box[0] < goal[0] * factor or box[1] < goal[1] * factor):
         factor //= 2
-    return _jpeg(buffer, factor, _scratch), factor
+    return _jpeg(buffer, factor), factor
 
 
 def _scaled(
@@ -164,16 +141,8 @@ def _scaled(
     return top, left, height, width
 
 
-def _jpeg(
-    buffer: memoryview | bytes, factor: int, scratch: _Scratch | None = None
-) -> NDArray[np.uint8]:
-    """A JPEG at 1 / ``factor`` of its size, rounded up.
-
-    Args:
-        buffer: The encoded image.
-        factor: 1, 2, 4 or 8.
-        scratch: Gives memory, until this thread's next image; a new array otherwise.
-    """
+def _jpeg(buffer: memoryview | bytes, factor: int) -> NDArray[np.uint8]:
+    """A JPEG at 1 / ``factor`` of its size, rounded up; 1, 2, 4 or 8."""
     height, width, colour_space = _jpeg_header(buffer)
     height, width = -(-height // factor), -(-width // factor)
     channels = 3 if colour_space in _COLOURS else 4
@@ -183,7 +152,6 @@ def _jpeg(
             "RGB" if channels == 3 else "CMYK",
             min_height=height if factor > 1 else 0,
             min_width=width if factor > 1 else 0,
-            buffer=None if scratch is None else scratch.of(height * width * channels),
         )
     except ValueError as error:
         raise ContentError("a JPEG image", f"a damaged one: {error}") from error

@@ -271,3 +271,21 @@ def test_after_a_transform_that_draws_from_mxnets_generator_the_users_seed_still
         return mx.nd.random.uniform(shape=3).asnumpy().tolist()
 
     assert drawn_after(9) == drawn_after(9) != drawn_after(10)
+
+
+# --- functions that were imported by name ---
+
+
+@pytest.mark.parametrize(
+    "draw", [np.random.rand, random.random], ids=["numpy.random.rand", "random.random"]
+)
+def test_a_function_imported_by_name_is_seeded_in_processes(draw):
+    data = SimpleDataset(list(np.zeros((32, 1)))).transform(lambda sample: sample + draw())
+
+    def epochs(**arguments: Any) -> list[float]:
+        with gluon_loader(data, 4, seed=3, **arguments) as loader:
+            return [float(x) for _ in range(2) for b in loader for x in b.asnumpy().ravel()]
+
+    drawn_there = epochs(**PROCESSES)
+    assert drawn_there == epochs(**INLINE)
+    assert len(set(drawn_there)) == 64
