@@ -1,15 +1,29 @@
-"""Worker threads: for work that waits or that releases the GIL."""
+"""Worker threads: for work that waits or that releases the GIL.
+
+Nobody can end a thread from outside. So the threads are daemons: one that hangs in the user's own
+code is waited for a while when the crew closes, and doesn't keep the program from ending.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import queue
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 
 from adapters.assemble import Assembled, Plan, aligned_empty
 from adapters.collate import LayoutChanged
 from adapters.engine.jobs import Done, Job, Kind, Pending
 from adapters.structure import unflatten
+
+log = logging.getLogger("adapters")
+
+# How long ``close`` waits for what is running.
+_PATIENCE_SECONDS = 10
+
+Task = Callable[[], None]
 
 
 class Threads:
@@ -25,19 +39,24 @@ class Threads:
     def __init__(self, plan: Plan, count: int) -> None:
         self._plan = plan
         self.count = count
-        self._pool = ThreadPoolExecutor(count, thread_name_prefix="adapters-worker")
+        self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self._closed = False
         # All of them start here and now. TensorFlow asks for batches from a thread of its own, and
         # if that started any, Python would keep a dummy thread for it.
-        started = threading.Event()
-        try:
-            for _ in range(count):
-                self._pool.submit(started.wait)
-        finally:
-            started.set()
+        self._threads = [
+            threading.Thread(
+                target=_work, args=(self._tasks,), name=f"adapters-worker_{number}", daemon=True
+            )
+            for number in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def submit(self, job: Job, done: Done) -> None:
         """Have a thread do the job."""
-        self._pool.submit(self._run, job, done)
+        if self._closed:
+            raise RuntimeError("cannot take a job after shutdown")
+        self._tasks.put(lambda: self._run(job, done))
 
     def allocate(self, pending: Pending) -> None:
         """Make the batch's arrays."""
@@ -63,9 +82,24 @@ class Threads:
 
     def close(self, wait: bool) -> None:
         """Let running jobs end, and drop the others."""
+        self._closed = True
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._tasks.get_nowait()
+        for _ in self._threads:
+            self._tasks.put(None)
         # Not current_thread(), which would leave a dummy behind for a thread of TensorFlow's.
-        own = threading.get_ident() in {thread.ident for thread in self._pool._threads}
-        self._pool.shutdown(wait=wait and not own, cancel_futures=True)
+        if not wait or threading.get_ident() in {thread.ident for thread in self._threads}:
+            return
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        if any(thread.is_alive() for thread in self._threads):
+            log.warning(
+                "a worker thread is still in the source or a transform after %g seconds, and is "
+                "left there",
+                _PATIENCE_SECONDS,
+            )
 
     def _run(self, job: Job, done: Done) -> None:
         started = time.perf_counter()
@@ -96,3 +130,13 @@ class Threads:
                 epoch, index, unflatten(pending.layout.skeleton, pending.memory)
             )
             pending.outcome = Assembled(batch, pending.layout, pending.skipped)
+
+
+def _work(tasks: queue.SimpleQueue[Task | None]) -> None:
+    """What a thread does; it keeps no crew alive that nobody else does."""
+    while (task := tasks.get()) is not None:
+        try:
+            task()
+        except BaseException:
+            log.exception("a worker thread could not deliver")
+        del task

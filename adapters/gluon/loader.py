@@ -202,6 +202,12 @@ class Loader(mx.gluon.data.DataLoader):  # type: ignore[misc]
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a loader has workers of its own and can't be copied or pickled: make another one of "
+            "its data set"
+        )
+
     def __del__(self) -> None:
         # No weakref.finalize, which would keep the plan, and with it whoever's methods are in it.
         if (engine := getattr(self, "_engine", None)) is not None:

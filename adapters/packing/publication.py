@@ -9,10 +9,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from adapters.errors import RecordError
 from adapters.records import CODECS, index_paths
-from adapters.records.index import misfit, parse
-from adapters.records.storage import MappedFile
+from adapters.records.index import belongs
 
 
 def publish(file: Path, name: Path) -> None:
@@ -34,13 +32,5 @@ def remove(file: Path) -> None:
 def _remove_indexes(file: Path) -> None:
     shared, own = index_paths(file)
     own.unlink(missing_ok=True)
-    if any(_fits(shared, file, format) for format in CODECS):
+    if any(belongs(shared, file, codec) for codec in CODECS.values()):
         shared.unlink(missing_ok=True)
-
-
-def _fits(index: Path, file: Path, format: str) -> bool:
-    codec = CODECS[format]
-    try:
-        return misfit(parse(index.read_bytes(), codec), MappedFile(file), codec, newer=True) is None
-    except (OSError, RecordError, ValueError):
-        return False

@@ -167,6 +167,14 @@ def _without_gaps(index: Index, storage: Storage) -> Index:
     return Index(index.offsets, sizes)
 
 
+def belongs(index: Path, file: str | os.PathLike[str], codec: ModuleType) -> bool:
+    """Whether the index at ``index`` is that of ``file``, perhaps of a part of its records."""
+    try:
+        return misfit(parse(index.read_bytes(), codec), MappedFile(file), codec, newer=True) is None
+    except (OSError, RecordError, ValueError):
+        return False
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file that is there whole or not at all."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")

@@ -11,18 +11,16 @@ from types import TracebackType
 
 import numpy as np
 
-from adapters.errors import ClosedError, RecordError
+from adapters.errors import ClosedError
 from adapters.records import tfrecord
 from adapters.records.index import (
     CODECS,
     Index,
+    belongs,
     index_paths,
-    misfit,
-    parse,
     text_of,
     write_atomically,
 )
-from adapters.records.storage import MappedFile
 
 
 class RecordWriter:
@@ -157,12 +155,6 @@ class RecordWriter:
         shared, own = index_paths(self._path)
         if not shared.exists():
             return shared
-        try:
-            index = parse(shared.read_bytes(), self._codec)
-            old = MappedFile(self._path)
-            fits = misfit(index, old, self._codec, newer=True) is None
-        except (OSError, RecordError, ValueError):
-            fits = False
-        if fits:
+        if belongs(shared, self._path, self._codec):
             return shared
         return own if own != shared else None
