@@ -212,7 +212,8 @@ def _dtype(value: Any) -> np.dtype[Any]:
         name = ""
     if value is None or name not in _DTYPES:
         raise ValueError(f'dtype must be "uint8" or "float32", got {value!r}')
-    return np.dtype(name)
+    dtype: np.dtype[Any] = np.dtype(name)
+    return dtype
 
 
 def _interval(name: str, value: Any) -> tuple[float, float]:
