@@ -13,6 +13,7 @@ import pytest
 from adapters import ImageDecoder, RecordError, SafeSequence, open_records
 from adapters.records import example
 from tests.batches import exact
+from tests.engine.crews import workers as worker_processes
 from tests.images.pictures import encoded, npy, picture
 from tests.keras.recording import INLINE, KINDS_OF_WORKERS, PROCESSES, TWO_THREADS, Recorder
 from tests.sources.record_files import (
@@ -172,8 +173,7 @@ def test_predict_sees_the_images_of_records(files):
 
 def own_bytes() -> int:
     """Of the worker processes: memory that is in no file."""
-    children = psutil.Process().children(recursive=True)
-    return max(sum(part.anonymous for part in child.memory_maps()) for child in children)
+    return max(sum(part.anonymous for part in child.memory_maps()) for child in worker_processes())
 
 
 @pytest.mark.skipif(not psutil.LINUX, reason="which memory is a file's is asked of Linux")
