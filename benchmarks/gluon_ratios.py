@@ -94,7 +94,8 @@ def _auto_to_tensor() -> Mapping[str, Contestant]:
 def _auto_verbatim() -> Mapping[str, Contestant]:
     data = _digits().transform(verbatim)
     return {
-        "auto": _ours(data, 300),
+        # Until its processes have imported MXNet, it computes here; the others wait for theirs.
+        "auto": _ours(data, 300, skipped=400),
         "no workers": _ours(data, 150, num_workers=0),
         "1 worker": _ours(data, 150, num_workers=1),
         "2 workers": _ours(data, 300, num_workers=2),

@@ -102,23 +102,40 @@ class Trial:
             reason = f'workers="auto": {cpus} processes, as asked for'
             return Choice("processes", cpus, cpus, reason)
         if len(self._alone) < 2:
-            pending = stream.compute()
-            if pending.error is None:
-                self._alone.append(pending)
-            return self._early_choice() if len(self._alone) == 2 else None
-        together = _on_two_threads(stream)
-        if together is None:
+            return self._early_choice() if self._compute_alone(stream) == 2 else None
+        if self._gain < _SCALES:
+            together = _on_two_threads(stream)
+            if together is None:
+                return None
+            self._together = min(self._together, together)
+            self._tries += 1
+            if self._gain >= _SCALES or self._tries < 2:
+                return None
+        elif self._compute_alone(stream) < 3 or (self._gain < _SCALES and self._tries < 2):
+            # The batch that it was compared with may have been slow for being one of the first.
             return None
-        self._together = min(self._together, together)
-        self._tries += 1
-        gain = 2 * self._alone[1].seconds / self._together
-        if self._tries < 2 and gain < _SCALES:
-            return None
-        return self._scaled_choice(gain, f"two threads make {gain:.2g} times as many")
+        return self._scaled_choice(self._gain, f"two threads make {self._gain:.2g} times as many")
+
+    def _compute_alone(self, stream: Stream) -> int:
+        """Compute the next batch in this thread; how many have been by now."""
+        pending = stream.compute()
+        if pending.error is None:
+            self._alone.append(pending)
+        return len(self._alone)
+
+    @property
+    def _seconds(self) -> float:
+        """Of a batch on one thread, once what only the first one does is done."""
+        return min(pending.seconds for pending in self._alone[1:])
+
+    @property
+    def _gain(self) -> float:
+        """How many times as many batches two threads make."""
+        return 2 * self._seconds / self._together
 
     @property
     def _cost(self) -> str:
-        return f"a batch takes {1000 * self._alone[1].seconds:.3g} ms"
+        return f"a batch takes {1000 * self._seconds:.3g} ms"
 
     def _early_choice(self) -> Choice | None:
         """What one thread tells; None where two threads must be tried."""
