@@ -117,23 +117,6 @@ def test_a_file_of_several_windows_is_scanned_whole(monkeypatch):
 
 
 @indexes
-def test_a_file_cut_anywhere_is_an_error_or_its_first_records(index, tmp_path):
-    path = written(tmp_path, "recordio", FEW)
-    content = path.read_bytes()
-    if index != "none":
-        read(path)
-    whole = [len(encoded("recordio", FEW[:count])) for count in range(len(FEW) + 1)]
-    for size in range(len(content)):
-        rewritten(path, content[:size], index == "newer")
-        if size in whole:
-            assert read(path, "recordio") == FEW[: whole.index(size)]
-        else:
-            with pytest.raises(RecordError, match=r"a\.rec, record \d, byte \d+: expected"):
-                read(path, "recordio")
-        forget_indexes(path, index != "none")
-
-
-@indexes
 def test_a_file_with_any_bit_flipped_is_an_error_or_that_bit_of_a_payload(index, tmp_path):
     path = written(tmp_path, "recordio", FEW)
     content = path.read_bytes()

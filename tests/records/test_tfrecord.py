@@ -34,7 +34,6 @@ golden = pytest.mark.parametrize(
     ids=list(GOLDEN),
 )
 indexes = pytest.mark.parametrize("index", ["none", "older", "newer"])
-verifies = pytest.mark.parametrize("verify", [True, False])
 compressions = pytest.mark.parametrize("compress", [gzip.compress, zlib.compress])
 RECORDS = list(PAYLOADS.values())
 
@@ -96,24 +95,6 @@ def test_a_payload_is_not_copied():
 def test_a_file_of_several_windows_is_scanned_whole(monkeypatch):
     monkeypatch.setattr(tfrecord, "_WINDOW_BYTES", 16)
     assert decoded("tfrecord", encoded("tfrecord", RECORDS * 3)) == RECORDS * 3
-
-
-@verifies
-@indexes
-def test_a_file_cut_anywhere_is_an_error_or_its_first_records(index, verify, tmp_path):
-    path = written(tmp_path, "tfrecord", FEW)
-    content = path.read_bytes()
-    if index != "none":
-        read(path)
-    whole = [len(encoded("tfrecord", FEW[:count])) for count in range(len(FEW) + 1)]
-    for size in range(len(content)):
-        rewritten(path, content[:size], index == "newer")
-        if size in whole:
-            assert read(path, "tfrecord", verify) == FEW[: whole.index(size)]
-        else:
-            with pytest.raises(RecordError, match=r"a\.tfrecord, record \d, byte \d+: expected"):
-                read(path, "tfrecord", verify)
-        forget_indexes(path, index != "none")
 
 
 @indexes
