@@ -39,8 +39,8 @@ def pack(
             ``.lst`` file as MXNet's im2rec has it; arrays ``(images, labels)``; or a source of
             samples (image, label), where an image is an array or encoded.
         out: ``"train"`` gives ``train-00000-of-00003.tfrecord`` and so on, with an index beside
-            each, and the manifest ``train.json``. ``"train.rec"`` names a single file, if one is
-            enough.
+            each, and the manifest ``train.json``, or ``train.tfrecord.json`` where that is
+            something else's. ``"train.rec"`` names a single file, if one is enough.
         format: ``"recordio"``: the image behind MXNet's IRHeader; or ``"tfrecord"``: in a
             tf.train.Example, as ``image/encoded``, ``image/class/label`` and ``image/id``.
         shard_bytes: The most that a file may have, unless one record is larger.
@@ -59,7 +59,7 @@ def pack(
         The manifest: counts, classes, files with checksums, and what was skipped, for which reason.
 
     Raises:
-        OSError: Files can't be read or written, or something else has the manifest's name.
+        OSError: Files can't be read or written, or other files have the manifest's names.
         RecordError: With ``on_error="raise"``: a damaged image, or none, or a label that the
             format can't hold.
         TypeError: A source without random access, or an argument of the wrong type.

@@ -79,14 +79,13 @@ class Run:
         self._shard_bytes = shard_bytes
         self._on_error = on_error
         self._folder = self._stem.with_name(f".{self._stem.name}.packing")
-        self._manifest = self._stem.with_name(f"{self._stem.name}.json")
         self._settings = {
             "encoding": encoder.encoding,
             "resize": encoder.resize,
             "quality": encoder.quality,
             "shard_bytes": shard_bytes,
         }
-        self._before = self._published_before()
+        self._manifest, self._before = self._published_before()
         self._prepare()
 
     @property
@@ -132,20 +131,29 @@ class Run:
         if self._inputs.fingerprint is None:
             shutil.rmtree(self._folder)
 
-    def _published_before(self) -> list[Path]:
-        """The files of an earlier run, as its manifest has them."""
-        try:
-            manifest = Manifest.load(self._manifest)
-        except FileNotFoundError:
-            return []
-        except ValueError as error:
-            raise FileExistsError(f"out must leave the manifest a free name, but {error}") from None
-        if manifest.format != self._encoder.format:
+    def _published_before(self) -> tuple[Path, list[Path]]:
+        """The manifest's name, and the files of the run that it is of.
+
+        As with indexes, the short name may be another's: files of the other format, as a rule.
+        """
+        free = None
+        for ending in (".json", f"{self._suffix}.json"):
+            path = self._stem.with_name(self._stem.name + ending)
+            try:
+                manifest = Manifest.load(path)
+            except FileNotFoundError:
+                free = free or path
+                continue
+            except ValueError:
+                continue
+            if manifest.format == self._encoder.format:
+                return path, [path.with_name(packed.name) for packed in manifest.files]
+        if free is None:
             raise FileExistsError(
-                f"out must have a name of its own, but {self._manifest} is the manifest of "
-                f"{manifest.format} files"
+                f"out must leave the manifest a name, but {path} is something else, as is the "
+                "shorter one"
             )
-        return [self._manifest.with_name(packed.name) for packed in manifest.files]
+        return free, []
 
     def _prepare(self) -> None:
         """Keep what an earlier run left, if it was of the same plan."""

@@ -15,6 +15,7 @@ import pytest
 
 from adapters import open_records, pack
 from adapters.images import decode
+from adapters.packing import verify
 from adapters.records import RecordFiles, index_paths
 from tests.packing.materials import (
     FORMATS,
@@ -207,16 +208,28 @@ def test_the_index_of_another_file_stays_when_a_file_of_the_run_before_goes(tmp_
 @pytest.mark.parametrize("content", ['{"images": []}', "no JSON", "[]", ""])
 def test_a_file_that_has_the_manifests_name_is_not_replaced(tmp_path, source, content):
     (tmp_path / "out.json").write_text(content)
-    with pytest.raises(FileExistsError, match=r"a free name, but .*out\.json is not a manifest"):
+    for _ in range(2):
         pack(source, tmp_path / "out.rec", format="recordio", on_error="skip")
-    assert files_in(tmp_path) == {"out.json": content.encode()}
+    assert set(files_in(tmp_path)) == {"out.json", "out.rec", "out.idx", "out.rec.json"}
+    assert (tmp_path / "out.json").read_text() == content
 
 
-def test_files_of_the_other_format_are_not_replaced(tmp_path, source):
-    before = written(source, tmp_path / "out", format="recordio")
-    with pytest.raises(FileExistsError, match=r"out\.json is the manifest of recordio files"):
-        pack(source, tmp_path / "out", format="tfrecord", on_error="skip")
-    assert files_in(tmp_path) == before
+def test_files_that_have_both_of_the_manifests_names_are_not_replaced(tmp_path, source):
+    for name in ("out.json", "out.rec.json"):
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(FileExistsError, match="out must leave the manifest a name"):
+        pack(source, tmp_path / "out.rec", format="recordio", on_error="skip")
+    assert files_in(tmp_path) == {"out.json": b"{}", "out.rec.json": b"{}"}
+
+
+def test_both_formats_have_room_under_one_stem(tmp_path, source):
+    for _ in range(2):
+        for format in ("recordio", "tfrecord"):
+            manifest = pack(source, tmp_path / "out", format=format, on_error="skip")
+            assert manifest.format == format
+    for name in ("out.json", "out.tfrecord.json"):
+        good, wrong = verify(tmp_path / name)
+        assert (good > 0, wrong) == (True, [])
 
 
 def test_a_source_whose_packing_failed_leaves_nothing(tmp_path):
