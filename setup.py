@@ -1,5 +1,28 @@
-"""The shim that older tools ask for; everything stands in setup.cfg."""
+"""The image kernel, which needs a compiler and libjpeg-turbo; the rest stands in setup.cfg."""
 
-from setuptools import setup
+import sys
 
-setup()
+from setuptools import Extension, setup
+
+# Python 3.10's stable ABI lacks the buffer protocol.
+STABLE_ABI = sys.version_info >= (3, 11)
+SOURCES = "adapters/images/native"
+
+setup(
+    ext_modules=[
+        Extension(
+            "adapters.images._kernel",
+            [f"{SOURCES}/{name}.c" for name in ("jpeg", "module", "resize")],
+            depends=[f"{SOURCES}/jpeg.h", f"{SOURCES}/resize.h"],
+            libraries=["jpeg"],
+            extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden"],
+            # A library without what the kernel asks for is to be noticed when it is loaded.
+            extra_link_args=["-Wl,-z,now"] if sys.platform == "linux" else [],
+            define_macros=[("Py_LIMITED_API", "0x030B0000")] if STABLE_ABI else [],
+            py_limited_api=STABLE_ABI,
+            # Without a compiler or libjpeg's headers, the package installs and works without it.
+            optional=True,
+        )
+    ],
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if STABLE_ABI else {},
+)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from adapters.collate import Layout, collate, fill
 from adapters.errors import note
-from adapters.generators import BATCH_TRANSFORM, DECODE, TRANSFORM, generator
+from adapters.generators import BATCH_TRANSFORM, DECODE, TRANSFORM, generator, generators
 from adapters.order import Order
 from adapters.sources import AnySource, ArraySource, MapSource, RecordSource, SequenceSource
 from adapters.structure import flatten, map_leaves, private
@@ -188,9 +188,7 @@ class Plan:
         source, samples = self.source, _Samples(self, epoch, index, numbers)
 
         def filled(own: NDArray[np.int64], into: Sequence[NDArray[Any]]) -> Any:
-            return source.fill(
-                own, lambda number: generator(self.seed, epoch, number, DECODE), into
-            )
+            return source.fill(own, generators(self.seed, epoch, DECODE), into)
 
         def another(number: int) -> tuple[Any, ...]:
             one = [np.empty((1, *column.shape[1:]), column.dtype) for column in rows]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,24 @@ def generator(seed: int, epoch: int, number: int, stream: int) -> np.random.Gene
     """
     words = np.array([0, epoch, number, stream], np.uint64)
     return np.random.Generator(np.random.Philox(key=_key(seed), counter=words))
+
+
+def generators(seed: int, epoch: int, stream: int) -> Callable[[int], np.random.Generator]:
+    """As ``generator``, by the number, for one after another; a fifth of the time each.
+
+    Each is good until the next one is asked for: it is the same, set anew. For one thread.
+    """
+    words = np.array([0, epoch, 0, stream], np.uint64)
+    bits = np.random.Philox(key=_key(seed), counter=words)
+    rng, state = np.random.Generator(bits), bits.state
+    counter = state["state"]["counter"]
+
+    def set_anew(number: int) -> np.random.Generator:
+        counter[2] = number
+        bits.state = state
+        return rng
+
+    return set_anew
 
 
 @functools.lru_cache(maxsize=64)

@@ -9,6 +9,7 @@ average. They are made once, into the cache folder::
     photographs-1/recordio/train.rec, train.idx  MXNet's IRHeader
     digit-records-1/train.tfrecord, train.idx    digits as NPY arrays, in tf.train.Example
     square-records-1/train.tfrecord, train.idx   the pictures as NPY arrays of 256x256, likewise
+    many-records-1/train.tfrecord, train.idx     100,000 of the digits, likewise
 
 Rows only read; `find_photographs` and the others are first called in the harness.
 """
@@ -16,6 +17,7 @@ Rows only read; `find_photographs` and the others are first called in the harnes
 from __future__ import annotations
 
 import io
+import itertools
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -34,6 +36,7 @@ QUALITY = 90  # of the JPEG files
 LEAST_WIDTH = 0.6  # of a picture, as a part of the widest that its photograph has room for
 SQUARE = 256  # pixels, of the raw pictures
 DIGIT_RECORDS = 60_000
+MANY_RECORDS = 100_000
 SEED = 24
 
 Pixels = npt.NDArray[np.uint8]
@@ -78,6 +81,11 @@ def find_square_records() -> Path:
     return made_once("square-records-1", _make_square_records) / "train.tfrecord"
 
 
+def find_many_records() -> Path:
+    """100,000 raw records, uint8 (28, 28); made now if they aren't in the cache."""
+    return made_once("many-records-1", _make_many_records) / "train.tfrecord"
+
+
 def as_npy(array: Pixels) -> bytes:
     """An array as `numpy.save` writes it."""
     buffer = io.BytesIO()
@@ -102,6 +110,12 @@ def _make_photographs(folder: Path) -> None:
 def _make_digit_records(folder: Path) -> None:
     images, labels = load_digits(find_digits().path, "train", DIGIT_RECORDS)
     _write_raw(folder, zip(images, labels.tolist()))
+
+
+def _make_many_records(folder: Path) -> None:
+    images, labels = load_digits(find_digits().path, "train", DIGIT_RECORDS)
+    samples = itertools.cycle(list(zip(images, labels.tolist())))
+    _write_raw(folder, itertools.islice(samples, MANY_RECORDS))
 
 
 def _make_square_records(folder: Path) -> None:

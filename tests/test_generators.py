@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from adapters.assemble import generator_argument
-from adapters.generators import generator
+from adapters.generators import generator, generators
 from tests.batches import exact
 from tests.plans import batch_of, epoch_of, plan_of
 
@@ -175,6 +175,15 @@ def test_golden_generator():
         8734708438656086617,
         5550910627107573127,
     ]
+
+
+def test_generators_one_after_another_are_those_made_one_by_one():
+    """Also where the one before has drawn half of a word."""
+    rng_of = generators(42, 3, 5)
+    for number in (0, 7, 2**40, 7):
+        rng, expected = rng_of(number), generator(42, 3, number, 5)
+        assert rng.integers(9, dtype=np.uint32) == expected.integers(9, dtype=np.uint32)
+        assert rng.random(3).tolist() == expected.random(3).tolist()
 
 
 def test_a_new_process_draws_the_same_numbers():

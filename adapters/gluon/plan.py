@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from adapters.assemble import Allocate, Assembled, Plan
 from adapters.errors import RecordError, note
-from adapters.generators import DECODE, generator
+from adapters.generators import DECODE, generator, generators
 from adapters.gluon.batchify import Skeleton, batchify_default, packed
 from adapters.gluon.ndarrays import as_ndarray, map_arrays
 from adapters.gluon.randomness import Seeding, uniforms
@@ -213,9 +213,7 @@ class GluonPlan(Plan):
         rows = [
             memory((len(own), *shape), dtype) for memory, (shape, dtype) in zip(memories, leaves)
         ]
-        failures = source.fill(
-            own, lambda number: generator(self.seed, epoch, number, DECODE), rows
-        )
+        failures = source.fill(own, generators(self.seed, epoch, DECODE), rows)
         if failures:
             row, failure = min(failures, key=lambda each: each[0])
             note(failure, f"in sample {keys[row]!r}")

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-import math
-import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.images import kernel
+from adapters.images.arguments import channels, dtype_of, interval, one_of, side, size_of_row
 from adapters.images.geometry import Crop, cut, random_resized, short_side, whole
 from adapters.images.pixels import decode_into, size_of
 
 _CROPS = (None, "center", "random", "random_resized")
-_DTYPES = ("uint8", "float32")
 _LAYOUTS = ("NHWC", "NCHW")
 
 
@@ -67,18 +67,18 @@ class ImageDecoder:
         mean: float | Sequence[float] | None = None,
         std: float | Sequence[float] | None = None,
     ) -> None:
-        self.size = _size(size)
-        self.crop = _one_of("crop", crop, _CROPS)
-        self.resize_short = None if resize_short is None else _side("resize_short", resize_short)
-        self.area = _interval("area", area)
-        self.ratio = _interval("ratio", ratio)
+        self.size = size_of_row(size)
+        self.crop = one_of("crop", crop, _CROPS)
+        self.resize_short = None if resize_short is None else side("resize_short", resize_short)
+        self.area = interval("area", area)
+        self.ratio = interval("ratio", ratio)
         if not isinstance(flip, (bool, np.bool_)):
             raise TypeError(f"flip must be True or False, got {flip!r}")
         self.flip = bool(flip)
-        self.dtype = _dtype(dtype)
-        self.layout = _one_of("layout", layout, _LAYOUTS)
-        self.mean = _channels("mean", mean)
-        self.std = _channels("std", std)
+        self.dtype = dtype_of(dtype)
+        self.layout = one_of("layout", layout, _LAYOUTS)
+        self.mean = channels("mean", mean)
+        self.std = channels("std", std)
         self._check()
 
     @property
@@ -95,7 +95,7 @@ class ImageDecoder:
 
     def crop_of(self, height: int, width: int, rng: np.random.Generator | None) -> Crop:
         """What is wanted of an image of this size."""
-        flip = self.flip and rng is not None and bool(rng.integers(2))
+        flip = self.flip and rng is not None and rng.random() < 0.5
         if self.crop == "random_resized":
             assert rng is not None
             return random_resized(height, width, self.area, self.ratio, flip, rng)
@@ -135,19 +135,80 @@ class ImageDecoder:
             height, width = self.size or (crop.height, crop.width)
             shape = (3, height, width) if self.layout == "NCHW" else (height, width, 3)
             out = np.empty(shape, self.dtype)
+        if self._by_kernel([buffer], [crop], [0], out[np.newaxis]):
+            self._decode(buffer, crop, out)
+        return out
+
+    def decode_rows(
+        self,
+        buffers: Sequence[memoryview | bytes],
+        rng_of: Callable[[int], np.random.Generator],
+        rows: Sequence[int],
+        out: NDArray[Any],
+    ) -> list[tuple[int, Exception]]:
+        """Decode images into rows of a batch, as many as can be in one call without the GIL.
+
+        Args:
+            buffers: The encoded images.
+            rng_of: The generator of an image by its place in ``buffers``, good until the next is
+                asked for.
+            rows: Which row of ``out`` is whose.
+            out: ``(rows, *shape)`` of ``dtype``, contiguous.
+
+        Returns:
+            Which images couldn't be decoded, by their place in ``buffers``, and why.
+        """
+        crops: list[Crop | None] = []
+        failures: list[tuple[int, Exception]] = []
+        for place, buffer in enumerate(buffers):
+            try:
+                rng = rng_of(place) if self.draws else None
+                crops.append(self.crop_of(*size_of(buffer), rng))
+            except Exception as error:
+                crops.append(None)
+                failures.append((place, error))
+        for place in self._by_kernel(buffers, crops, rows, out):
+            crop = crops[place]
+            assert crop is not None
+            try:
+                self._decode(buffers[place], crop, out[rows[place]])
+            except Exception as error:
+                failures.append((place, error))
+        return failures
+
+    def _by_kernel(
+        self,
+        buffers: Sequence[memoryview | bytes],
+        crops: Sequence[Crop | None],
+        rows: Sequence[int],
+        out: NDArray[Any],
+    ) -> list[int]:
+        """Which images the kernel left undone."""
+        table = None if self.dtype == np.uint8 else self._table
+        return kernel.decode_rows(buffers, crops, rows, out, self.layout == "NCHW", table)
+
+    def _decode(self, buffer: memoryview | bytes, crop: Crop, out: NDArray[Any]) -> None:
         if self.layout == "NHWC" and self.dtype == np.uint8:
             decode_into(buffer, crop, out)
-            return out
+            return
         channels_last = out.transpose(1, 2, 0) if self.layout == "NCHW" else out
         pixels = np.empty(channels_last.shape, np.uint8)
         decode_into(buffer, crop, pixels)
-        if self.mean is None:
+        if self.dtype == np.uint8:
             channels_last[...] = pixels
-        else:
-            np.subtract(pixels, self.mean, out=channels_last)
+            return
+        for channel, values in enumerate(self._table):
+            channels_last[:, :, channel] = values[pixels[:, :, channel]]
+
+    @functools.cached_property
+    def _table(self) -> NDArray[np.float32]:
+        """What each of 256 values of a channel becomes, ``(3, 256)``."""
+        table = np.arange(256, dtype=np.float32)[:, np.newaxis].repeat(3, 1)
+        if self.mean is not None:
+            table -= self.mean
         if self.std is not None:
-            np.divide(channels_last, self.std, out=channels_last)
-        return out
+            table /= self.std
+        return np.ascontiguousarray(table.T)
 
     def __repr__(self) -> str:
         given = [repr(self.size)]
@@ -176,63 +237,3 @@ class ImageDecoder:
             raise ValueError('mean and std need dtype="float32", got "uint8"')
         if self.std is not None and not (self.std > 0).all():
             raise ValueError(f"std must be > 0, got {self.std.tolist()!r}")
-
-
-def _size(size: Any) -> tuple[int, int] | None:
-    if size is None:
-        return None
-    if not isinstance(size, (tuple, list)):
-        size = (size, size)
-    if len(size) != 2:
-        raise ValueError(f"size must be (height, width), a number or None, got {size!r}")
-    return _side("size", size[0]), _side("size", size[1])
-
-
-def _side(name: str, value: Any) -> int:
-    try:
-        pixels = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be an integer of pixels, got {value!r}") from None
-    if pixels < 1:
-        raise ValueError(f"{name} must be >= 1 pixel, got {value!r}")
-    return pixels
-
-
-def _one_of(name: str, value: Any, allowed: Sequence[Any]) -> Any:
-    if value not in allowed:
-        listed = ", ".join(map(repr, allowed))
-        raise ValueError(f"{name} must be one of {listed}, got {value!r}")
-    return value
-
-
-def _dtype(value: Any) -> np.dtype[Any]:
-    try:
-        name = np.dtype(value).name
-    except TypeError:
-        name = ""
-    if value is None or name not in _DTYPES:
-        raise ValueError(f'dtype must be "uint8" or "float32", got {value!r}')
-    dtype: np.dtype[Any] = np.dtype(name)
-    return dtype
-
-
-def _interval(name: str, value: Any) -> tuple[float, float]:
-    try:
-        least, most = map(float, value)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must be (least, most), got {value!r}") from None
-    if not 0 < least <= most < math.inf:
-        raise ValueError(f"{name} must be 0 < least <= most, and finite, got {value!r}")
-    return least, most
-
-
-def _channels(name: str, value: Any) -> NDArray[np.float32] | None:
-    if value is None:
-        return None
-    try:
-        array = np.array(value, np.float32)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} must be a number or one per channel, got {value!r}") from None
-    if array.shape not in ((), (1,), (3,)) or not np.isfinite(array).all():
-        raise ValueError(f"{name} must be a finite number or one per channel (RGB), got {value!r}")
-    return array

@@ -11,6 +11,10 @@ import numpy as np
 _TRIES = 10
 
 
+# Top, left, height and width, in pixels.
+Box = tuple[int, int, int, int]
+
+
 class Crop(NamedTuple):
     """From an image to a row: resize it whole, or not, take the box, resize that to the row, flip.
 
@@ -32,10 +36,56 @@ class Crop(NamedTuple):
     width: int
     flip: bool
 
+    @property
+    def box(self) -> Box:
+        """Top, left, height and width."""
+        return self.top, self.left, self.height, self.width
+
 
 def whole(height: int, width: int, flip: bool = False) -> Crop:
     """All of an image."""
     return Crop((height, width), None, 0, 0, height, width, flip)
+
+
+def reduction(crop: Crop, goal: tuple[int, int]) -> int:
+    """To what part of its size a JPEG is to be decoded: 1 / 1, 2, 4 or 8.
+
+    The smallest one in which what is resized is as large as what it is resized to.
+
+    Args:
+        crop: What is wanted.
+        goal: Height and width of the row.
+    """
+    resized = crop.resized or goal
+    box = crop.image if crop.resized is not None else (crop.height, crop.width)
+    factor = 8
+    while factor > 1 and (box[0] < resized[0] * factor or box[1] < resized[1] * factor):
+        factor //= 2
+    return factor
+
+
+def reduced(box: Box, factor: int, image: tuple[int, ...]) -> Box:
+    """The box in the image at 1 / ``factor``: to the nearest pixel, never empty.
+
+    Where the image's size is no multiple of ``factor``, its last pixel is in part none of it.
+
+    Args:
+        box: In pixels of the whole image.
+        factor: 1, 2, 4 or 8.
+        image: Height and width of the image at 1 / ``factor``.
+    """
+    if factor == 1:
+        return box
+
+    def edges(begin: int, length: int, size: int) -> tuple[int, int]:
+        # Halves go up: to the nearest even number, 1.5 and 2.5 would be the same.
+        first, last = ((2 * at + factor) // (2 * factor) for at in (begin, begin + length))
+        first = min(first, size - 1)
+        return first, max(last - first, 1)
+
+    top, height = edges(box[0], box[2], image[0])
+    left, width = edges(box[1], box[3], image[1])
+    return top, left, height, width
 
 
 def short_side(height: int, width: int, short: int) -> tuple[int, int]:
@@ -81,7 +131,7 @@ def cut(
     if rng is None:
         top, left = spare[0] // 2, spare[1] // 2
     else:
-        top, left = (int(rng.integers(each + 1)) for each in spare)
+        top, left = (int(rng.random() * (each + 1)) for each in spare)
     return Crop(image, resized, top, left, *box, flip)
 
 
@@ -103,13 +153,14 @@ def random_resized(
         flip: Whether to.
         rng: Draws.
     """
+    least, most = math.log(ratio[0]), math.log(ratio[1])
     for _ in range(_TRIES):
-        pixels = height * width * rng.uniform(*area)
-        aspect = math.exp(rng.uniform(math.log(ratio[0]), math.log(ratio[1])))
+        pixels = height * width * (area[0] + (area[1] - area[0]) * rng.random())
+        aspect = math.exp(least + (most - least) * rng.random())
         box_width, box_height = round(math.sqrt(pixels * aspect)), round(math.sqrt(pixels / aspect))
         if 0 < box_width <= width and 0 < box_height <= height:
-            top = int(rng.integers(height - box_height + 1))
-            left = int(rng.integers(width - box_width + 1))
+            top = int(rng.random() * (height - box_height + 1))
+            left = int(rng.random() * (width - box_width + 1))
             return Crop((height, width), None, top, left, box_height, box_width, flip)
     aspect = min(max(width / height, ratio[0]), ratio[1])
     box_height = min(height, max(1, round(width / aspect)))

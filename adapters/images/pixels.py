@@ -1,12 +1,11 @@
-"""Encoded images into rows of an array: "decode these buffers with these boxes into this array".
+"""One encoded image of any kind into its row of an array.
 
-This is the seam behind which another decoder can stand: ``size_of``, ``decode`` and ``decode_into``
-are all that the rest of the package asks for. JPEG goes through libjpeg-turbo (simplejpeg), which
-is asked for a half, a quarter or an eighth of the size where that is still as large as the row;
-arrays in NPY's format, which is how raw images are stored, are looked at where they lie; the rest
-goes through OpenCV. All release the GIL while they work. What is cut short or damaged is refused
-where that can be told, rather than decoded as far as it goes: a JPEG of which the decoder says so,
-a PNG with a wrong CRC, whatever OpenCV refuses.
+JPEG goes through libjpeg-turbo (simplejpeg), which is asked for a half, a quarter or an eighth of
+the size where that is still as large as the row; arrays in NPY's format, which is how raw images
+are stored, are looked at where they lie; the rest goes through OpenCV. All release the GIL while
+they work. What is cut short or damaged is refused where that can be told, rather than decoded as
+far as it goes: a JPEG of which the decoder says so, a PNG with a wrong CRC, whatever OpenCV
+refuses. Nor is anything decoded that claims to have more than ``MOST_PIXELS``.
 
 Resizing is bilinear with half-pixel centres and without antialiasing (OpenCV's ``INTER_LINEAR``,
 which is also what MXNet does). Grey, palette, CMYK, transparent and 16-bit images become 8-bit RGB,
@@ -26,8 +25,10 @@ from numpy.typing import NDArray
 
 from adapters.errors import ContentError
 from adapters.images import npy
-from adapters.images.geometry import Crop
+from adapters.images.geometry import Crop, reduced, reduction
 
+# 16,384 x 16,384: what the kernel has, too.
+MOST_PIXELS = 1 << 28
 _JPEG, _PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
 _COLOURS = {"Gray", "YCbCr", "RGB"}
 _PNG_HEADER_BYTES = 33
@@ -50,8 +51,10 @@ def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
         image = decode(buffer)
         _check_pixels(image)
         height, width = image.shape[:2]
-    if not (height and width):
-        raise ContentError("an image", f"one of {height} x {width} pixels")
+        if not (height and width):
+            raise ContentError("an image", f"one of {height} x {width} pixels")
+        return height, width
+    _check_size(height, width)
     return height, width
 
 
@@ -62,7 +65,7 @@ def decode(buffer: memoryview | bytes) -> NDArray[Any]:
         uint8 (height, width, 3), RGB; an array in NPY's format as it is, without a copy.
 
     Raises:
-        ContentError: Not an image, or a damaged one.
+        ContentError: Not an image, or a damaged one, or one that is too large.
     """
     head = bytes(buffer[:8])
     if head.startswith(npy.MAGIC):
@@ -70,6 +73,7 @@ def decode(buffer: memoryview | bytes) -> NDArray[Any]:
     if head.startswith(_JPEG):
         return _jpeg(buffer, 1)
     if head == _PNG:
+        size_of(buffer)
         _check_chunks(memoryview(buffer))
     return _other(buffer)
 
@@ -86,16 +90,21 @@ def decode_into(buffer: memoryview | bytes, crop: Crop, row: NDArray[np.uint8]) 
         ContentError: Not an image, or a damaged one.
     """
     cv2 = _cv2()
-    goal = row.shape[:2]
-    box = crop.top, crop.left, crop.height, crop.width
-    image, factor = _reduced(buffer, crop, crop.resized or goal)
+    goal = row.shape[0], row.shape[1]
+    if bytes(buffer[:3]) == _JPEG:
+        factor = reduction(crop, goal)
+        image = _jpeg(buffer, factor)
+    else:
+        factor = 1
+        image = _in_rgb(decode(buffer))
+    box = crop.box
     if crop.resized is not None:
-        _, _, height, width = _scaled((0, 0, *crop.image), factor, image.shape)
+        _, _, height, width = reduced((0, 0, *crop.image), factor, image.shape)
         image = image[:height, :width]
         if image.shape[:2] != crop.resized:
             image = cv2.resize(image, crop.resized[::-1], interpolation=cv2.INTER_LINEAR)
     else:
-        box = _scaled(box, factor, image.shape)
+        box = reduced(box, factor, image.shape)
     top, left, height, width = box
     part = image[top : top + height, left : left + width]
     if part.shape[:2] == goal:
@@ -106,44 +115,10 @@ def decode_into(buffer: memoryview | bytes, crop: Crop, row: NDArray[np.uint8]) 
         cv2.flip(row, 1, dst=row)
 
 
-def _reduced(
-    buffer: memoryview | bytes, crop: Crop, goal: tuple[int, ...]
-) -> tuple[NDArray[np.uint8], int]:
-    """The image in RGB, and what part of its size: 1 / 2, 4 or 8 for a JPEG with pixels to spare.
-
-    It is the smallest one in which the box is as large as ``goal``.
-    """
-    if not bytes(buffer[:3]).startswith(_JPEG):
-        return _in_rgb(decode(buffer)), 1
-    box = crop.image if crop.resized is not None else (crop.height, crop.width)
-    factor = 8
-    while factor > 1 and (box[0] < goal[0] * factor or box[1] < goal[1] * factor):
-        factor //= 2
-    return _jpeg(buffer, factor), factor
-
-
-def _scaled(
-    box: tuple[int, int, int, int], factor: int, reduced: tuple[int, ...]
-) -> tuple[int, int, int, int]:
-    """The box in the image at 1 / ``factor``: to the nearest pixel, never empty.
-
-    Where the image's size is no multiple of ``factor``, its last pixel is in part none of it.
-    """
-
-    def edges(begin: int, length: int, size: int) -> tuple[int, int]:
-        # Halves go up: to the nearest even number, 1.5 and 2.5 would be the same.
-        first, last = ((2 * at + factor) // (2 * factor) for at in (begin, begin + length))
-        first = min(first, size - 1)
-        return first, max(last - first, 1)
-
-    top, height = edges(box[0], box[2], reduced[0])
-    left, width = edges(box[1], box[3], reduced[1])
-    return top, left, height, width
-
-
 def _jpeg(buffer: memoryview | bytes, factor: int) -> NDArray[np.uint8]:
     """A JPEG at 1 / ``factor`` of its size, rounded up; 1, 2, 4 or 8."""
     height, width, colour_space = _jpeg_header(buffer)
+    _check_size(height, width)
     height, width = -(-height // factor), -(-width // factor)
     channels = 3 if colour_space in _COLOURS else 4
     try:
@@ -169,6 +144,13 @@ def _jpeg_header(buffer: memoryview | bytes) -> tuple[int, int, str]:
     except ValueError as error:
         raise ContentError("a JPEG image", f"a damaged one: {error}") from error
     return height, width, colour_space
+
+
+def _check_size(height: int, width: int) -> None:
+    if not 0 < height * width <= MOST_PIXELS:
+        raise ContentError(
+            f"an image of 1 to {MOST_PIXELS:,} pixels", f"one of {height} x {width} pixels"
+        )
 
 
 def _check_chunks(buffer: memoryview) -> None:

@@ -15,7 +15,7 @@ protobuf.dev, "Encoding".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -43,8 +43,14 @@ def decode(payload: memoryview | bytes) -> dict[str, Feature]:
     return {name: values(*feature) for name, feature in lists(payload).items()}
 
 
-def lists(payload: memoryview | bytes) -> dict[str, tuple[int, memoryview]]:
+def lists(
+    payload: memoryview | bytes, names: Container[str] | None = None
+) -> dict[str, tuple[int, memoryview]]:
     """The features of an Example, as they lie there.
+
+    Args:
+        payload: The Example.
+        names: Of the features that are looked at; None for all.
 
     Returns:
         For each name which kind of list it is, 0 for none, and where the list lies in ``payload``.
@@ -59,7 +65,8 @@ def lists(payload: memoryview | bytes) -> dict[str, tuple[int, memoryview]]:
         for entry, inner, item in _fields(features):
             if (entry, inner) == _FIRST:
                 name, feature = _entry(item)
-                found[name] = feature
+                if names is None or name in names:
+                    found[name] = _list(feature)
     return found
 
 
@@ -102,18 +109,22 @@ def encode(features: Mapping[str, Any]) -> bytes:
     return _field(1, b"".join(entries))
 
 
-def _entry(view: memoryview) -> tuple[str, tuple[int, memoryview]]:
+def _entry(view: memoryview) -> tuple[str, memoryview]:
     name, feature = "", memoryview(b"")
     for number, kind, value in _fields(view):
         if kind == _BYTES and number == 1:
             name = str(value, "utf-8", "replace")
         elif kind == _BYTES and number == 2:
             feature = value
+    return name, feature
+
+
+def _list(feature: memoryview) -> tuple[int, memoryview]:
     found = (0, memoryview(b""))
     for number, kind, value in _fields(feature):
         if kind == _BYTES and number in (BYTES_LIST, FLOAT_LIST, INT64_LIST):
             found = (number, value)
-    return name, found
+    return found
 
 
 def _floats(view: memoryview) -> NDArray[np.float32]:
@@ -143,7 +154,10 @@ def _fields(view: memoryview) -> Iterator[tuple[int, int, Any]]:
     """Number, wire type and value of each field: a memoryview, or an integer for a varint."""
     at, end = 0, len(view)
     while at < end:
-        tag, at = _varint(view, at)
+        tag = view[at]  # Of one byte, nearly always.
+        at += 1
+        if tag > 127:
+            tag, at = _varint(view, at - 1)
         number, kind = tag >> 3, tag & 7
         if not number:
             raise ContentError("a field's number", "0")
@@ -152,7 +166,10 @@ def _fields(view: memoryview) -> Iterator[tuple[int, int, Any]]:
             yield number, kind, value
             continue
         if kind == _BYTES:
-            size, at = _varint(view, at)
+            size = view[at] if at < end else 128
+            at += 1
+            if size > 127:
+                size, at = _varint(view, at - 1)
         elif kind in (_FIXED32, _FIXED64):
             size = 4 if kind == _FIXED32 else 8
         else:

@@ -100,6 +100,7 @@ class Images:
         self.draws = decoder is not None and decoder.draws
         self._image = named.pop(IMAGE, IMAGE)
         self.label = named.pop(LABEL, LABEL)
+        self._names = (self._image, self.label)
         if named:
             raise ValueError(
                 f"fields must rename {IMAGE!r} (or 'image') and {LABEL!r} (or 'label') for images, "
@@ -129,10 +130,10 @@ class Images:
         if format == "recordio":
             labelled = irheader.unpack(payload)
             return labelled.content, labelled.label
-        features = example.lists(payload)
-        for name in (self._image, self.label):
+        features = example.lists(payload, self._names)
+        for name in self._names:
             if name not in features:
-                raise _no_feature(name, features)
+                raise _no_feature(name, example.lists(payload))
         kind, view = features[self._image]
         images = example.strings(view) if kind == example.BYTES_LIST else []
         if len(images) != 1:

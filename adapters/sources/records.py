@@ -237,7 +237,7 @@ class RecordSource:
 
         Args:
             numbers: Of the samples, ``(rows,)``.
-            rng_of: A sample's generator by its number.
+            rng_of: A sample's generator by its number, good until the next is asked for.
             rows: Arrays and labels, as ``leaves`` says, with an axis for the rows before.
 
         Returns:
@@ -250,28 +250,26 @@ class RecordSource:
         if content.decoder is None:
             todo = todo[~self._gather(numbers, images, labels)[todo]]
         failures: list[tuple[int, Exception]] = []
+        encoded: list[memoryview] = []
+        wanted: list[int] = []
+        own: list[int] = numbers.tolist()
         for row in todo.tolist():
-            number = int(numbers[row])
             try:
-                encoded, label = self._split(number)
+                image, label = self._split(own[row])
                 _put(label, labels, row)
                 if content.decoder is None:
-                    array = decode_image(encoded)
-                    if array.shape != images.shape[1:] or array.dtype != images.dtype:
-                        raise ContentError(
-                            f"{images.dtype} {images.shape[1:]}", f"{array.dtype} {array.shape}"
-                        )
-                    images[row] = array
-                else:
-                    rng = rng_of(number) if content.draws else None
-                    content.decoder.decode(encoded, rng, images[row])
-            except ContentError as error:
-                wrapped = self._error(number, error)
-                wrapped.__cause__ = error
-                failures.append((row, wrapped))
+                    _put_image(image, images, row)
             except Exception as error:
                 failures.append((row, error))
-        return failures
+                continue
+            encoded.append(image)
+            wanted.append(row)
+        if content.decoder is not None:
+            failed = content.decoder.decode_rows(
+                encoded, lambda place: rng_of(own[wanted[place]]), wanted, images
+            )
+            failures += ((wanted[place], error) for place, error in failed)
+        return [(row, self._told(own[row], error)) for row, error in failures]
 
     def _gather(
         self, numbers: NDArray[np.int64], images: NDArray[Any], labels: NDArray[Any]
@@ -326,6 +324,14 @@ class RecordSource:
         except ContentError as error:
             raise self._error(number, error) from error
 
+    def _told(self, number: int, error: Exception) -> Exception:
+        """The error, of which file and record."""
+        if not isinstance(error, ContentError):
+            return error
+        told = self._error(number, error)
+        told.__cause__ = error
+        return told
+
     def _error(self, number: int, error: ContentError) -> RecordError:
         shard, own = self._files.locate(number)
         offset = int(shard.offsets[own])
@@ -334,9 +340,20 @@ class RecordSource:
 
 def _put(label: Any, labels: NDArray[Any], row: int) -> None:
     """Write a label where another was foretold, if it is of that kind."""
+    if type(label) is int and labels.ndim == 1 and labels.dtype == np.int64:
+        labels[row] = label
+        return
     array = np.asarray(label)
     if array.shape != labels.shape[1:]:
         raise ContentError(f"a label of shape {labels.shape[1:]}", f"shape {array.shape}")
     labels[row] = array
     if not np.array_equal(labels[row], array, equal_nan=array.dtype.kind == "f"):
         raise ContentError(f"a label of {labels.dtype}", f"{label!r}")
+
+
+def _put_image(encoded: memoryview, images: NDArray[Any], row: int) -> None:
+    """Write an image where another was foretold, if it is like that."""
+    array = decode_image(encoded)
+    if array.shape != images.shape[1:] or array.dtype != images.dtype:
+        raise ContentError(f"{images.dtype} {images.shape[1:]}", f"{array.dtype} {array.shape}")
+    images[row] = array

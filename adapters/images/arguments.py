@@ -1,0 +1,79 @@
+"""What ``ImageDecoder`` takes: each argument as it is kept, or the rule and the value given."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_DTYPES = ("uint8", "float32")
+
+
+def size_of_row(size: Any) -> tuple[int, int] | None:
+    """Height and width."""
+    if size is None:
+        return None
+    if not isinstance(size, (tuple, list)):
+        size = (size, size)
+    if len(size) != 2:
+        raise ValueError(f"size must be (height, width), a number or None, got {size!r}")
+    return side("size", size[0]), side("size", size[1])
+
+
+def side(name: str, value: Any) -> int:
+    """A number of pixels."""
+    try:
+        pixels = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer of pixels, got {value!r}") from None
+    if pixels < 1:
+        raise ValueError(f"{name} must be >= 1 pixel, got {value!r}")
+    return pixels
+
+
+def one_of(name: str, value: Any, allowed: Sequence[Any]) -> Any:
+    """One of the allowed values."""
+    if value not in allowed:
+        listed = ", ".join(map(repr, allowed))
+        raise ValueError(f"{name} must be one of {listed}, got {value!r}")
+    return value
+
+
+def dtype_of(value: Any) -> np.dtype[Any]:
+    """uint8 or float32."""
+    try:
+        name = np.dtype(value).name
+    except TypeError:
+        name = ""
+    if value is None or name not in _DTYPES:
+        raise ValueError(f'dtype must be "uint8" or "float32", got {value!r}')
+    dtype: np.dtype[Any] = np.dtype(name)
+    return dtype
+
+
+def interval(name: str, value: Any) -> tuple[float, float]:
+    """The least and the most."""
+    try:
+        least, most = map(float, value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be (least, most), got {value!r}") from None
+    if not 0 < least <= most < math.inf:
+        raise ValueError(f"{name} must be 0 < least <= most, and finite, got {value!r}")
+    return least, most
+
+
+def channels(name: str, value: Any) -> NDArray[np.float32] | None:
+    """A number, or one per channel."""
+    if value is None:
+        return None
+    try:
+        array = np.array(value, np.float32)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a number or one per channel, got {value!r}") from None
+    if array.shape not in ((), (1,), (3,)) or not np.isfinite(array).all():
+        raise ValueError(f"{name} must be a finite number or one per channel (RGB), got {value!r}")
+    return array

@@ -1,0 +1,89 @@
+"""The compiled kernel, where it was built: a batch of JPEGs in one call without the GIL.
+
+It decodes baseline JPEGs, and of these only the pixels that are used: what is damaged behind the
+last row of them isn't noticed, but that a file was cut short is. Whatever it leaves undone is for
+``pixels``, whose values it has. ``ADAPTERS_KERNEL=0`` in the environment does without it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.images.geometry import Crop, reduced, reduction
+
+
+@functools.cache
+def load() -> ModuleType | None:
+    """The kernel; None where it wasn't built, doesn't find its libjpeg-turbo, or isn't wanted."""
+    if os.environ.get("ADAPTERS_KERNEL") == "0":
+        return None
+    try:
+        return importlib.import_module("adapters.images._kernel")
+    except ImportError:
+        return None
+
+
+def decode_rows(
+    buffers: Sequence[memoryview | bytes],
+    crops: Sequence[Crop | None],
+    rows: Sequence[int],
+    out: NDArray[Any],
+    channels_first: bool,
+    table: NDArray[np.float32] | None,
+) -> list[int]:
+    """Decode what is wanted of encoded images into rows of a batch.
+
+    Args:
+        buffers: The encoded images.
+        crops: What is wanted of each; None for nothing.
+        rows: Which row of ``out`` is whose.
+        out: uint8 or float32, ``(rows, height, width, 3)`` or ``(rows, 3, height, width)``.
+        channels_first: Which of them.
+        table: For float32, what a channel's value becomes, ``(3, 256)``; else None.
+
+    Returns:
+        Which images are still to be decoded, by their place in ``buffers``.
+    """
+    kernel = load()
+    wanted = [place for place, crop in enumerate(crops) if crop is not None]
+    if kernel is None or not out.flags.c_contiguous:
+        return wanted
+    goal = out.shape[2:] if channels_first else out.shape[1:3]
+    numbers = {place: _numbers(crops[place], rows[place], goal) for place in wanted}
+    known = [place for place in wanted if numbers[place] is not None]
+    decoded = kernel.decode(
+        [buffers[place] for place in known],
+        np.array([numbers[place] for place in known], np.int32),
+        out,
+        (len(out), *goal),
+        channels_first,
+        table,
+    )
+    done = {place for place, outcome in zip(known, decoded) if outcome}
+    return [place for place in wanted if place not in done]
+
+
+def _numbers(crop: Crop | None, row: int, goal: tuple[int, ...]) -> tuple[int, ...] | None:
+    """A ``Crop`` of ``native/jpeg.h``; None where the image would have to be resized twice."""
+    assert crop is not None
+    height, width = goal
+    factor = reduction(crop, (height, width))
+    image = -(-crop.image[0] // factor), -(-crop.image[1] // factor)
+    if crop.resized is None:
+        top, left, box_height, box_width = reduced(crop.box, factor, image)
+        vertical, horizontal = (top, box_height, height, 0), (left, box_width, width, 0)
+    elif (crop.height, crop.width) == (height, width):
+        _, _, whole_height, whole_width = reduced((0, 0, *crop.image), factor, image)
+        vertical = 0, whole_height, crop.resized[0], crop.top
+        horizontal = 0, whole_width, crop.resized[1], crop.left
+    else:
+        return None
+    return (row, *crop.image, factor, *vertical, *horizontal, int(crop.flip))

@@ -1,0 +1,113 @@
+/* adapters.images._kernel: a batch of JPEGs into its rows, in one call without the GIL. */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdlib.h>
+
+#include "jpeg.h"
+
+enum { CROP_NUMBERS = sizeof(Crop) / sizeof(int32_t) };
+
+/* An argument's memory, contiguous; NULL, with an exception, where it isn't as large as said. */
+static void *memory_of(PyObject *object, Py_buffer *view, int flags, size_t bytes,
+                       const char *name) {
+    if (PyObject_GetBuffer(object, view, flags | PyBUF_C_CONTIGUOUS) < 0) return NULL;
+    if ((size_t)view->len == bytes) return view->buf;
+    PyErr_Format(PyExc_ValueError, "%s must be %zu bytes, got %zd", name, bytes, view->len);
+    PyBuffer_Release(view);
+    return NULL;
+}
+
+/* Open all buffers, decode without the GIL, let go of them. */
+static PyObject *decode_all(PyObject *list, const Crop *crops, const Batch *batch) {
+    Py_ssize_t count = PyList_Size(list), opened = 0;
+    PyObject *outcomes = NULL;
+    Py_buffer *jpegs = calloc((size_t)count + 1, sizeof *jpegs);
+    char *results = malloc((size_t)count + 1);
+    if (jpegs == NULL || results == NULL) {
+        PyErr_NoMemory();
+        goto end;
+    }
+    for (; opened < count; opened++)
+        if (PyObject_GetBuffer(PyList_GetItem(list, opened), &jpegs[opened], PyBUF_SIMPLE) < 0)
+            goto end;
+    int has_memory = 1;
+    Py_BEGIN_ALLOW_THREADS
+    Decoder *decoder = decoder_new();
+    has_memory = decoder != NULL;
+    for (Py_ssize_t i = 0; i < count && has_memory; i++) {
+        Outcome outcome =
+            decoder_decode(decoder, jpegs[i].buf, (size_t)jpegs[i].len, &crops[i], batch);
+        has_memory = outcome != NO_MEMORY;
+        results[i] = outcome == DECODED;
+    }
+    decoder_free(decoder);
+    Py_END_ALLOW_THREADS
+    if (has_memory)
+        outcomes = PyBytes_FromStringAndSize(results, count);
+    else
+        PyErr_NoMemory();
+end:
+    while (opened > 0) PyBuffer_Release(&jpegs[--opened]);
+    free(results);
+    free(jpegs);
+    return outcomes;
+}
+
+static PyObject *kernel_decode(PyObject *self, PyObject *arguments) {
+    (void)self;
+    PyObject *list, *crops, *out, *table, *result = NULL;
+    Py_buffer crops_view, out_view, table_view;
+    Batch batch = {0};
+    if (!PyArg_ParseTuple(arguments, "O!OO(iii)pO:decode", &PyList_Type, &list, &crops, &out,
+                          &batch.rows, &batch.height, &batch.width, &batch.channels_first, &table))
+        return NULL;
+    if (batch.rows < 0 || batch.height < 1 || batch.width < 1) {
+        PyErr_SetString(PyExc_ValueError, "shape must be (rows, height, width), none below 1");
+        return NULL;
+    }
+    size_t count = (size_t)PyList_Size(list);
+    size_t item = table == Py_None ? 1 : sizeof(float);
+    size_t bytes = (size_t)batch.rows * (size_t)batch.height * (size_t)batch.width * 3 * item;
+    const Crop *wanted = memory_of(crops, &crops_view, 0, count * sizeof(Crop), "crops");
+    if (wanted == NULL) return NULL;
+    batch.start = memory_of(out, &out_view, PyBUF_WRITABLE, bytes, "out");
+    if (batch.start == NULL) goto without_out;
+    if (table != Py_None) {
+        batch.table = memory_of(table, &table_view, 0, 3 * 256 * sizeof(float), "table");
+        if (batch.table == NULL) goto without_table;
+    }
+    result = decode_all(list, wanted, &batch);
+    if (table != Py_None) PyBuffer_Release(&table_view);
+without_table:
+    PyBuffer_Release(&out_view);
+without_out:
+    PyBuffer_Release(&crops_view);
+    return result;
+}
+
+static PyMethodDef methods[] = {
+    {"decode", kernel_decode, METH_VARARGS,
+     "decode(jpegs, crops, out, shape, channels_first, table) -> bytes\n\n"
+     "Decode what is wanted of each JPEG into its row of out; a 1 for each that could be, a 0 for\n"
+     "each that another decoder must look at."},
+    {NULL, NULL, 0, NULL},
+};
+
+static int add_constants(PyObject *module) {
+    if (PyModule_AddIntConstant(module, "CROP_NUMBERS", CROP_NUMBERS) < 0) return -1;
+    return PyModule_AddIntConstant(module, "MOST_PIXELS", MOST_PIXELS);
+}
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, add_constants}, {0, NULL}};
+
+static PyModuleDef definition = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "_kernel",
+    .m_doc = "Baseline JPEGs into rows of a batch, through the system's libjpeg-turbo.",
+    .m_methods = methods,
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC PyInit__kernel(void) {
+    return PyModuleDef_Init(&definition);
+}

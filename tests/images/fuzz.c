@@ -1,0 +1,82 @@
+/* fuzz SEED COUNT FILE...: decode mutants of JPEGs, with any crops, under the compiler's sanitizers.
+ *
+ * Prints how many were decoded and how many were left. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "jpeg.h"
+
+static uint64_t state;
+
+static uint32_t draw(uint32_t below) { /* xorshift64* */
+    state ^= state >> 12, state ^= state << 25, state ^= state >> 27;
+    return below ? (uint32_t)((state * 0x2545F4914F6CDD1DULL) >> 32) % below : 0;
+}
+
+static int32_t draw_number(void) {
+    static const int32_t odd[] = {-1, 0, 1, 7, 8, 9, INT32_MAX, INT32_MIN};
+    return draw(20) ? (int32_t)draw(120) : odd[draw(8)];
+}
+
+/* A copy in memory of its own size, so that no byte behind it can be read unnoticed. */
+static uint8_t *mutant(const uint8_t *jpeg, size_t *bytes) {
+    if (draw(4) == 0 && *bytes > 8) *bytes -= draw((uint32_t)*bytes - 4);
+    uint8_t *copy = malloc(*bytes);
+    if (copy == NULL) exit(3);
+    memcpy(copy, jpeg, *bytes);
+    for (uint32_t changes = draw(6); changes; changes--) {
+        uint32_t at = draw(draw(2) ? (uint32_t)*bytes : 700) % (uint32_t)*bytes;
+        if (draw(2))
+            copy[at] ^= (uint8_t)(1u << draw(8));
+        else
+            copy[at] = (uint8_t)draw(256);
+    }
+    if (draw(16)) copy[*bytes - 2] = 0xFF, copy[*bytes - 1] = 0xD9;
+    return copy;
+}
+
+static Axis draw_axis(int32_t pixels, int32_t goal) {
+    Axis axis;
+    if (draw(8) == 0) return (Axis){draw_number(), draw_number(), draw_number(), draw_number()};
+    axis.begin = (int32_t)draw((uint32_t)pixels);
+    axis.length = 1 + (int32_t)draw((uint32_t)(pixels - axis.begin));
+    axis.offset = (int32_t)draw(20);
+    axis.resized = axis.offset + goal + (int32_t)draw(20);
+    return axis;
+}
+
+int main(int count, char **arguments) {
+    if (count < 4) return 2;
+    state = strtoull(arguments[1], NULL, 10) * 2654435761u + 1;
+    long images = strtol(arguments[2], NULL, 10), decoded = 0;
+    static uint8_t content[1 << 20];
+    float table[3 * 256] = {0};
+    Decoder *decoder = decoder_new();
+    if (decoder == NULL) return 3;
+    for (long i = 0; i < images; i++) {
+        FILE *file = fopen(arguments[3 + draw((uint32_t)count - 3)], "rb");
+        if (file == NULL) return 3;
+        size_t bytes = fread(content, 1, sizeof content, file);
+        fclose(file);
+        uint8_t *jpeg = mutant(content, &bytes);
+        Batch batch = {.rows = 1, .height = 1 + (int32_t)draw(40), .width = 1 + (int32_t)draw(40)};
+        batch.channels_first = (int)draw(2);
+        batch.table = draw(2) ? table : NULL;
+        size_t item = batch.table ? sizeof(float) : 1;
+        batch.start = malloc(3 * item * (size_t)batch.height * (size_t)batch.width);
+        if (batch.start == NULL) return 3;
+        Crop crop = {.row = draw(50) ? 0 : draw_number(), .factor = 1 << draw(4)};
+        crop.height = draw(50) ? 75 : draw_number(), crop.width = draw(50) ? 103 : draw_number();
+        crop.vertical = draw_axis((75 + crop.factor - 1) / crop.factor, batch.height);
+        crop.horizontal = draw_axis((103 + crop.factor - 1) / crop.factor, batch.width);
+        crop.flip = (int32_t)draw(2);
+        if (draw(50) == 0) crop.factor = draw_number();
+        decoded += decoder_decode(decoder, jpeg, bytes, &crop, &batch) == DECODED;
+        free(batch.start);
+        free(jpeg);
+    }
+    decoder_free(decoder);
+    printf("%ld decoded, %ld left\n", decoded, images - decoded);
+    return 0;
+}
