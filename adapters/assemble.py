@@ -188,7 +188,8 @@ class Plan:
         source, samples = self.source, _Samples(self, epoch, index, numbers)
 
         def filled(own: NDArray[np.int64], into: Sequence[NDArray[Any]]) -> Any:
-            return source.fill(own, generators(self.seed, epoch, DECODE), into)
+            rng_of = generators(self.seed, epoch, DECODE) if source.draws else None
+            return source.fill(own, rng_of, into)
 
         def another(number: int) -> tuple[Any, ...]:
             one = [np.empty((1, *column.shape[1:]), column.dtype) for column in rows]

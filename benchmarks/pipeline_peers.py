@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.comparisons import BATCH, Contestant, endless, pace
 from benchmarks.photographs import PICTURES
-from benchmarks.record_peers import AREA, RATIO, SIDE, SKIPPED, rows
+from benchmarks.record_peers import AREA, EPOCH, RATIO, SIDE, SKIPPED, rows
 
 # --- tf.data ---
 
@@ -93,7 +93,7 @@ def tf_data_raw(tfrecord: Path, counted: int, batched: bool, calls: int | None) 
     else:
         data = data.map(one, parallel, deterministic=False).batch(BATCH)
     data = data.prefetch(tf.data.AUTOTUNE)
-    return lambda: pace(iter(data), 40, counted, rows)
+    return lambda: pace(iter(data), EPOCH, counted, rows)
 
 
 # --- DALI ---

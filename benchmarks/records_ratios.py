@@ -94,7 +94,7 @@ def _pictures_for_keras() -> float:
 
 def _digits_for_keras() -> float:
     with digits_for_keras() as sequence:
-        return pace(endless(sequence), 40, 8_000, peers.rows)
+        return pace(endless(sequence), peers.EPOCH, 8_000, peers.rows)
 
 
 def _pictures_for_gluon(layout: str) -> Contestant:

@@ -114,6 +114,8 @@ class Trial:
         elif self._compute_alone(stream) < 3 or (self._gain < _SCALES and self._tries < 2):
             # The batch that it was compared with may have been slow for being one of the first.
             return None
+        if self._seconds < _TRIVIAL_SECONDS:
+            return _read_ahead(f"{self._cost}, which needs no more")
         return self._scaled_choice(self._gain, f"two threads make {self._gain:.2g} times as many")
 
     def _compute_alone(self, stream: Stream) -> int:

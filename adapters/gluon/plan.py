@@ -213,7 +213,8 @@ class GluonPlan(Plan):
         rows = [
             memory((len(own), *shape), dtype) for memory, (shape, dtype) in zip(memories, leaves)
         ]
-        failures = source.fill(own, generators(self.seed, epoch, DECODE), rows)
+        rng_of = generators(self.seed, epoch, DECODE) if source.draws else None
+        failures = source.fill(own, rng_of, rows)
         if failures:
             row, failure = min(failures, key=lambda each: each[0])
             note(failure, f"in sample {keys[row]!r}")

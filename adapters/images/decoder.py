@@ -142,7 +142,7 @@ class ImageDecoder:
     def decode_rows(
         self,
         buffers: Sequence[memoryview | bytes],
-        rng_of: Callable[[int], np.random.Generator],
+        rng_of: Callable[[int], np.random.Generator] | None,
         rows: Sequence[int],
         out: NDArray[Any],
     ) -> list[tuple[int, Exception]]:
@@ -151,18 +151,20 @@ class ImageDecoder:
         Args:
             buffers: The encoded images.
             rng_of: The generator of an image by its place in ``buffers``, good until the next is
-                asked for.
+                asked for; None where nothing is drawn.
             rows: Which row of ``out`` is whose.
             out: ``(rows, *shape)`` of ``dtype``, contiguous.
 
         Returns:
             Which images couldn't be decoded, by their place in ``buffers``, and why.
         """
+        if self.draws and rng_of is None:
+            raise ValueError("rng_of must give generators for a random crop or flip")
         crops: list[Crop | None] = []
         failures: list[tuple[int, Exception]] = []
         for place, buffer in enumerate(buffers):
             try:
-                rng = rng_of(place) if self.draws else None
+                rng = rng_of(place) if rng_of is not None else None
                 crops.append(self.crop_of(*size_of(buffer), rng))
             except Exception as error:
                 crops.append(None)

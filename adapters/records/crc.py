@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 _MASK_DELTA = 0xA282EAD8
 
 try:
@@ -26,3 +29,11 @@ def masked_crc(data: bytes | memoryview) -> int:
     """
     crc: int = _value(data if isinstance(data, bytes) else bytes(data))
     return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
+
+
+def masked_crcs(rows: NDArray[np.uint8], begin: int, end: int) -> NDArray[np.uint32]:
+    """The masked CRC-32C of bytes ``begin`` to ``end`` of each row, ``(rows,)``."""
+    data, size = rows.tobytes(), rows.shape[1]
+    firsts = range(begin, len(data), size)
+    crc = np.array([_value(data[first : first + end - begin]) for first in firsts], np.uint32)
+    return ((crc >> 15 | crc << 17) + _MASK_DELTA).astype(np.uint32)

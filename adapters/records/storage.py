@@ -16,6 +16,9 @@ import weakref
 import zlib
 from typing import IO, Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from adapters.errors import RecordError
 
 # Address space is plenty, and file descriptors, of which a map holds one, are not: 1,024 as a rule.
@@ -25,11 +28,12 @@ _MOST_OPEN = 256
 _KEPT_BYTES = 64 << 20
 # With a page also those around it are mapped that are at hand: 16 of 4 KiB as a rule, but hundreds
 # where Linux cached the file in large folios. So how much it was is looked up, and not too rarely.
-_AROUND_BYTES = 64 << 10
+_BLOCK_BITS = 16
+_BLOCK_BYTES = 1 << _BLOCK_BITS
 _STATUS = "/proc/self/statm"
 _LOOK_BYTES = 4 << 20 if os.path.exists(_STATUS) else _KEPT_BYTES
 # Of compressed data; a thousandfold of it at most is in memory.
-_BLOCK_BYTES = 64 << 10
+_INFLATED_BYTES = 64 << 10
 
 
 class Storage(Protocol):
@@ -69,16 +73,15 @@ class MappedFile:
         self.changed_ns = status.st_mtime_ns
         self._view: memoryview | None = None
         self._map: Any = None
-        self._position = 0  # Behind what was read last.
-        self._touched_bytes = 0  # Since it was last looked up what is mapped.
+        # Of which blocks pages may be mapped, and how much that is since it was last looked up.
+        self._seen = self._none_seen()
+        self._touched_bytes = 0
 
     def read(self, offset: int, size: int) -> memoryview:
         """These bytes, without a copy; fewer where the file ends before."""
-        step, self._position = offset - self._position, offset + size
-        near = -_AROUND_BYTES < step < _AROUND_BYTES
-        self._touched_bytes += size if near else size + _AROUND_BYTES
-        if self._touched_bytes > _LOOK_BYTES:
-            self._look()
+        block, seen = offset >> _BLOCK_BITS, self._seen
+        if size > _BLOCK_BYTES or not (block < len(seen) and seen[block]):
+            self._see([block], size)
         view = self._view
         return (self._open() if view is None else view)[offset : offset + size]
 
@@ -87,15 +90,25 @@ class MappedFile:
         view = self._view
         return self._open() if view is None else view
 
-    def will_touch(self, size: int, places: int = 1) -> None:
-        """Account for bytes that are going to be read, at so many places apart."""
-        self._touched_bytes += size + places * _AROUND_BYTES
-        if self._touched_bytes > _LOOK_BYTES:
-            self._look()
+    def will_touch(self, offsets: NDArray[np.int64]) -> None:
+        """Account for what is going to be read at these places."""
+        blocks = offsets >> _BLOCK_BITS
+        seen = np.frombuffer(self._seen, np.uint8)
+        if not seen[blocks].all():
+            self._see(blocks[seen[blocks] == 0].tolist(), 0)
 
-    def _look(self) -> None:
-        self._touched_bytes = 0
-        _let_go_if_many()
+    def _none_seen(self) -> bytearray:
+        return bytearray((self.size >> _BLOCK_BITS) + 1)
+
+    def _see(self, blocks: list[int], size: int) -> None:
+        """Note that these blocks are read, and so many bytes in one go."""
+        for block in blocks:
+            if block < len(self._seen):
+                self._seen[block] = 1
+        self._touched_bytes += size + len(blocks) * _BLOCK_BYTES
+        if self._touched_bytes > _LOOK_BYTES:
+            self._touched_bytes = 0
+            _let_go_if_many()
 
     def close(self) -> None:
         """Unmap the file as soon as nobody holds a part of it."""
@@ -138,10 +151,11 @@ class MappedFile:
     def _let_go(self) -> None:
         mapped = self._map
         if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+            self._seen = self._none_seen()
             mapped.madvise(mmap.MADV_DONTNEED)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_view": None, "_map": None}
+        return {**self.__dict__, "_view": None, "_map": None, "_seen": self._none_seen()}
 
 
 class InflatedFile(MappedFile):
@@ -177,6 +191,7 @@ class InflatedFile(MappedFile):
         file.flush()
         status = os.fstat(file.fileno())
         self._file, self.size, self.changed_ns = file, status.st_size, status.st_mtime_ns
+        self._seen = self._none_seen()
 
     def close(self) -> None:
         """Unmap the file, and free the room that it takes on the disk."""
@@ -194,7 +209,7 @@ def _inflate(name: str, compressed: IO[bytes], file: IO[bytes]) -> None:
     """Several members after each other, with zeros between them, are one stream, as gzip has it."""
     inflater: Any = None
     read = 0
-    while block := compressed.read(_BLOCK_BYTES):
+    while block := compressed.read(_INFLATED_BYTES):
         read += len(block)
         while block:
             if inflater is None:

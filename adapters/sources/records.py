@@ -230,14 +230,15 @@ class RecordSource:
     def fill(
         self,
         numbers: NDArray[np.int64],
-        rng_of: Callable[[int], np.random.Generator],
+        rng_of: Callable[[int], np.random.Generator] | None,
         rows: Sequence[NDArray[Any]],
     ) -> list[tuple[int, Exception]]:
         """Write samples into rows of a batch; where ``leaves`` are known.
 
         Args:
             numbers: Of the samples, ``(rows,)``.
-            rng_of: A sample's generator by its number, good until the next is asked for.
+            rng_of: A sample's generator by its number, good until the next is asked for; None where
+                nothing is drawn.
             rows: Arrays and labels, as ``leaves`` says, with an axis for the rows before.
 
         Returns:
@@ -246,9 +247,13 @@ class RecordSource:
         content = self._content
         assert isinstance(content, Images)
         images, labels = rows
+        if content.decoder is None:
+            done = self._gather(numbers, images, labels)
+            if done.all():
+                return []
         todo = numbers.argsort(kind="stable")
         if content.decoder is None:
-            todo = todo[~self._gather(numbers, images, labels)[todo]]
+            todo = todo[~done[todo]]
         failures: list[tuple[int, Exception]] = []
         encoded: list[memoryview] = []
         wanted: list[int] = []
@@ -266,7 +271,7 @@ class RecordSource:
             wanted.append(row)
         if content.decoder is not None:
             failed = content.decoder.decode_rows(
-                encoded, lambda place: rng_of(own[wanted[place]]), wanted, images
+                encoded, rng_of and (lambda place: rng_of(own[wanted[place]])), wanted, images
             )
             failures += ((wanted[place], error) for place, error in failed)
         return [(row, self._told(own[row], error)) for row, error in failures]

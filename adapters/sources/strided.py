@@ -8,7 +8,6 @@ that one that is laid out otherwise, and as long by chance, is noticed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from adapters.errors import ContentError, RecordError
 from adapters.images import npy
 from adapters.records import example, irheader, recordio, tfrecord
-from adapters.records.crc import masked_crc
+from adapters.records.crc import masked_crcs
 from adapters.records.shard import Shard
 from adapters.sources.contents import Images
 
@@ -40,8 +39,10 @@ class Strided:
         pixels: Where the array's bytes begin and end in a record.
         label: Where those of the label do.
         label_kind: How the label is written: one varint, or little-endian float32.
-        fixed: What begins and ends where, and is the same in every record.
+        varying: Which bytes of a record needn't be the model's.
         model: The first record that isn't damaged, uint8 ``(stride,)``.
+        alike: Which records were compared with it, and are right, ``(records,)``; threads that
+            compare twice do no harm.
     """
 
     shard: Shard
@@ -51,8 +52,9 @@ class Strided:
     pixels: Span
     label: Span
     label_kind: Literal["varint", "floats"]
-    fixed: tuple[Span, ...]
+    varying: tuple[Span, ...]
     model: NDArray[np.uint8]
+    alike: NDArray[np.bool_]
 
     def gather(
         self, numbers: NDArray[np.int64], images: NDArray[Any], labels: NDArray[Any]
@@ -69,37 +71,45 @@ class Strided:
         """
         storage = self.shard.storage
         start = int(self.shard.offsets[0])
-        storage.will_touch(len(numbers) * self.stride, len(numbers))
+        storage.will_touch(self.shard.offsets[numbers])
         matrix = np.frombuffer(storage.view(), np.uint8, len(self.shard) * self.stride, start)
-        rows = matrix.reshape(-1, self.stride)[numbers]
-        right = np.ones(len(rows), bool)
-        for begin, end in self.fixed:
-            same = rows[:, begin:end] == self.model[begin:end]
-            if not same.all():
-                right &= same.all(1)
-        self._check(numbers, rows, right)
-        images[...] = rows[:, slice(*self.pixels)].view(self.dtype).reshape(-1, *self.shape)
-        written = rows[:, slice(*self.label)]
+        matrix = matrix.reshape(-1, self.stride)
+        right = self.alike[numbers]
+        if not right.all():
+            self._compare(matrix, numbers[~right])
+            right = self.alike[numbers]
+        pixels = matrix[:, slice(*self.pixels)][numbers]
+        images[...] = pixels.view(self.dtype).reshape(-1, *self.shape)
+        begin, end = self.label
+        if self.label_kind == "varint" and end == begin + 1:
+            labels[...] = matrix[:, begin][numbers]
+            return right
+        written = matrix[:, begin:end][numbers]
         if self.label_kind == "floats":
             labels[...] = written.view("<f4").reshape(labels.shape)
         else:
-            right &= (written[:, -1] < 128) & (written[:, :-1] > 127).all(1)
             shifts = np.arange(written.shape[1], dtype=np.int64) * 7
             labels[...] = ((written & 127).astype(np.int64) << shifts).sum(1)
         return right
 
-    def _check(
-        self, numbers: NDArray[np.int64], rows: NDArray[np.uint8], right: NDArray[np.bool_]
-    ) -> None:
-        """Compare CRCs, of those records that weren't compared before."""
+    def _compare(self, matrix: NDArray[np.uint8], numbers: NDArray[np.int64]) -> None:
+        """Look which of these records are laid out like the model, and undamaged."""
+        rows = matrix[numbers]
+        alike = rows == self.model
+        for begin, end in self.varying:
+            alike[:, begin:end] = True
+        right = alike.all(1)
+        if self.label_kind == "varint":
+            written = rows[:, slice(*self.label)]
+            right &= (written[:, -1] < 128) & (written[:, :-1] > 127).all(1)
         checked = self.shard.checked
-        if self.shard.codec is not tfrecord or checked[numbers].all():
-            return
-        found = rows[:, -4:].copy().view("<u4")[:, 0]
-        for row in np.flatnonzero(~checked[numbers] & right).tolist():
-            data = rows[row, tfrecord.HEADER.size : -4].tobytes()
-            right[row] = masked_crc(data) == found[row]
+        unchecked = np.flatnonzero(~checked[numbers])
+        if self.shard.codec is tfrecord and len(unchecked):
+            rows = rows[unchecked]
+            found = rows[:, -4:].copy().view("<u4")[:, 0]
+            right[unchecked] &= masked_crcs(rows, tfrecord.HEADER.size, self.stride - 4) == found
         checked[numbers[right]] = True
+        self.alike[numbers[right]] = True
 
 
 def strided_of(shard: Shard, content: Images) -> Strided | None:
@@ -154,8 +164,9 @@ def _like(
         pixels,
         label_span,
         kind,
-        tuple(_between(varying, len(row))),
+        tuple(varying),
         row.copy(),
+        np.zeros(len(shard), bool),
     )
 
 
@@ -191,13 +202,3 @@ def _span(part: NDArray[Any], row: NDArray[np.uint8]) -> Span | None:
     """Where ``part`` begins and ends in ``row``, whose memory it should be."""
     begin = int(part.__array_interface__["data"][0] - row.__array_interface__["data"][0])
     return (begin, begin + part.nbytes) if 0 <= begin <= len(row) - part.nbytes else None
-
-
-def _between(varying: Iterable[Span], end: int) -> Iterable[Span]:
-    at = 0
-    for begin, stop in sorted(varying):
-        if begin > at:
-            yield at, begin
-        at = max(at, stop)
-    if at < end:
-        yield at, end

@@ -132,6 +132,7 @@ def test_reading_large_files_takes_little_memory(order, large):
 
 def test_pages_are_let_go_where_nobody_says_how_many_there_are(tmp_path, monkeypatch):
     monkeypatch.setattr(storage, "_STATUS", str(tmp_path / "none"))
+    monkeypatch.setattr(storage, "_KEPT_BYTES", 0)
     asked = []
     monkeypatch.setattr(MappedFile, "_let_go", lambda file: asked.append(file))
     file = MappedFile(written(tmp_path, "recordio", [b"x"]))
