@@ -88,6 +88,11 @@ class Plan:
         """Whether threads beside the consumer's give the same batches; it is told which to use."""
         return True
 
+    @property
+    def own_functions(self) -> bool:
+        """Whether it calls functions that threads had better not run at once; processes may."""
+        return False
+
     def batch(self, epoch: int, index: int, allocate: Allocate) -> Assembled:
         """Compute batch ``index`` of ``epoch``.
 

@@ -23,7 +23,7 @@ from benchmarks.row import Measurement
 FRAMEWORKS = ("Keras", "Gluon")
 FORMATS = ("JPEG files", "JPEG TFRecord", "JPEG RecordIO", "raw TFRecord")
 FIRST_BATCH = "first batch"
-SKIPPED = 8  # Batches before the clock starts: "auto" takes up to six of them to choose.
+SKIPPED = 14  # Batches before the clock starts: "auto" takes up to a dozen of them to choose.
 
 
 def measure(options: Mapping[str, Any]) -> Measurement:

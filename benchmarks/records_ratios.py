@@ -16,7 +16,7 @@ from benchmarks.comparisons import BATCH, Comparison, Contestant, compare, endle
 from benchmarks.photographs import find_digit_records, find_photographs
 from benchmarks.row import Measurement
 
-SKIPPED = 8  # Batches before the clock starts: "auto" takes up to six of them to choose.
+SKIPPED = 14  # Batches before the clock starts: "auto" takes up to a dozen of them to choose.
 COUNTED = 40
 PEER_COUNTED = 20
 

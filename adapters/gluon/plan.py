@@ -82,6 +82,11 @@ class GluonPlan(Plan):
         """Whether the batches are the same on threads, which share the global generators."""
         return not self.used
 
+    @property
+    def own_functions(self) -> bool:
+        """Whether there are functions of the user's own, which may call MXNet for each sample."""
+        return bool(self.recipe.opaque) or self.batchify is not None
+
     def begin_pass(self) -> None:
         """Take the arrays and the semantics as they are now."""
         self.semantics = (is_np_shape(), is_np_array())

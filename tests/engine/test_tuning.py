@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from adapters.assemble import Plan
 from adapters.engine import tuning
 from adapters.engine.jobs import Pending
 from adapters.engine.tuning import Choice, Trial, usable_cpus
@@ -103,6 +104,49 @@ def test_workers_fit_the_work(stream, kind, count, words):
 def test_only_a_reader_ahead_of_trivial_work_stops_when_it_does_not_pay():
     assert choice_for(Scripted(0.0001)).only_if_busy
     assert not choice_for(Scripted(0.05)).only_if_busy
+
+
+class Quickening(Scripted):
+    """Only the first batches take long, as those do that are read from the disk."""
+
+    def compute(self) -> Pending:
+        pending = super().compute()
+        if self.made > 2:
+            pending.seconds /= 100
+        return pending
+
+
+@pytest.mark.usefixtures("four_cpus")
+def test_batches_that_turn_out_trivial_get_no_processes():
+    choice = choice_for(Quickening(0.02, scales=False))
+    assert (choice.kind, choice.count, choice.only_if_busy) == ("threads", 1, True)
+    assert "a batch takes 0.2 ms, which needs no more" in choice.reason
+
+
+class Slow(Scripted):
+    """Two threads are no faster the first times."""
+
+    def fulfil(self, pending: Pending) -> None:
+        time.sleep(self.seconds if self.made > 6 else 2.5 * self.seconds)
+
+
+@pytest.mark.usefixtures("four_cpus")
+def test_two_threads_are_tried_more_than_once():
+    assert choice_for(Slow(0.05)).kind == "threads"
+
+
+class OwnFunctions(Plan):
+    own_functions = True
+
+
+@pytest.mark.usefixtures("four_cpus")
+@pytest.mark.parametrize(("cpu_share", "kind"), [(1.0, "processes"), (0.0, "threads")])
+def test_functions_that_threads_had_better_not_run_get_processes_unless_they_wait(cpu_share, kind):
+    plan = plan_of(Numbers())
+    plan.__class__ = OwnFunctions
+    stream = Scripted(0.02, cpu_share)
+    assert choice_for(stream, plan).kind == kind
+    assert stream.made == 2  # Nothing was tried on threads.
 
 
 @pytest.mark.usefixtures("four_cpus")
