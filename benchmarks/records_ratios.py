@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks import packing_peers as packing
 from benchmarks import pipeline_peers as pipelines
 from benchmarks import record_peers as peers
 from benchmarks.comparisons import BATCH, Comparison, Contestant, compare, endless, pace
@@ -176,6 +177,14 @@ def _mxnet_loader() -> Mapping[str, Contestant]:
     }
 
 
+def _pack() -> Mapping[str, Contestant]:
+    photographs = find_photographs()
+    return {
+        "pack, 2 workers": packing.pack(photographs, 2),
+        "im2rec.py, 2 workers": packing.im2rec(photographs, 2),
+    }
+
+
 _TENSORFLOW = Peer("Keras", "tensorflow", "tensorflow")
 _MXNET = Peer("Gluon", "mxnet", "mxnet")
 
@@ -213,6 +222,7 @@ _TABLE: Mapping[str, tuple[Peer, Comparison]] = {
         _MXNET,
         Comparison("samples/s", 1, _mxnet_loader, 3),
     ),
+    "pack against im2rec": (_MXNET, Comparison("images/s", 1, _pack, 5)),
 }
 # Three minutes more than the default size takes.
 COMPARISONS: Mapping[str, Comparison] = {
