@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks import kernel_limit
 from benchmarks import packing_peers as packing
 from benchmarks import pipeline_peers as pipelines
 from benchmarks import record_peers as peers
@@ -39,6 +40,8 @@ class Peer:
     @property
     def missing(self) -> bool:
         """Whether it isn't installed."""
+        if self.module == kernel_limit.__name__:
+            return kernel_limit.missing()
         try:
             return importlib.util.find_spec(self.module) is None
         except ModuleNotFoundError:  # The package around it isn't there either.
@@ -177,6 +180,13 @@ def _mxnet_loader() -> Mapping[str, Contestant]:
     }
 
 
+def _limit() -> Mapping[str, Contestant]:
+    return {
+        "SafeSequence, auto": _pictures_for_keras,
+        "bare C, 2 threads": kernel_limit.bare_loop(find_photographs(), 2),
+    }
+
+
 def _pack() -> Mapping[str, Contestant]:
     photographs = find_photographs()
     return {
@@ -209,6 +219,10 @@ _TABLE: Mapping[str, tuple[Peer, Comparison]] = {
     "JPEG TFRecord against DALI": (
         Peer("Keras", "nvidia.dali", "nvidia-dali-cuda120"),
         Comparison("samples/s", 0, _dali, 3),
+    ),
+    "JPEG TFRecord against its limit": (
+        Peer("Keras", kernel_limit.__name__, "a C compiler"),
+        Comparison("samples/s", 0.85, _limit, 5),
     ),
     "raw TFRecord against tf.data": (
         _TENSORFLOW,

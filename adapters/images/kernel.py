@@ -57,11 +57,14 @@ def decode_rows(
     if kernel is None or not out.flags.c_contiguous:
         return wanted
     goal = out.shape[2:] if channels_first else out.shape[1:3]
-    numbers = {place: _numbers(crops[place], rows[place], goal) for place in wanted}
-    known = [place for place in wanted if numbers[place] is not None]
+    known, numbers = [], []
+    for place, crop in enumerate(crops):
+        if crop is not None and (own := numbers_of(crop, rows[place], goal)) is not None:
+            known.append(place)
+            numbers.append(own)
     decoded = kernel.decode(
         [buffers[place] for place in known],
-        np.array([numbers[place] for place in known], np.int32),
+        np.array(numbers, np.int32),
         out,
         (len(out), *goal),
         channels_first,
@@ -71,9 +74,8 @@ def decode_rows(
     return [place for place in wanted if place not in done]
 
 
-def _numbers(crop: Crop | None, row: int, goal: tuple[int, ...]) -> tuple[int, ...] | None:
+def numbers_of(crop: Crop, row: int, goal: tuple[int, ...]) -> tuple[int, ...] | None:
     """A ``Crop`` of ``native/jpeg.h``; None where the image would have to be resized twice."""
-    assert crop is not None
     height, width = goal
     factor = reduction(crop, (height, width))
     image = -(-crop.image[0] // factor), -(-crop.image[1] // factor)
