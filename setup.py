@@ -1,11 +1,12 @@
 """The image kernel, which needs a compiler and libjpeg-turbo; the rest stands in setup.cfg."""
 
 import sys
+import sysconfig
 
 from setuptools import Extension, setup
 
-# Python 3.10's stable ABI lacks the buffer protocol.
-STABLE_ABI = sys.version_info >= (3, 11)
+# Python 3.10's stable ABI lacks the buffer protocol, and a Python without the GIL has none.
+STABLE_ABI = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 SOURCES = "adapters/images/native"
 
 setup(

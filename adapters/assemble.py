@@ -217,6 +217,11 @@ class Plan:
                         f"in this place, got {np.shape(value)}"
                     )
                 column[row] = value
+                if not np.array_equal(column[row], value, equal_nan=column.dtype.kind in "fc"):
+                    raise ValueError(
+                        f"on_error must return a sample like the others, of {column.dtype} in this "
+                        f"place, got {np.asarray(value).dtype}"
+                    )
         return samples.skipped
 
     def _transformed(self, sample: Any, epoch: int, number: int) -> Any:

@@ -47,7 +47,7 @@ def run_pack(options: argparse.Namespace) -> int:
 
 def run_index(options: argparse.Namespace) -> int:
     """``adapters index``."""
-    for path in expanded(options.files):
+    for path in expanded(_record_files(options.files)):
         shard = Shard(path, "auto", True, index="search")
         if isinstance(shard.storage, InflatedFile):
             raise ValueError(f"{path} is compressed: its records have no offsets to be listed")
@@ -60,7 +60,7 @@ def run_index(options: argparse.Namespace) -> int:
 def run_verify(options: argparse.Namespace) -> int:
     """``adapters verify``; 1 if anything is wrong."""
     with _bar("verify") as progress:
-        good, wrong = verify(options.files, progress)
+        good, wrong = verify(_record_files(options.files, ".idx"), progress)
     for problem in wrong:
         print(problem)
     print(f"{good} records are right, {len(wrong)} things are wrong")
@@ -71,19 +71,27 @@ def run_convert(options: argparse.Namespace) -> int:
     """``adapters convert``."""
     format = options.format or _format_of(options.out)
     with _bar("convert") as progress:
-        count = convert(options.files, options.out, format=format, progress=progress)
+        files = _record_files(options.files)
+        count = convert(files, options.out, format=format, progress=progress)
     print(f"{options.out}: {count} records")
     return 0
 
 
 def run_inspect(options: argparse.Namespace) -> int:
     """``adapters inspect``."""
-    for line in described(options.files, options.count):
+    files = _record_files(options.files)
+    for line in described(files, options.count):
         print(line)
     if options.sheet is not None:
-        shown = contact_sheet(options.files, options.count, options.sheet)
+        shown = contact_sheet(files, options.count, options.sheet)
         print(f"{options.sheet}: {shown} images")
     return 0
+
+
+def _record_files(given: list[str], *beside: str) -> list[str]:
+    """Without the indexes and manifests that a shell finds, too, where one says ``train*``."""
+    files = [path for path in given if not path.endswith(beside or (".idx", ".json"))]
+    return files or given
 
 
 def _format_of(out: str) -> str:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.errors import ContentError
 from adapters.images import kernel
 from adapters.images.arguments import channels, dtype_of, interval, one_of, side, size_of_row
 from adapters.images.geometry import Crop, cut, random_resized, short_side, whole
-from adapters.images.pixels import decode_into, size_of
+from adapters.images.pixels import MOST_PIXELS, decode_into, size_of
 
 _CROPS = (None, "center", "random", "random_resized")
 _LAYOUTS = ("NHWC", "NCHW")
@@ -94,7 +96,20 @@ class ImageDecoder:
         return self.flip or self.crop in ("random", "random_resized")
 
     def crop_of(self, height: int, width: int, rng: np.random.Generator | None) -> Crop:
-        """What is wanted of an image of this size."""
+        """What is wanted of an image of this size.
+
+        Raises:
+            ContentError: It would be too large, resized.
+        """
+        crop = self._crop_of(height, width, rng)
+        if crop.resized is not None and math.prod(crop.resized) > MOST_PIXELS:
+            raise ContentError(
+                f"an image of at most {MOST_PIXELS:,} pixels, resized",
+                f"one of {height} x {width}, whose shorter side is to have {self.resize_short}",
+            )
+        return crop
+
+    def _crop_of(self, height: int, width: int, rng: np.random.Generator | None) -> Crop:
         flip = self.flip and rng is not None and rng.random() < 0.5
         if self.crop == "random_resized":
             assert rng is not None

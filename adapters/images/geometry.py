@@ -9,6 +9,8 @@ import numpy as np
 
 # How often a box is drawn that may not fit, before the largest one in the middle is taken.
 _TRIES = 10
+# Pixels. Of a smaller image 3/8 may be as many as 1/2, and simplejpeg takes that.
+_LEAST_REDUCED = 16
 
 
 # Top, left, height and width, in pixels.
@@ -56,6 +58,8 @@ def reduction(crop: Crop, goal: tuple[int, int]) -> int:
         crop: What is wanted.
         goal: Height and width of the row.
     """
+    if min(crop.image) < _LEAST_REDUCED:
+        return 1
     resized = crop.resized or goal
     box = crop.image if crop.resized is not None else (crop.height, crop.width)
     factor = 8

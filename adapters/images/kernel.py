@@ -54,12 +54,14 @@ def decode_rows(
     """
     kernel = load()
     wanted = [place for place, crop in enumerate(crops) if crop is not None]
-    if kernel is None or not out.flags.c_contiguous:
+    dtype = np.uint8 if table is None else np.float32
+    if kernel is None or not out.flags.c_contiguous or out.dtype != dtype:
         return wanted
     goal = out.shape[2:] if channels_first else out.shape[1:3]
     known, numbers = [], []
     for place, crop in enumerate(crops):
-        if crop is not None and (own := numbers_of(crop, rows[place], goal)) is not None:
+        own = None if crop is None else numbers_of(crop, rows[place], goal)
+        if own is not None and memoryview(buffers[place]).c_contiguous:
             known.append(place)
             numbers.append(own)
     decoded = kernel.decode(
@@ -75,7 +77,7 @@ def decode_rows(
 
 
 def numbers_of(crop: Crop, row: int, goal: tuple[int, ...]) -> tuple[int, ...] | None:
-    """A ``Crop`` of ``native/jpeg.h``; None where the image would have to be resized twice."""
+    """A ``Crop`` of ``native/jpeg.h``; None where it is beyond what that can say."""
     height, width = goal
     factor = reduction(crop, (height, width))
     image = -(-crop.image[0] // factor), -(-crop.image[1] // factor)
@@ -88,4 +90,5 @@ def numbers_of(crop: Crop, row: int, goal: tuple[int, ...]) -> tuple[int, ...] |
         horizontal = 0, whole_width, crop.resized[1], crop.left
     else:
         return None
-    return (row, *crop.image, factor, *vertical, *horizontal, int(crop.flip))
+    numbers = (row, *crop.image, factor, *vertical, *horizontal, int(crop.flip))
+    return numbers if max(numbers) < 1 << 31 else None

@@ -141,6 +141,8 @@ def _jpeg_header(buffer: memoryview | bytes) -> tuple[int, int, str]:
     """Height, width and colour space."""
     try:
         height, width, colour_space, _ = _simplejpeg().decode_jpeg_header(buffer)
+    except KeyError as error:
+        raise ContentError("a JPEG image", f"one subsampled as nobody does: {error}") from error
     except ValueError as error:
         raise ContentError("a JPEG image", f"a damaged one: {error}") from error
     return height, width, colour_space

@@ -37,8 +37,8 @@ def convert(
 
     Raises:
         OSError: Files can't be read or written.
-        RecordError: A damaged record, or one that isn't an image where the first one is, or a label
-            that the format can't hold.
+        RecordError: A damaged record, one that isn't an image where the first one is, or is one
+            where that isn't, or a label that the format can't hold.
         ValueError: An unknown format.
     """
     if format not in CODECS:
@@ -51,7 +51,11 @@ def convert(
             shard, own = files.locate(number)
             payload = shard.read(own)
             try:
-                if not holds_images or shard.format == format:
+                if shard.format == format:
+                    writer.write(bytes(payload))
+                elif not holds_images:
+                    if guessed(payload, shard.format) == "image":
+                        raise ContentError("no image, as in the first record", "an image")
                     writer.write(bytes(payload))
                 else:
                     image, label = images.split(payload, shard.format)

@@ -100,7 +100,14 @@ def labelled(format: str, image: bytes, label: Any, number: int) -> bytes:
         _check_float32(values)
     elif int(values.max()) > np.iinfo(np.int64).max:
         raise ContentError("a label that int64 holds", f"{label!r}")
-    features = {"image/encoded": image, "image/class/label": values, "image/id": number}
+    # Raw images of one size make records of one size, which are gathered at once.
+    one = values.dtype.kind != "f" and values.size == 1
+    stored = example.Padded(values.item()) if one else values
+    features = {
+        "image/encoded": image,
+        "image/class/label": stored,
+        "image/id": example.Padded(number),
+    }
     return example.encode(features)
 
 

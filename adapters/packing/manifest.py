@@ -28,6 +28,17 @@ class PackedFile:
     bytes: int
     sha256: str
 
+    def check(self) -> None:
+        """Whether it may be what ``pack`` wrote.
+
+        Raises:
+            TypeError: It isn't.
+        """
+        named = isinstance(self.name, str) and self.name == os.path.basename(self.name) != ""
+        counted = isinstance(self.records, int) and isinstance(self.bytes, int)
+        if not (named and counted and isinstance(self.sha256, str)):
+            raise TypeError(f"{self} is no file of its folder")
+
 
 @dataclass(frozen=True)
 class Skipped:
@@ -82,6 +93,8 @@ class Manifest:
             content = json.loads(Path(path).read_bytes())
             content["skipped"] = [Skipped(**each) for each in content["skipped"]]
             content["files"] = [PackedFile(**each) for each in content["files"]]
+            for packed in content["files"]:
+                packed.check()
             return cls(**content)
         except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError) as error:
             raise ValueError(f"{os.fspath(path)} is not a manifest: {error}") from error

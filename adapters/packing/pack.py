@@ -59,7 +59,8 @@ def pack(
         The manifest: counts, classes, files with checksums, and what was skipped, for which reason.
 
     Raises:
-        OSError: Files can't be read or written, or other files have the manifest's names.
+        OSError: Files can't be read or written, other files have the manifest's names, or another
+            run packs into the same ones.
         RecordError: With ``on_error="raise"``: a damaged image, or none, or a label that the
             format can't hold.
         TypeError: A source without random access, or an argument of the wrong type.
@@ -82,14 +83,17 @@ def pack(
         raise ValueError("source must hold at least one image, got none")
     encoder = Encoder(format, encoding, resize, quality)
     run = Run(out, inputs, encoder, shard_bytes, on_error)
-    if not run.finished:
-        count = len(os.sched_getaffinity(0)) if workers == "auto" else max(1, workers)
-        try:
-            run.write_all(count, progress or (lambda done, total: None))
-        except BaseException:
-            run.abandon()
-            raise
-    return run.publish()
+    try:
+        if not run.finished:
+            count = len(os.sched_getaffinity(0)) if workers == "auto" else max(1, workers)
+            try:
+                run.write_all(count, progress or (lambda done, total: None))
+            except BaseException:
+                run.abandon()
+                raise
+        return run.publish()
+    finally:
+        run.close()
 
 
 def _check(

@@ -6,11 +6,38 @@ may as well be that of ``train.tfrecord``: it is only replaced or removed where 
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 
 from adapters.records import CODECS, index_paths
 from adapters.records.index import belongs
+
+
+def locked_folder(folder: Path) -> int:
+    """Make a folder, and lock it for as long as the descriptor that is returned is open.
+
+    Raises:
+        FileExistsError: Another run has locked it.
+    """
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:
+            continue  # Who had it has just removed it.
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(descriptor), os.stat(folder)):
+                return descriptor
+        except FileNotFoundError:
+            pass
+        except BlockingIOError:
+            os.close(descriptor)
+            raise FileExistsError(
+                f"another run packs into {folder}: wait for its end, or give out another name"
+            ) from None
+        os.close(descriptor)
 
 
 def publish(file: Path, name: Path) -> None:

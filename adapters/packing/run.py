@@ -27,7 +27,7 @@ from adapters.errors import ContentError, RecordError
 from adapters.packing.encoding import SUFFIXES, Encoder
 from adapters.packing.inputs import Inputs
 from adapters.packing.manifest import Manifest, PackedFile, Skipped, sha256_of
-from adapters.packing.publication import publish, remove
+from adapters.packing.publication import locked_folder, publish, remove
 from adapters.records import RecordWriter
 
 OnError = Literal["raise", "skip"]
@@ -54,7 +54,7 @@ class Run:
         on_error: What happens with inputs that can't be packed.
 
     Raises:
-        OSError: The folder can't be made, or the manifest's name is taken.
+        OSError: The folder can't be made, another run works in it, or the manifest's name is taken.
     """
 
     def __init__(
@@ -86,7 +86,12 @@ class Run:
             "shard_bytes": shard_bytes,
         }
         self._manifest, self._before = self._published_before()
-        self._prepare()
+        self._lock = locked_folder(self._folder)
+        try:
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def finished(self) -> bool:
@@ -125,6 +130,10 @@ class Run:
         (self._folder / "plan.json").unlink()  # What is left of the folder counts no more.
         shutil.rmtree(self._folder)
         return manifest
+
+    def close(self) -> None:
+        """Let another run work in the folder."""
+        os.close(self._lock)
 
     def abandon(self) -> None:
         """After an interrupt: keep what another run can go on with."""
@@ -170,8 +179,8 @@ class Run:
         path = self._folder / "plan.json"
         kept = path.exists() and path.read_text() == plan and self._inputs.fingerprint is not None
         if not (kept and self._is_complete()):
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder.mkdir(parents=True)
+            for left in self._folder.iterdir():  # The folder itself is locked.
+                left.unlink()
             path.write_text(plan)
 
     def _is_complete(self) -> bool:

@@ -70,25 +70,35 @@ def _listed(path: Path) -> tuple[list[str], list[str]]:
             wrong.append(f"{file}: missing")
             continue
         files.append(os.fspath(file))
-        found = sha256_of(file)
+        found, size = sha256_of(file), file.stat().st_size
         if found != packed.sha256:
             wrong.append(f"{file}: SHA-256 {packed.sha256} expected, {found} found")
+        elif size != packed.bytes:
+            wrong.append(f"{file}: {packed.bytes} bytes expected, {size} found")
     return files, wrong
 
 
 def _problems(path: str, progress: Callable[[int, int], Any] | None) -> Iterator[str | None]:
     """None for each record that is right, and a line for what is wrong."""
+    end: RecordError | None = None
     try:
-        shard = Shard(path, "auto", True, index="search")
+        try:
+            shard = Shard(path, "auto", True, index="search")
+        except RecordError as error:
+            # What is before the damage can be read all the same.
+            end, shard = error, Shard(path, "auto", True, index="readable")
     except RecordError as error:
         yield str(error)
         return
     except OSError as error:
         yield f"{path}: {error.strerror or error}"
         return
-    if not len(shard):
-        yield f"{path}: no records"
-    yield from _index_problems(shard, path)
+    if end is not None:
+        yield str(end)
+    else:
+        if not len(shard):
+            yield f"{path}: no records"
+        yield from _index_problems(shard, path)
     images, holds_images = Images(None, {}), False
     others: list[int] = []  # They are wrong if any other record is an image.
     for number in range(len(shard)):

@@ -30,6 +30,10 @@ BYTES_LIST, FLOAT_LIST, INT64_LIST = 1, 2, 3
 _FIRST = (1, _BYTES)
 
 
+class Padded(int):
+    """An integer of which the varint has five bytes, or ten: records stay of one size."""
+
+
 def decode(payload: memoryview | bytes) -> dict[str, Feature]:
     """The features of an Example.
 
@@ -193,6 +197,8 @@ def _varint(view: memoryview, at: int) -> tuple[int, int]:
 
 
 def _encoded(name: str, value: Any) -> bytes:
+    if isinstance(value, Padded):
+        return _field(INT64_LIST, _field(1, _as_varint(value, 5 if 0 <= value < 1 << 35 else 10)))
     if isinstance(value, (bytes, bytearray, memoryview, str)):
         value = [value]
     elif not isinstance(value, (list, tuple)):
@@ -217,10 +223,11 @@ def _field(number: int, content: bytes) -> bytes:
     return bytes([number << 3 | _BYTES]) + _as_varint(len(content)) + content
 
 
-def _as_varint(value: int) -> bytes:
+def _as_varint(value: int, size: int = 1) -> bytes:
+    """Of at least so many bytes."""
     value &= 0xFFFFFFFFFFFFFFFF  # Negative ones as 2^64 - n.
     out = bytearray()
-    while value > 127:
+    while value > 127 or len(out) < size - 1:
         out.append(value & 127 | 128)
         value >>= 7
     out.append(value)

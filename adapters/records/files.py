@@ -94,14 +94,26 @@ def expanded(paths: Paths) -> list[str]:
     """
     given: Any = [paths] if isinstance(paths, (str, os.PathLike)) else paths
     files: list[str] = []
-    for path in map(os.fspath, given):
+    for path in _as_strings(given):
         if os.path.exists(path) or not glob.has_magic(path):
             files.append(path)
             continue
-        found = [name for name in sorted(glob.glob(path)) if not name.endswith(".idx")]
+        # Indexes lie beside record files, and pack's manifests.
+        beside = (".idx",) if path.endswith(".json") else (".idx", ".json")
+        found = [name for name in sorted(glob.glob(path)) if not name.endswith(beside)]
         if not found:
             raise FileNotFoundError(f"no file matches {path!r}")
         files += found
     if not files:
         raise FileNotFoundError("paths must name at least one file, got none")
     return files
+
+
+def _as_strings(paths: Any) -> list[str]:
+    try:
+        named = [os.fspath(path) for path in paths]
+    except TypeError:
+        named = [paths]
+    if not all(isinstance(path, str) for path in named):
+        raise TypeError(f"paths must be a path, a glob, or a sequence of these, got {paths!r}")
+    return named

@@ -27,7 +27,8 @@ class Shard:
         format: ``"recordio"``, ``"tfrecord"`` or ``"auto"``.
         verify: Check a record's CRC the first time that it is read.
         index: Where the records are. None: what the index beside the file says, which is written
-            where there is none. "search": what the file itself says.
+            where there is none. "search": what the file itself says; "readable": that, up to the
+            first record of which the end can't be told.
 
     Raises:
         OSError: The file can't be read.
@@ -39,12 +40,14 @@ class Shard:
         path: str | os.PathLike[str],
         format: str,
         verify: bool,
-        index: Index | Literal["search"] | None = None,
+        index: Index | Literal["search", "readable"] | None = None,
     ) -> None:
         self.storage, self.codec = _opened(path, format)
         self.verify = verify
         if index == "search" or (index is None and isinstance(self.storage, InflatedFile)):
             index = Index(*self.codec.scan(self.storage, verify))
+        elif index == "readable":
+            index = _readable(self.storage, self.codec)
         elif index is None:
             index = index_of(self.storage, self.codec, verify)
         self.offsets = index.offsets
@@ -84,6 +87,18 @@ class Shard:
     def close(self) -> None:
         """Unmap the file; reading opens it again."""
         self.storage.close()
+
+
+def _readable(storage: MappedFile, codec: ModuleType) -> Index:
+    offsets, position = [], 0
+    while position < storage.size:
+        try:
+            end = codec.end(storage, position)
+        except RecordError:
+            break
+        offsets.append(position)
+        position = end
+    return Index(np.array(offsets, np.int64), None)
 
 
 def _opened(path: str | os.PathLike[str], format: str) -> tuple[MappedFile, ModuleType]:

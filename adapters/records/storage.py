@@ -66,6 +66,7 @@ class MappedFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.name = os.fspath(path)
+        self._path = os.path.abspath(path)  # For another process, which may work elsewhere.
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
             raise IsADirectoryError(f"{self.name} is not a file")
@@ -90,9 +91,12 @@ class MappedFile:
         view = self._view
         return self._open() if view is None else view
 
-    def will_touch(self, offsets: NDArray[np.int64]) -> None:
-        """Account for what is going to be read at these places."""
+    def will_touch(self, offsets: NDArray[np.int64], size: int) -> None:
+        """Account for so many bytes that are going to be read at each of these places."""
         blocks = offsets >> _BLOCK_BITS
+        if size > _BLOCK_BYTES:
+            self._see(blocks.tolist(), size * len(offsets))
+            return
         seen = np.frombuffer(self._seen, np.uint8)
         if not seen[blocks].all():
             self._see(blocks[seen[blocks] == 0].tolist(), 0)
@@ -146,7 +150,7 @@ class MappedFile:
         return view
 
     def _opened(self) -> IO[bytes]:
-        return open(self.name, "rb")
+        return open(self._path, "rb")
 
     def _let_go(self) -> None:
         mapped = self._map
@@ -183,7 +187,7 @@ class InflatedFile(MappedFile):
     def _inflate(self) -> None:
         file = tempfile.TemporaryFile()  # noqa: SIM115 - open for as long as this is.
         weakref.finalize(self, file.close)
-        with open(self.name, "rb") as compressed:
+        with open(self._path, "rb") as compressed:
             status = os.fstat(compressed.fileno())
             if (status.st_size, status.st_mtime_ns) != self._compressed:
                 raise RecordError(self.name, None, 0, "the file that was opened", "a changed one")

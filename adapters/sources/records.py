@@ -284,7 +284,7 @@ class RecordSource:
         files.locate(0)  # Unless they have been closed.
         if len(files.shards) == 1:
             strided = self._matrix(files.shards[0])
-            if strided is None:
+            if strided is None or not strided.fits(images, labels):
                 return np.zeros(len(numbers), bool)
             return strided.gather(numbers, images, labels)
         right = np.zeros(len(numbers), bool)
@@ -292,11 +292,7 @@ class RecordSource:
         for place in np.unique(places).tolist():
             strided = self._matrix(files.shards[place])
             rows = np.flatnonzero(places == place)
-            alike = strided is not None and (strided.shape, strided.dtype) == (
-                images.shape[1:],
-                images.dtype,
-            )
-            if strided is None or not alike:
+            if strided is None or not strided.fits(images, labels):
                 continue
             part = np.empty((len(rows), *images.shape[1:]), images.dtype)
             own = np.empty((len(rows), *labels.shape[1:]), labels.dtype)

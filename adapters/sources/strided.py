@@ -19,7 +19,7 @@ from adapters.images import npy
 from adapters.records import example, irheader, recordio, tfrecord
 from adapters.records.crc import masked_crcs
 from adapters.records.shard import Shard
-from adapters.sources.contents import Images
+from adapters.sources.contents import ID, Images
 
 # Damaged records that are looked past for one that tells what they are like.
 _TRIES = 100
@@ -39,6 +39,8 @@ class Strided:
         pixels: Where the array's bytes begin and end in a record.
         label: Where those of the label do.
         label_kind: How the label is written: one varint, or little-endian float32.
+        label_shape: Of a label.
+        label_dtype: Of a label.
         varying: Which bytes of a record needn't be the model's.
         model: The first record that isn't damaged, uint8 ``(stride,)``.
         alike: Which records were compared with it, and are right, ``(records,)``; threads that
@@ -52,9 +54,17 @@ class Strided:
     pixels: Span
     label: Span
     label_kind: Literal["varint", "floats"]
+    label_shape: tuple[int, ...]
+    label_dtype: np.dtype[Any]
     varying: tuple[Span, ...]
     model: NDArray[np.uint8]
     alike: NDArray[np.bool_]
+
+    def fits(self, images: NDArray[Any], labels: NDArray[Any]) -> bool:
+        """Whether the file's samples are what belongs into these arrays, a row for each."""
+        own = (self.shape, self.dtype, self.label_shape)
+        alike = own == (images.shape[1:], images.dtype, labels.shape[1:])
+        return alike and np.can_cast(self.label_dtype, labels.dtype)
 
     def gather(
         self, numbers: NDArray[np.int64], images: NDArray[Any], labels: NDArray[Any]
@@ -71,7 +81,7 @@ class Strided:
         """
         storage = self.shard.storage
         start = int(self.shard.offsets[0])
-        storage.will_touch(self.shard.offsets[numbers])
+        storage.will_touch(self.shard.offsets[numbers], self.stride)
         matrix = np.frombuffer(storage.view(), np.uint8, len(self.shard) * self.stride, start)
         matrix = matrix.reshape(-1, self.stride)
         right = self.alike[numbers]
@@ -125,7 +135,7 @@ def strided_of(shard: Shard, content: Images) -> Strided | None:
     for number in range(min(len(shard), _TRIES)):
         try:
             payload = shard.read(number)
-            encoded, _ = content.split(payload, shard.format)
+            encoded, value = content.split(payload, shard.format)
             if bytes(encoded[: len(npy.MAGIC)]) != npy.MAGIC:
                 continue
             array = npy.read(encoded)
@@ -133,15 +143,17 @@ def strided_of(shard: Shard, content: Images) -> Strided | None:
         except (ContentError, RecordError):
             continue  # Damaged; the next one may tell what they are like.
         row = np.frombuffer(shard.storage.view(), np.uint8, stride, int(shard.offsets[number]))
-        return _like(row, array, label, kind, shard)
+        return _like(row, payload, array, label, kind, np.asarray(value), shard)
     return None
 
 
 def _like(
     row: NDArray[np.uint8],
+    payload: memoryview,
     array: NDArray[Any],
     label: memoryview | None,
     kind: Literal["varint", "floats"],
+    value: NDArray[Any],
     shard: Shard,
 ) -> Strided | None:
     """A file whose records are like this one."""
@@ -153,6 +165,9 @@ def _like(
     varying = [pixels, label_span]
     if shard.codec is tfrecord:
         varying.append((len(row) - 4, len(row)))
+        if (own := _id_in(payload)) is not None:
+            identity = _span(np.frombuffer(own, np.uint8), row)
+            varying += [identity] if identity is not None else []
     else:
         begin = recordio.HEADER.size
         varying.append((begin + 8, begin + irheader.HEADER.size))  # The image's two numbers.
@@ -164,6 +179,8 @@ def _like(
         pixels,
         label_span,
         kind,
+        value.shape,
+        value.dtype,
         tuple(varying),
         row.copy(),
         np.zeros(len(shard), bool),
@@ -196,6 +213,15 @@ def _label_in(
     if kind != example.INT64_LIST or count != 1 or len(packed) > 1:
         return None, "varint"
     return packed[0] if packed else view[1:], "varint"
+
+
+def _id_in(payload: memoryview) -> memoryview | None:
+    """Where the bytes of an Example's "image/id" lie; None where there is none, or several."""
+    kind, view = example.lists(payload, (ID,)).get(ID, (0, payload[:0]))
+    if kind != example.INT64_LIST or len(example.values(kind, view)) != 1:
+        return None
+    packed = example.strings(view)
+    return packed[0] if packed else view[1:]
 
 
 def _span(part: NDArray[Any], row: NDArray[np.uint8]) -> Span | None:

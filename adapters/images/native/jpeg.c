@@ -53,12 +53,6 @@ static void say_nothing(j_common_ptr jpeg) {
     (void)jpeg;
 }
 
-static int created(Decoder *decoder) {
-    if (setjmp(decoder->errors.way_out)) return 0;
-    jpeg_create_decompress(&decoder->jpeg);
-    return 1;
-}
-
 Decoder *decoder_new(void) {
     Decoder *decoder = calloc(1, sizeof *decoder);
     if (decoder == NULL) return NULL;
@@ -66,14 +60,11 @@ Decoder *decoder_new(void) {
     decoder->errors.base.error_exit = leave;
     decoder->errors.base.emit_message = leave_at_a_warning;
     decoder->errors.base.output_message = say_nothing;
-    if (created(decoder)) return decoder;
-    decoder_free(decoder);
-    return NULL;
+    return decoder;
 }
 
 void decoder_free(Decoder *decoder) {
     if (decoder == NULL) return;
-    jpeg_destroy_decompress(&decoder->jpeg);
     free(decoder->taps);
     free(decoder->lines);
     free(decoder->pixels);
@@ -157,12 +148,21 @@ static void lay_out(const uint8_t *done, const Batch *batch, int32_t row, int32_
     }
 }
 
+/* Grey, YCbCr or RGB, as encoders write them; others libjpeg crops wrongly. */
+static int subsampled_as_usual(const struct jpeg_decompress_struct *jpeg) {
+    const jpeg_component_info *luma = jpeg->comp_info;
+    if (jpeg->jpeg_color_space == JCS_GRAYSCALE) return jpeg->num_components == 1;
+    if (jpeg->jpeg_color_space != JCS_YCbCr && jpeg->jpeg_color_space != JCS_RGB) return 0;
+    for (int i = 1; i < jpeg->num_components; i++)
+        if (luma[i].h_samp_factor != 1 || luma[i].v_samp_factor != 1) return 0;
+    int h = luma->h_samp_factor, v = luma->v_samp_factor;
+    return jpeg->num_components == 3 && ((h <= 2 && v <= 2) || (h == 4 && v == 1));
+}
+
 /* Read the header; 0 where this isn't the image that the crop was made for, or none of ours. */
 static int begun(struct jpeg_decompress_struct *jpeg, const Crop *crop, const Batch *batch) {
     if (jpeg_read_header(jpeg, TRUE) != JPEG_HEADER_OK || jpeg_has_multiple_scans(jpeg)) return 0;
-    if (jpeg->jpeg_color_space != JCS_YCbCr && jpeg->jpeg_color_space != JCS_GRAYSCALE &&
-        jpeg->jpeg_color_space != JCS_RGB)
-        return 0;
+    if (!subsampled_as_usual(jpeg)) return 0;
     if ((JDIMENSION)crop->height != jpeg->image_height ||
         (JDIMENSION)crop->width != jpeg->image_width ||
         (long)jpeg->image_height * (long)jpeg->image_width > MOST_PIXELS)
@@ -254,6 +254,12 @@ static Outcome decode(Decoder *decoder, const Crop *crop, const Batch *batch) {
         copy_rows(decoder, &rows, across, down, crop, batch);
     else
         resize_rows(decoder, &rows, across, down, crop, batch);
+    if ((JDIMENSION)(vertical->begin + vertical->length) == decoder->jpeg.output_height) {
+        /* Nearly all is read: at the end libjpeg notices more damage. */
+        JDIMENSION left_over = decoder->jpeg.output_height - decoder->jpeg.output_scanline;
+        if (left_over > 0) jpeg_skip_scanlines(&decoder->jpeg, left_over);
+        jpeg_finish_decompress(&decoder->jpeg);
+    }
     return DECODED;
 }
 
@@ -264,12 +270,15 @@ Outcome decoder_decode(Decoder *decoder, const uint8_t *bytes, size_t size, cons
     if (crop->row < 0 || crop->row >= batch->rows || batch->width < 1 || batch->height < 1 ||
         (crop->factor != 1 && crop->factor != 2 && crop->factor != 4 && crop->factor != 8))
         return NOT_OURS;
+    /* A new one for each image, as tables that it lacks would be those of the one before. */
+    decoder->jpeg.mem = NULL;
     if (setjmp(decoder->errors.way_out)) {
-        jpeg_abort_decompress(&decoder->jpeg);
+        jpeg_destroy_decompress(&decoder->jpeg);
         return NOT_OURS;
     }
+    jpeg_create_decompress(&decoder->jpeg);
     jpeg_mem_src(&decoder->jpeg, bytes, (unsigned long)size);
     Outcome outcome = decode(decoder, crop, batch);
-    jpeg_abort_decompress(&decoder->jpeg);
+    jpeg_destroy_decompress(&decoder->jpeg);
     return outcome;
 }

@@ -18,8 +18,8 @@ static void *memory_of(PyObject *object, Py_buffer *view, int flags, size_t byte
 }
 
 /* Open all buffers, decode without the GIL, let go of them. */
-static PyObject *decode_all(PyObject *list, const Crop *crops, const Batch *batch) {
-    Py_ssize_t count = PyList_Size(list), opened = 0;
+static PyObject *decode_all(PyObject *tuple, const Crop *crops, const Batch *batch) {
+    Py_ssize_t count = PyTuple_Size(tuple), opened = 0;
     PyObject *outcomes = NULL;
     Py_buffer *jpegs = calloc((size_t)count + 1, sizeof *jpegs);
     char *results = malloc((size_t)count + 1);
@@ -28,7 +28,7 @@ static PyObject *decode_all(PyObject *list, const Crop *crops, const Batch *batc
         goto end;
     }
     for (; opened < count; opened++)
-        if (PyObject_GetBuffer(PyList_GetItem(list, opened), &jpegs[opened], PyBUF_SIMPLE) < 0)
+        if (PyObject_GetBuffer(PyTuple_GetItem(tuple, opened), &jpegs[opened], PyBUF_SIMPLE) < 0)
             goto end;
     int has_memory = 1;
     Py_BEGIN_ALLOW_THREADS
@@ -53,6 +53,14 @@ end:
     return outcomes;
 }
 
+/* The bytes of a batch; 0, with an exception, where there are none so many. */
+static size_t bytes_of(const Batch *batch, size_t item) {
+    size_t pixels = (size_t)batch->height * (size_t)batch->width, rows = (size_t)batch->rows;
+    if (rows == 0 || pixels <= PY_SSIZE_T_MAX / rows / (3 * item)) return rows * pixels * 3 * item;
+    PyErr_SetString(PyExc_ValueError, "shape must be that of an array that fits into memory");
+    return 0;
+}
+
 static PyObject *kernel_decode(PyObject *self, PyObject *arguments) {
     (void)self;
     PyObject *list, *crops, *out, *table, *result = NULL;
@@ -65,23 +73,27 @@ static PyObject *kernel_decode(PyObject *self, PyObject *arguments) {
         PyErr_SetString(PyExc_ValueError, "shape must be (rows, height, width), none below 1");
         return NULL;
     }
-    size_t count = (size_t)PyList_Size(list);
-    size_t item = table == Py_None ? 1 : sizeof(float);
-    size_t bytes = (size_t)batch.rows * (size_t)batch.height * (size_t)batch.width * 3 * item;
+    size_t bytes = bytes_of(&batch, table == Py_None ? 1 : sizeof(float));
+    if (PyErr_Occurred()) return NULL;
+    PyObject *tuple = PyList_AsTuple(list); /* Which nobody can change. */
+    if (tuple == NULL) return NULL;
+    size_t count = (size_t)PyTuple_Size(tuple);
     const Crop *wanted = memory_of(crops, &crops_view, 0, count * sizeof(Crop), "crops");
-    if (wanted == NULL) return NULL;
+    if (wanted == NULL) goto without_crops;
     batch.start = memory_of(out, &out_view, PyBUF_WRITABLE, bytes, "out");
     if (batch.start == NULL) goto without_out;
     if (table != Py_None) {
         batch.table = memory_of(table, &table_view, 0, 3 * 256 * sizeof(float), "table");
         if (batch.table == NULL) goto without_table;
     }
-    result = decode_all(list, wanted, &batch);
+    result = decode_all(tuple, wanted, &batch);
     if (table != Py_None) PyBuffer_Release(&table_view);
 without_table:
     PyBuffer_Release(&out_view);
 without_out:
     PyBuffer_Release(&crops_view);
+without_crops:
+    Py_DECREF(tuple);
     return result;
 }
 

@@ -7,6 +7,7 @@
 #ifndef ADAPTERS_IMAGES_RESIZE_H
 #define ADAPTERS_IMAGES_RESIZE_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* Where an output pixel comes from: `weight[0]` of pixel `at`, `weight[1]` of the one behind it. */
