@@ -99,7 +99,7 @@ class MappedFile:
             return
         seen = np.frombuffer(self._seen, np.uint8)
         if not seen[blocks].all():
-            self._see(blocks[seen[blocks] == 0].tolist(), 0)
+            self._see(np.unique(blocks[seen[blocks] == 0]).tolist(), 0)
 
     def _none_seen(self) -> bytearray:
         return bytearray((self.size >> _BLOCK_BITS) + 1)

@@ -10,6 +10,7 @@ import pytest
 
 from adapters import RecordError, RecordWriter, open_records, pack
 from adapters.packing import convert, verify
+from adapters.packing.encoding import labelled
 from adapters.records import RecordFiles, example, irheader
 from adapters.records.irheader import HEADER
 from tests.packing.materials import SUFFIXES, image, jpeg
@@ -209,3 +210,17 @@ def test_what_was_converted_is_right(tmp_path, format):
     (source,) = tmp_path.glob(f"a-*{SUFFIXES[format]}")
     convert(source, tmp_path / "b", format=OTHER[format])
     assert verify(tmp_path / "b") == (3, [])
+
+
+@pytest.mark.parametrize("format", ["recordio", "tfrecord"])
+def test_images_behind_another_record_are_not_copied_with_their_headers(tmp_path, format):
+    path, other = (
+        tmp_path / "x.in",
+        next(each for each in ("recordio", "tfrecord") if each != format),
+    )
+    with RecordWriter(path, format=other) as writer:
+        writer.write(b"")
+        writer.write(labelled(other, jpeg(1), 1, 1))
+    with pytest.raises(RecordError, match=r"record 1.*expected no image, as in the first record"):
+        convert(path, tmp_path / "x.out", format=format)
+    assert not (tmp_path / "x.out").exists()

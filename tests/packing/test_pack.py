@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
@@ -344,3 +345,26 @@ def test_indexes_are_where_readers_look_for_them(tmp_path, source):
 def test_a_manifest_and_the_records_agree(tmp_path, source):
     manifest = pack(source, tmp_path / "x", format="recordio", on_error="skip", shard_bytes=2500)
     assert len(packed(tmp_path / "x", manifest)) == manifest.packed == 12
+
+
+def test_two_runs_do_not_write_the_same_files_at_once(tmp_path, source):
+    """The second one is told so, and later runs."""
+    started, go_on = threading.Event(), threading.Event()
+
+    def waiting(done: int, total: int) -> None:
+        started.set()
+        assert go_on.wait(60)
+
+    out = tmp_path / "out" / "train"
+    how: Any = {"format": "recordio", "on_error": "skip"}
+    run = threading.Thread(target=pack, args=(source, out), kwargs={**how, "progress": waiting})
+    run.start()
+    try:
+        assert started.wait(60)
+        with pytest.raises(FileExistsError, match=r"another run packs into .*train\.packing"):
+            pack(source, out, **how)
+    finally:
+        go_on.set()
+        run.join()
+    assert verify(f"{out}.json")[1] == []
+    assert pack(source, out, **how).packed > 0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters import RecordWriter, pack
+from adapters import RecordWriter, open_records, pack
 from adapters.packing import verify
 from adapters.records import RecordFiles, example, index_paths, irheader
 from tests.packing.materials import FORMATS, SUFFIXES, image, jpeg
@@ -241,3 +241,32 @@ def test_floats_are_no_damage(tmp_path):
     floats = image(0).astype("float32")
     pack([(floats, 1)], tmp_path / "x.rec", format="recordio", encoding="raw")
     assert verify(tmp_path / "x.rec") == (1, [])
+
+
+@pytest.mark.parametrize("format", ["recordio", "tfrecord"])
+def test_what_is_before_a_damaged_header_is_checked_all_the_same(tmp_path, format):
+    path = tmp_path / f"x{SUFFIXES[format]}"
+    with RecordWriter(path, format=format) as writer:
+        for number in range(10):
+            writer.write(b"a record %d" % number)
+    offsets = open_records(path)._files.shards[0].offsets.tolist()
+    content = bytearray(path.read_bytes())
+    content[offsets[9]] ^= 1
+    if format == "tfrecord":
+        content[offsets[3] + 14] ^= 1
+    path.write_bytes(content)
+    good, wrong = verify(path)
+    # Of RecordIO, the one before doesn't end where another begins.
+    named = (9, 3) if format == "tfrecord" else (9, 8)
+    assert good == 8
+    assert [f"record {n}," in line for n, line in zip(named, wrong)] == [True, True]
+
+
+def test_a_manifest_of_files_elsewhere_is_none(tmp_path):
+    path = tmp_path / "x.json"
+    listed = {"name": "/etc/passwd", "records": 1, "bytes": 1, "sha256": ""}
+    manifest = {"format": "recordio", "settings": {}, "classes": None, "files": [listed]}
+    path.write_text(json.dumps({**manifest, "read": 1, "packed": 1, "skipped": []}))
+    good, (problem,) = verify(path)
+    assert good == 0
+    assert "is not a manifest" in problem

@@ -11,6 +11,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
+import numpy as np
 import pytest
 
 from adapters.errors import RecordError
@@ -333,3 +334,38 @@ def test_a_file_that_cannot_be_inflated_takes_no_room(tmp_path):
         InflatedFile(path)
     gc.collect()
     assert unnamed() == before
+
+
+def test_large_records_that_are_gathered_take_little_memory(tmp_path, monkeypatch):
+    """What is read at each place counts, not only the block where it begins."""
+    asked = []
+    monkeypatch.setattr(storage, "_let_go_if_many", lambda: asked.append(None))
+    file = MappedFile(written(tmp_path, "recordio", [bytes(1 << 20)] * 30))
+    for number in range(30):
+        file.will_touch(np.array([number << 20]), 1 << 20)
+    assert len(asked) >= 30 // 4 - 1
+
+
+def test_a_block_that_was_read_counts_once_until_pages_are_let_go(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(storage, "_let_go_if_many", lambda: asked.append(None))
+    file = MappedFile(written(tmp_path, "recordio", [bytes(1000)] * 3000))
+    everywhere = np.arange(3000) * 1008
+    for _ in range(100):
+        file.will_touch(everywhere, 1008)
+        file.read(5000, 1000)
+    assert asked == []
+    for _ in range(3):
+        file._let_go()
+        file.read(0, 1)
+        file._let_go()
+        file.will_touch(everywhere, 1008)
+    assert len(asked) >= 1
+
+
+def test_another_process_finds_a_relative_path_from_where_it_works(tmp_path, monkeypatch):
+    path = written(tmp_path, "recordio", [b"there"])
+    monkeypatch.chdir(tmp_path)
+    files = RecordFiles(os.path.basename(path))
+    monkeypatch.chdir("/")
+    assert bytes(pickle.loads(pickle.dumps(files)).read(0)) == b"there"

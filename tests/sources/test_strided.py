@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters import RecordError, open_records
+from adapters import RecordError, open_records, pack
 from adapters.records import example, irheader
 from adapters.sources import RecordSource
 from tests.batches import exact
@@ -323,3 +323,28 @@ def test_a_record_of_any_payload_is_refused_if_it_holds_no_image(tmp_path, forma
     path = write(tmp_path / "a", format, [payload(format, b"", 1)])
     with pytest.raises(RecordError, match="record 0, byte 0: expected an image, found 0 bytes"):
         batch_in(path, 1)
+
+
+def test_labels_of_another_kind_are_not_taken_for_the_first_files(tmp_path):
+    """Float labels of the second file, or several of a record, are no integers."""
+    first = raw_file(tmp_path, "tfrecord", labels=range(SIZE))
+    for name, labels in {"floats": [n + 0.75 for n in range(SIZE)], "two": [[1, 2]] * SIZE}.items():
+        (tmp_path / name).mkdir()
+        second = raw_file(tmp_path / name, "recordio", labels=labels)
+        with open_records([first, second], decode="image") as source:
+            assert gathered(source) == [True] * SIZE + [False] * SIZE
+            with pytest.raises(RecordError, match=r"raw\.rec, record 0, .*expected a label"):
+                batch_of(plan_of(source, 1), 0, SIZE)
+
+
+@pytest.mark.parametrize("count", [3, 300])
+def test_what_pack_writes_raw_is_gathered(tmp_path, count):
+    """Ids and labels of more than seven bits, too."""
+    images = np.random.default_rng(0).integers(0, 256, (count, 5, 4), np.uint8)
+    labels = [n * 7 for n in range(count)]
+    pack((images, labels), tmp_path / "p.tfrecord", format="tfrecord", encoding="raw")
+    with open_records(tmp_path / "p.tfrecord", decode="image") as source:
+        assert gathered(source) == [True] * count
+        found, numbers = batch_of(plan_of(source, count))
+    np.testing.assert_array_equal(found, images)
+    assert numbers.tolist() == labels

@@ -254,10 +254,11 @@ static Outcome decode(Decoder *decoder, const Crop *crop, const Batch *batch) {
         copy_rows(decoder, &rows, across, down, crop, batch);
     else
         resize_rows(decoder, &rows, across, down, crop, batch);
-    if ((JDIMENSION)(vertical->begin + vertical->length) == decoder->jpeg.output_height) {
-        /* Nearly all is read: at the end libjpeg notices more damage. */
-        JDIMENSION left_over = decoder->jpeg.output_height - decoder->jpeg.output_scanline;
-        if (left_over > 0) jpeg_skip_scanlines(&decoder->jpeg, left_over);
+    if ((JDIMENSION)(vertical->begin + vertical->length) + 1 >= decoder->jpeg.output_height) {
+        /* Down to the end, where libjpeg notices more damage; a reduced image's last row may be
+         * in part none of it. */
+        while (decoder->jpeg.output_scanline < decoder->jpeg.output_height)
+            jpeg_read_scanlines(&decoder->jpeg, rows.at, ROWS_AT_ONCE);
         jpeg_finish_decompress(&decoder->jpeg);
     }
     return DECODED;

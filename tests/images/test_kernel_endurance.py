@@ -1,0 +1,160 @@
+"""The compiled kernel called wrongly, from many threads, a million times, in forked processes."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from adapters.images import kernel, pixels
+from adapters.images.geometry import whole
+from tests.images.pictures import encoded, picture
+from tests.images.test_kernel import BASELINE, by_kernel, pytestmark  # noqa: F401
+
+NUMBERS = (0, 75, 103, 1, 0, 75, 9, 0, 0, 103, 9, 0, 0)
+
+
+def raw(numbers: Any, rows: int = 1, **other: Any) -> Any:
+    module = kernel.load()
+    assert module is not None
+    arguments = {
+        "jpegs": [BASELINE],
+        "crops": np.array([numbers], np.int32),
+        "out": np.zeros((rows, 9, 9, 3), np.uint8),
+        "shape": (rows, 9, 9),
+        "first": False,
+        "table": None,
+    }
+    return module.decode(*{**arguments, **other}.values())
+
+
+def test_a_crop_has_as_many_numbers_as_the_kernel_takes():
+    assert raw(NUMBERS) == b"\1"
+    assert len(NUMBERS) == kernel.load().CROP_NUMBERS
+    assert pixels.MOST_PIXELS == kernel.load().MOST_PIXELS
+
+
+@pytest.mark.parametrize("place", range(13))
+@pytest.mark.parametrize("value", [-(2**31), -1, 0, 3, 9, 104, 2**31 - 1])
+def test_no_number_of_a_crop_leads_out_of_the_arrays(place, value):
+    numbers = [*NUMBERS]
+    numbers[place] = value
+    assert raw(numbers) in (b"\0", b"\1")
+
+
+@pytest.mark.parametrize(
+    ("other", "error"),
+    [
+        ({"crops": np.zeros((2, 13), np.int32)}, ValueError),
+        ({"crops": np.zeros((1, 12), np.int32)}, ValueError),
+        ({"out": np.zeros((1, 9, 8, 3), np.uint8)}, ValueError),
+        ({"out": bytes(9 * 9 * 3)}, BufferError),
+        ({"out": np.zeros((9, 9, 3, 2), np.uint8)[..., 0]}, ValueError),
+        ({"shape": (2, 9, 9)}, ValueError),
+        ({"shape": (1, 0, 9)}, ValueError),
+        ({"shape": (-1, 9, 9)}, ValueError),
+        ({"shape": (2**31 - 1, 2**31 - 1, 2**31 - 1)}, ValueError),
+        ({"table": np.zeros(3, np.float32)}, ValueError),
+        ({"jpegs": (BASELINE,)}, TypeError),
+        ({"jpegs": [None]}, TypeError),
+    ],
+)
+def test_wrong_arguments_are_refused(other, error):
+    with pytest.raises(error):
+        raw(NUMBERS, **other)
+
+
+def test_a_size_that_overflows_is_refused():
+    with pytest.raises(ValueError, match="fits into memory"):
+        raw(NUMBERS, out=np.zeros(0, np.uint8), shape=(1 << 30, 1 << 17, 1 << 17))
+
+
+# --- threads, memory, processes ---
+
+
+def test_many_threads_decode_at_once():
+    crops = [whole(75, 103, bool(number % 2)) for number in range(8)]
+    expected = [by_kernel(BASELINE, crop, 30, 40) for crop in crops]
+
+    def work(_: int) -> Any:
+        out = np.zeros((8, 30, 40, 3), np.uint8)
+        assert not kernel.decode_rows([BASELINE] * 8, crops, range(8), out, False, None)
+        return out
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for out in pool.map(work, range(200)):
+            np.testing.assert_array_equal(out, expected)
+
+
+def test_a_million_images_leave_nothing_in_memory():
+    """Whole ones, damaged ones, and lists of which one member is no buffer."""
+    content = encoded(picture(8, 8), "JPEG")
+    damaged = content[:-20] + b"\xff\xd9"
+    crop, out = whole(8, 8), np.zeros((1, 8, 8, 3), np.uint8)
+    buffers = [content, damaged] * 500
+    process = psutil.Process()
+
+    def work() -> None:
+        left = kernel.decode_rows(buffers, [crop] * 1000, [0] * 1000, out, False, None)
+        assert left == list(range(1, 1000, 2))
+        with pytest.raises(TypeError):
+            raw(NUMBERS, jpegs=[content, None], crops=np.zeros((2, 13), np.int32))
+
+    for _ in range(20):
+        work()
+    before = process.memory_info().rss
+    for _ in range(1000):
+        work()
+    assert process.memory_info().rss - before < 8 << 20
+
+
+SCRIPT = """
+import os, sys, threading
+import numpy as np
+from adapters.images import kernel
+from adapters.images.geometry import whole
+
+content = open(sys.argv[1], "rb").read()
+expected = np.zeros((1, 30, 40, 3), np.uint8)
+kernel.decode_rows([content], [whole(75, 103)], [0], expected, False, None)
+
+def work(times):
+    for _ in range(times):
+        out = np.zeros((9, 30, 40, 3), np.uint8)
+        left = kernel.decode_rows([content] * 9, [whole(75, 103)] * 9, range(9), out, False, None)
+        assert not left and (out == expected).all()
+
+for _ in range(3):
+    threading.Thread(target=work, args=(10**9,), daemon=True).start()
+for _ in range(20):
+    if (child := os.fork()) == 0:
+        work(5)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+print("done")
+"""
+
+
+def test_forks_and_the_interpreters_end_find_threads_at_work(tmp_path):
+    path = tmp_path / "photo.jpg"
+    path.write_bytes(BASELINE)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SCRIPT, path],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+def test_the_environment_switches_it_off():
+    code = "from adapters.images import kernel; print(kernel.load())"
+    environment = {**os.environ, "ADAPTERS_KERNEL": "0"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True)
+    assert done.stdout == b"None\n"
