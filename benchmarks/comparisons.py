@@ -7,6 +7,7 @@ for more: there, our median must not lie below the middle half of the peer's rou
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -71,6 +72,7 @@ def compare(comparison: Comparison, rounds: int | None, framework: str) -> Measu
     measured: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(rounds or comparison.rounds):
         for name, contestant in contestants.items():
+            gc.collect()  # Workers of the one before, who may still be at work.
             measured[name].append(contestant())
     own, *peers = measured
     summary = statistics.median if comparison.bar == 1 else max

@@ -30,6 +30,7 @@ _KEPT_BYTES = 64 << 20
 # where Linux cached the file in large folios. So how much it was is looked up, and not too rarely.
 _BLOCK_BITS = 16
 _BLOCK_BYTES = 1 << _BLOCK_BITS
+_MOST_BLOCKS = 4096  # Looked at as a whole: a file of 256 MiB.
 _STATUS = "/proc/self/statm"
 _LOOK_BYTES = 4 << 20 if os.path.exists(_STATUS) else _KEPT_BYTES
 # Of compressed data; a thousandfold of it at most is in memory.
@@ -76,6 +77,7 @@ class MappedFile:
         self._map: Any = None
         # Of which blocks pages may be mapped, and how much that is since it was last looked up.
         self._seen = self._none_seen()
+        self._all_seen = False
         self._touched_bytes = 0
 
     def read(self, offset: int, size: int) -> memoryview:
@@ -93,12 +95,12 @@ class MappedFile:
 
     def will_touch(self, offsets: NDArray[np.int64], size: int) -> None:
         """Account for so many bytes that are going to be read at each of these places."""
-        blocks = offsets >> _BLOCK_BITS
+        if self._all_seen and size <= _BLOCK_BYTES:
+            return
+        blocks, seen = offsets >> _BLOCK_BITS, np.frombuffer(self._seen, np.uint8)
         if size > _BLOCK_BYTES:
             self._see(blocks.tolist(), size * len(offsets))
-            return
-        seen = np.frombuffer(self._seen, np.uint8)
-        if not seen[blocks].all():
+        elif not seen[blocks].all():
             self._see(np.unique(blocks[seen[blocks] == 0]).tolist(), 0)
 
     def _none_seen(self) -> bytearray:
@@ -109,6 +111,8 @@ class MappedFile:
         for block in blocks:
             if block < len(self._seen):
                 self._seen[block] = 1
+        # Worth knowing of files that are small; where one ends, no record may begin.
+        self._all_seen = len(self._seen) < _MOST_BLOCKS and 0 not in self._seen[:-1]
         self._touched_bytes += size + len(blocks) * _BLOCK_BYTES
         if self._touched_bytes > _LOOK_BYTES:
             self._touched_bytes = 0
@@ -155,11 +159,17 @@ class MappedFile:
     def _let_go(self) -> None:
         mapped = self._map
         if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
-            self._seen = self._none_seen()
+            self._seen, self._all_seen = self._none_seen(), False
             mapped.madvise(mmap.MADV_DONTNEED)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_view": None, "_map": None, "_seen": self._none_seen()}
+        return {
+            **self.__dict__,
+            "_view": None,
+            "_map": None,
+            "_seen": self._none_seen(),
+            "_all_seen": False,
+        }
 
 
 class InflatedFile(MappedFile):

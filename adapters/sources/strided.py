@@ -27,7 +27,7 @@ _TRIES = 100
 Span = tuple[int, int]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Strided:
     """One file as a matrix.
 
@@ -45,6 +45,7 @@ class Strided:
         model: The first record that isn't damaged, uint8 ``(stride,)``.
         alike: Which records were compared with it, and are right, ``(records,)``; threads that
             compare twice do no harm.
+        all_alike: All of them were, and are.
     """
 
     shard: Shard
@@ -59,6 +60,7 @@ class Strided:
     varying: tuple[Span, ...]
     model: NDArray[np.uint8]
     alike: NDArray[np.bool_]
+    all_alike: bool = False
 
     def fits(self, images: NDArray[Any], labels: NDArray[Any]) -> bool:
         """Whether the file's samples are what belongs into these arrays, a row for each."""
@@ -84,8 +86,9 @@ class Strided:
         storage.will_touch(self.shard.offsets[numbers], self.stride)
         matrix = np.frombuffer(storage.view(), np.uint8, len(self.shard) * self.stride, start)
         matrix = matrix.reshape(-1, self.stride)
-        right = self.alike[numbers]
-        if not right.all():
+        if self.all_alike:
+            right = np.ones(len(numbers), bool)
+        elif not (right := self.alike[numbers]).all():
             self._compare(matrix, numbers[~right])
             right = self.alike[numbers]
         pixels = matrix[:, slice(*self.pixels)][numbers]
@@ -120,6 +123,7 @@ class Strided:
             right[unchecked] &= masked_crcs(rows, tfrecord.HEADER.size, self.stride - 4) == found
         checked[numbers[right]] = True
         self.alike[numbers[right]] = True
+        self.all_alike = bool(self.alike.all())
 
 
 def strided_of(shard: Shard, content: Images) -> Strided | None:
