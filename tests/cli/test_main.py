@@ -190,6 +190,19 @@ def test_convert_there_and_back(tmp_path, source, say):
     assert (tmp_path / "z").read_bytes() == (tmp_path / "x.rec").read_bytes()
 
 
+def test_a_shells_wildcard_may_find_indexes_and_manifests(tmp_path, source, say):
+    """All that pack wrote is named, as `train*` does; verify knows manifests, too."""
+    say("pack", source, tmp_path / "train", "--format", "recordio", "--shard-bytes", "2KB")
+    found = sorted(each for each in tmp_path.iterdir() if each.name.startswith("train"))
+    assert {each.suffix for each in found} == {".rec", ".idx", ".json"}
+    status, output, _ = say("verify", *found)
+    assert (status, output.splitlines()[-1]) == (0, "12 records are right, 0 things are wrong")
+    for command in ("index", "inspect"):
+        assert say(command, *found)[0] == 0
+    assert say("convert", *found, tmp_path / "all.tfrecord")[0] == 0
+    assert len(open_records(tmp_path / "all.tfrecord")) == 6
+
+
 # --- status ---
 
 

@@ -226,6 +226,15 @@ def test_unusual_subsampling_is_left_or_right(sampling):
             )
 
 
+def test_a_buffer_with_gaps_is_an_error_of_its_own():
+    spread = np.zeros(2 * len(BASELINE), np.uint8)
+    spread[::2] = np.frombuffer(BASELINE, np.uint8)
+    out = np.zeros((2, 9, 9, 3), np.uint8)
+    failures = ImageDecoder(9).decode_rows([memoryview(spread)[::2], BASELINE], None, [0, 1], out)
+    assert [place for place, _ in failures] in ([], [0])
+    np.testing.assert_array_equal(out[1], ImageDecoder(9).decode(BASELINE))
+
+
 @pytest.mark.parametrize("dtype", [">f4", "int32", "float64"])
 def test_an_array_of_another_dtype_is_written_by_the_other_way(dtype):
     decoder = ImageDecoder((20, 30), dtype="float32", mean=10)

@@ -169,6 +169,18 @@ def test_a_glob_takes_its_files_by_name_and_no_index(tmp_path):
     assert open_records(str(tmp_path / "train-*"), decode=int)[:] == [0, 0, 1, 1, 2, 2]
 
 
+def test_a_glob_takes_no_manifest(tmp_path):
+    write(tmp_path / "train.tfrecord", "tfrecord", [b"1"])
+    (tmp_path / "train.json").write_text("{}")
+    assert open_records(str(tmp_path / "train*"), decode=int)[:] == [1]
+
+
+@pytest.mark.parametrize("paths", [None, 3, b"a.rec", [b"a.rec"], [None]])
+def test_what_is_no_path_is_named(paths):
+    with pytest.raises(TypeError, match=r"^paths must be a path, a glob, or a sequence of these"):
+        open_records(paths)
+
+
 def test_files_without_records_are_passed_over(tmp_path):
     paths = [write(tmp_path / f"{n}", "recordio", [b"%d" % n] * (n % 2)) for n in range(4)]
     assert open_records(paths)[:] == [b"1", b"3"]

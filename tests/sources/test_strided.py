@@ -298,6 +298,7 @@ def test_skip_passes_over_records_of_another_shape(tmp_path, format):
             r"a sample like the others, with \(4, 5, 3\) .* \(2, 2\)",
         ),
         (np.zeros((4, 5, 3), np.uint8), r"a sample like the others, \(array, label\), got 1"),
+        ((np.full((4, 5, 3), 0.7), 0), r"a sample like the others, of uint8 .* got float64"),
     ],
 )
 def test_an_answer_that_fits_no_row_is_refused(tmp_path, format, answer, message):
