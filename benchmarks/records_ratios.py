@@ -6,7 +6,7 @@ import dataclasses
 import importlib.metadata
 import importlib.util
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,17 +31,19 @@ class Peer:
         framework: For the table.
         module: What is imported.
         distribution: What is installed for that; or that with "-cpu" behind it.
+        absent: Tells whether it isn't there, where that isn't whether a module can be found.
     """
 
     framework: str
     module: str
     distribution: str
+    absent: Callable[[], bool] | None = None
 
     @property
     def missing(self) -> bool:
         """Whether it isn't installed."""
-        if self.module == kernel_limit.__name__:
-            return kernel_limit.missing()
+        if self.absent is not None:
+            return self.absent()
         try:
             return importlib.util.find_spec(self.module) is None
         except ModuleNotFoundError:  # The package around it isn't there either.
@@ -221,7 +223,7 @@ _TABLE: Mapping[str, tuple[Peer, Comparison]] = {
         Comparison("samples/s", 0, _dali, 3),
     ),
     "JPEG TFRecord against its limit": (
-        Peer("Keras", kernel_limit.__name__, "a C compiler"),
+        Peer("Keras", "", "a C compiler", kernel_limit.missing),
         Comparison("samples/s", 0.85, _limit, 5),
     ),
     "raw TFRecord against tf.data": (

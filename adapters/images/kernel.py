@@ -1,7 +1,8 @@
 """The compiled kernel, where it was built: a batch of JPEGs in one call without the GIL.
 
-It decodes baseline JPEGs, and of these only the pixels that are used: what is damaged behind the
-last row of them isn't noticed, but that a file was cut short is. Whatever it leaves undone is for
+It decodes baseline JPEGs, and of these only the pixels that are used. That a file was cut short is
+noticed, and so is all damage that libjpeg sees up to where the box ends; there is some, also of the
+pixels before, that shows at the end of the data only. Whatever it leaves undone is for
 ``pixels``, whose values it has. ``ADAPTERS_KERNEL=0`` in the environment does without it.
 """
 

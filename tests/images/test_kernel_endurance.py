@@ -45,7 +45,10 @@ def test_a_crop_has_as_many_numbers_as_the_kernel_takes():
 def test_no_number_of_a_crop_leads_out_of_the_arrays(place, value):
     numbers = [*NUMBERS]
     numbers[place] = value
-    assert raw(numbers) in (b"\0", b"\1")
+    memory = np.full((3, 9, 9, 3), 77, np.uint8)
+    assert raw(numbers, out=memory[1:2]) in (b"\0", b"\1")
+    assert (memory[0] == 77).all()
+    assert (memory[2] == 77).all()
 
 
 @pytest.mark.parametrize(
