@@ -36,16 +36,17 @@ def draw_figure(experiment: Experiment, folder: Path) -> Path | None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    panels = [panel for panel in PANELS if any(panel[0] in row.medians for row in rows)]
     frameworks = list(dict.fromkeys(row.framework for row in rows))
     figure = Figure(figsize=(11, 4.2 * len(frameworks) + 1.2), layout="constrained")
     FigureCanvasAgg(figure)
     parts = figure.subfigures(len(frameworks), 1, squeeze=False)[:, 0]
     for part, framework in zip(parts, frameworks):
-        line = part.subplots(1, len(PANELS))
+        line = part.subplots(1, len(panels), squeeze=False)[0]
         group = [row for row in rows if row.framework == framework]
-        for panel, (key, name) in zip(line, PANELS):
+        for panel, (key, name) in zip(line, panels):
             _draw_panel(panel, group, key)
-            panel.set(title=f"{framework}: {name}", xlabel="workers")
+            panel.set(title=f"{framework}: {name}", xlabel=experiment.axis)
             panel.set_ylim(0, 1.05 * panel.get_ylim()[1])
         line[0].yaxis.set_major_formatter("{x:,.0f}")
         named = line[0].get_legend_handles_labels()

@@ -20,6 +20,7 @@ import keras
 import numpy as np
 
 from benchmarks.cpu import tree_cpu_seconds
+from benchmarks.rounds import rounds_of
 from benchmarks.row import Measurement
 
 
@@ -52,7 +53,7 @@ class TimedModel(keras.Model):
 
 
 class Clock:
-    """Notes waits; used by the thread that trains."""
+    """Notes waits, and when they ended; used by the thread that trains."""
 
     def __init__(self) -> None:
         self.start()
@@ -60,6 +61,7 @@ class Clock:
     def start(self) -> None:
         """Forget what was noted; the first wait of `between` begins now."""
         self.waits_seconds: list[float] = []
+        self.moments: list[float] = []
         self._ready = time.perf_counter()
 
     def fetching(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -69,7 +71,7 @@ class Clock:
             *state, batches = arguments
             begin = time.perf_counter()
             batch = next(batches)
-            self.waits_seconds.append(time.perf_counter() - begin)
+            self._note(begin)
             # Given any other iterator than tf.data's, Keras on TensorFlow takes the batch outside
             # of the graph and calls the same compiled step.
             return function(*state, iter((batch,)))
@@ -80,12 +82,16 @@ class Clock:
         """For a function that is given its batch."""
 
         def step(batch: Any) -> Any:
-            self.waits_seconds.append(time.perf_counter() - self._ready)
+            self._note(self._ready)
             logs = function(batch)
             self._ready = time.perf_counter()
             return logs
 
         return step
+
+    def _note(self, begin: float) -> None:
+        self.moments.append(time.perf_counter())
+        self.waits_seconds.append(self.moments[-1] - begin)
 
 
 class Zeros(keras.utils.PyDataset):
@@ -164,6 +170,7 @@ def measure_training(
             "cpu_percent": 100 * (cpu_end - cpu_begin) / train_seconds,
         },
         "window": (window_begin, window_end),
+        "rounds": rounds_of(model.clock.moments, batch_size),
     }
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from adapters.gluon import import_mxnet
 from benchmarks.cpu import tree_cpu_seconds
 from benchmarks.digits import load_digits
+from benchmarks.rounds import rounds_of
 from benchmarks.row import Measurement
 
 mx = import_mxnet()
@@ -87,11 +88,13 @@ class Timed:
 
     Attributes:
         waits_seconds: Of the batches so far.
+        moments: When they were there.
     """
 
     def __init__(self, batches: Iterable[Any]) -> None:
         self._batches = batches
         self.waits_seconds: list[float] = []
+        self.moments: list[float] = []
 
     def __iter__(self) -> Iterator[Any]:
         iterator = iter(self._batches)
@@ -101,7 +104,8 @@ class Timed:
                 batch = next(iterator)
             except StopIteration:
                 return
-            self.waits_seconds.append(time.perf_counter() - begin)
+            self.moments.append(time.perf_counter())
+            self.waits_seconds.append(self.moments[-1] - begin)
             yield batch
 
 
@@ -162,6 +166,7 @@ def measure(options: Mapping[str, Any]) -> Measurement:
             "cpu_percent": 100 * (cpu_end - cpu_begin) / train_seconds,
         },
         "window": (window_begin, window_end),
+        "rounds": rounds_of(batches.moments, BATCH_SIZE),
     }
 
 

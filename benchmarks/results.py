@@ -85,6 +85,7 @@ class Run:
         workers: How many, or "auto".
         ours: Whether the loader is this package's.
         metrics: Numbers under column keys; empty where there is no result.
+        rounds: Speeds of parts of the run, samples/s; empty where it has only one.
         software: Framework and backend with versions; empty without a result.
         device: What was trained on; empty without a result.
         failure: Why the run doesn't count as good, or None.
@@ -100,6 +101,7 @@ class Run:
     device: str
     failure: str | None
     log: str
+    rounds: tuple[float, ...] = ()
 
     @property
     def name(self) -> str:
@@ -125,6 +127,7 @@ class Run:
             device="" if result is None else result["device"],
             failure=outcome.failure,
             log=outcome.log,
+            rounds=() if result is None else tuple(result.get("rounds", ())),
         )
 
 
@@ -137,7 +140,8 @@ class Row:
         loader: As in `Run`.
         workers: As in `Run`.
         medians: Of each metric, over the runs that have it.
-        speed_range: The slowest and the fastest run, samples/s; None without a result.
+        speed_range: The slowest and the fastest run, or round of a run, samples/s; None without a
+            result.
         runs: How many.
         failures: The reasons of those that failed.
     """
@@ -159,6 +163,7 @@ class Experiment:
         name: The files' name.
         title: The table's and the figure's.
         columns: What is measured, in the table's order.
+        axis: What `Run.workers` counts here.
         notes: What one must know to read the table: data, sizes, what the clock includes.
         runs: Filled as they end.
     """
@@ -166,6 +171,7 @@ class Experiment:
     name: str
     title: str
     columns: tuple[Column, ...] = TRAINING_COLUMNS
+    axis: str = "workers"
     notes: list[str] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
 
@@ -216,7 +222,7 @@ class Experiment:
 def _sum_up(runs: list[Run]) -> Row:
     keys = dict.fromkeys(key for run in runs for key in run.metrics)
     values = {key: [run.metrics[key] for run in runs if key in run.metrics] for key in keys}
-    speeds = values.get(SPEED)
+    speeds = [*values.get(SPEED, ()), *(speed for run in runs for speed in run.rounds)]
     return Row(
         framework=runs[0].framework,
         loader=runs[0].loader,

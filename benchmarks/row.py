@@ -17,25 +17,33 @@ from pathlib import Path
 from typing import TypedDict
 
 
-class Measurement(TypedDict):
-    """What a row program reports.
-
-    `software` and `device` are for the table's head: which framework on which backend, with
-    versions, and what it trained on. `metrics` are numbers under the keys of the experiment's
-    columns. `window` is the begin and the end, by `time.monotonic`, of what was measured: the
-    harness, which shares that clock, takes the peak of its memory samples over it.
-    """
-
+class _Needed(TypedDict):
     software: str
     device: str
     metrics: dict[str, float]
     window: tuple[float, float]
 
 
+class Measurement(_Needed, total=False):
+    """What a row program reports.
+
+    `software` and `device` are for the table's head: which framework on which backend, with
+    versions, and what it trained on. `metrics` are numbers under the keys of the experiment's
+    columns. `window` is the begin and the end, by `time.monotonic`, of what was measured: the
+    harness, which shares that clock, takes the peak of its memory samples over it. `rounds` are the
+    speeds, samples/s, of parts of what was measured, where one process can tell its own spread.
+    """
+
+    rounds: list[float]
+
+
 def main() -> None:
     """Run the program named on the command line and write its result."""
     program, options_path, result_path = sys.argv[1:]
     options = json.loads(Path(options_path).read_text())
+    if options.get("cpus") is not None:
+        # Before any library counts them.
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options["cpus"]])
     result: Measurement = importlib.import_module(program).measure(options)
     unfinished = Path(result_path + ".unfinished")
     unfinished.write_text(json.dumps(result))

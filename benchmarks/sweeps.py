@@ -25,8 +25,10 @@ class RowSpec:
         workers: How many, or "auto".
         ours: Whether the loader is this package's: its failures fail the test.
         program: The module whose `measure` the row calls.
-        options: Its argument, besides `loader` and `workers`, which are added; survives JSON.
+        options: Its argument, besides `loader`, `workers` and `cpus`, which are added; survives
+            JSON.
         limit_seconds: From the row's start to its result.
+        cpus: How many of the usable processors the row may use; None for all.
     """
 
     framework: str
@@ -36,6 +38,7 @@ class RowSpec:
     program: str
     options: Mapping[str, Any]
     limit_seconds: float
+    cpus: int | None = None
 
     @property
     def name(self) -> str:
@@ -91,7 +94,12 @@ class Session:
         ):
             for spec in bar:
                 bar.set_postfix_str(spec.name)
-                options = {**spec.options, "loader": spec.loader, "workers": spec.workers}
+                options = {
+                    **spec.options,
+                    "loader": spec.loader,
+                    "workers": spec.workers,
+                    "cpus": spec.cpus,
+                }
                 outcome = run_row(spec.program, options, spec.limit_seconds)
                 run = Run.of(spec.framework, spec.loader, spec.workers, spec.ours, outcome)
                 runs.append(run)

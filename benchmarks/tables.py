@@ -14,7 +14,7 @@ def text_table(experiment: Experiment) -> str:
     """The table with its title and head lines; the fastest row of a framework bears a `*`."""
     heads, lines = _cells(experiment)
     widths = [max(len(line[place]) for line in [heads, *lines]) for place in range(len(heads))]
-    words = _word_columns(heads)
+    words = heads.index(experiment.axis)
     aligned = [
         "  ".join(
             cell.ljust(width) if place < words else cell.rjust(width)
@@ -28,24 +28,19 @@ def text_table(experiment: Experiment) -> str:
 def markdown_table(experiment: Experiment) -> str:
     """The same as Markdown."""
     heads, lines = _cells(experiment)
-    words = _word_columns(heads)
+    words = heads.index(experiment.axis)
     rule = [":--" if place < words else "--:" for place in range(len(heads))]
     rows = ["| " + " | ".join(line) + " |" for line in [heads, rule, *lines]]
     notes = [f"{line}  " for line in [*experiment.heads(), *_footnotes(experiment)]]
     return "\n".join([f"**{experiment.title}**  ", *notes, "", *rows])
 
 
-def _word_columns(heads: list[str]) -> int:
-    """How many columns, from the left, hold words rather than numbers."""
-    return heads.index("workers")
-
-
 def _cells(experiment: Experiment) -> tuple[list[str], list[list[str]]]:
     rows = experiment.rows()
     columns = [one for one in experiment.columns if any(one.key in row.medians for row in rows)]
     several = len({row.framework for row in rows}) > 1
-    spread = any(row.runs > 1 for row in rows)
-    heads = ["framework"] * several + ["loader", "workers"]
+    spread = any(row.speed_range and row.speed_range[0] < row.speed_range[1] for row in rows)
+    heads = ["framework"] * several + ["loader", experiment.axis]
     for column in columns:
         heads.append(column.head)
         if column.key == SPEED and spread:
@@ -93,7 +88,7 @@ def _footnotes(experiment: Experiment) -> list[str]:
     """One line for each row in which something failed."""
     return [
         f"failed, {len(row.failures)} of {row.runs}: {row.framework} {row.loader}, "
-        f"workers {row.workers}: {'; '.join(dict.fromkeys(row.failures))}"
+        f"{experiment.axis} {row.workers}: {'; '.join(dict.fromkeys(row.failures))}"
         for row in experiment.rows()
         if row.failures
     ]
