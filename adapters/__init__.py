@@ -14,6 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from adapters.diagnosis import diagnose
     from adapters.errors import AdapterError, ClosedError, RecordError, WorkerError
     from adapters.gluon import gluon_loader
     from adapters.images import ImageDecoder
@@ -32,6 +33,7 @@ __all__ = [
     "SafeSequence",
     "WorkerError",
     "__version__",
+    "diagnose",
     "gluon_loader",
     "open_records",
     "pack",
@@ -45,6 +47,7 @@ _ROOMS = {
     "RecordWriter": "adapters.records",
     "SafeSequence": "adapters.keras",
     "WorkerError": "adapters.errors",
+    "diagnose": "adapters.diagnosis",
     "gluon_loader": "adapters.gluon",
     "open_records": "adapters.sources",
     "pack": "adapters.packing",

@@ -20,6 +20,7 @@ MOST_LINES = 400
 
 # Which rooms a room may look into, besides itself: "the way through them" in the design.
 BELOW_ENGINE = {
+    "ablation",
     "arguments",
     "assemble",
     "collate",
@@ -28,6 +29,7 @@ BELOW_ENGINE = {
     "order",
     "sources",
     "structure",
+    "timing",
 }
 ANY = BELOW_ENGINE | {"engine", "images", "records"}
 ALLOWED = {
@@ -36,7 +38,9 @@ ALLOWED = {
     "generators": set(),
     "order": set(),
     "structure": set(),
+    "ablation": {"assemble", "order", "sources"},
     "collate": {"errors", "structure"},
+    "timing": {"structure"},
     "records": {"errors"},
     "images": {"errors"},
     "sources": {"records", "images", "structure", "generators", "errors"},
@@ -45,8 +49,10 @@ ALLOWED = {
     "engine": {"assemble", "sources", "order", "collate", "structure", "errors"},
     "keras": ANY,
     "gluon": ANY,
-    "cli": ANY | {"keras", "gluon", "packing", "__init__"},
-    "__init__": ANY | {"keras", "gluon", "packing"},
+    "diagnosis": ANY | {"keras", "gluon"},
+    "planning": {"errors"},
+    "cli": ANY | {"diagnosis", "keras", "gluon", "packing", "planning", "__init__"},
+    "__init__": ANY | {"diagnosis", "keras", "gluon", "packing"},
 }
 FRAMEWORKS = {"keras", "tf_keras", "tensorflow", "mxnet", "torch", "jax"}
 # TensorFlow is imported nowhere: Keras knows it.

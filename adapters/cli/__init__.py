@@ -1,4 +1,4 @@
-"""The command line: ``adapters pack | index | verify | convert | inspect``."""
+"""The command line: ``adapters pack | verify | doctor | ...``."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from adapters.records.storage import InflatedFile
 
 def run_pack(options: argparse.Namespace) -> int:
     """``adapters pack``."""
-    with _bar("pack") as progress:
+    with bar("pack") as progress:
         manifest = pack(
             options.source,
             options.out,
@@ -59,7 +59,7 @@ def run_index(options: argparse.Namespace) -> int:
 
 def run_verify(options: argparse.Namespace) -> int:
     """``adapters verify``; 1 if anything is wrong."""
-    with _bar("verify") as progress:
+    with bar("verify") as progress:
         good, wrong = verify(_record_files(options.files, ".idx"), progress)
     for problem in wrong:
         print(problem)
@@ -70,7 +70,7 @@ def run_verify(options: argparse.Namespace) -> int:
 def run_convert(options: argparse.Namespace) -> int:
     """``adapters convert``."""
     format = options.format or _format_of(options.out)
-    with _bar("convert") as progress:
+    with bar("convert") as progress:
         files = _record_files(options.files)
         count = convert(files, options.out, format=format, progress=progress)
     print(f"{options.out}: {count} records")
@@ -120,17 +120,17 @@ def _record_suffixes() -> set[str]:
 
 
 @contextlib.contextmanager
-def _bar(name: str) -> Iterator[Callable[[int, int], Any]]:
+def bar(name: str) -> Iterator[Callable[[int, int], Any]]:
     """A progress bar on a terminal; nothing elsewhere."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
     from tqdm import tqdm
 
-    with tqdm(desc=name, leave=False) as bar:
+    with tqdm(desc=name, leave=False) as shown:
 
         def progress(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
+            shown.total = total
+            shown.update(done - shown.n)
 
         yield progress

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from adapters import __version__
-from adapters.cli import commands
+from adapters.cli import commands, doctor, planning, tune
 from adapters.errors import AdapterError
 
 # Of the shell: the command was ended by Ctrl-C.
@@ -51,7 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="adapters", description="Record files for training.")
+    parser = argparse.ArgumentParser(
+        prog="adapters",
+        description="Record files for training, and what keeps training from being faster.",
+    )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -89,6 +92,10 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("--count", type=_positive, default=5, help="of records that are shown")
     inspect.add_argument("--sheet", metavar="PNG", help="also draw their images into this file")
     inspect.set_defaults(run=commands.run_inspect)
+
+    doctor.add_parser(subparsers)
+    planning.add_parser(subparsers)
+    tune.add_parser(subparsers, commands.bar)
     return parser
 
 

@@ -3,5 +3,15 @@
 from adapters.engine.engine import Engine, Settings
 from adapters.engine.stream import Exhausted, Stream
 from adapters.engine.tuning import obstacle_to_processes, usable_cpus
+from adapters.engine.waits import Wait, Waits
 
-__all__ = ["Engine", "Exhausted", "Settings", "Stream", "obstacle_to_processes", "usable_cpus"]
+__all__ = [
+    "Engine",
+    "Exhausted",
+    "Settings",
+    "Stream",
+    "Wait",
+    "Waits",
+    "obstacle_to_processes",
+    "usable_cpus",
+]

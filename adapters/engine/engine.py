@@ -8,6 +8,7 @@ the consumer's thread.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 import os
@@ -26,6 +27,7 @@ from adapters.engine.processes import Processes
 from adapters.engine.stream import DrawnStream, Stream
 from adapters.engine.threads import Threads
 from adapters.engine.tuning import Choice, Trial, Tuner, pays_to_read_ahead
+from adapters.engine.waits import Waits
 from adapters.errors import ClosedError
 from adapters.sources import SequenceSource
 
@@ -72,6 +74,7 @@ class Engine:
         self._tuner: Tuner | None = None
         self._dispatcher = Dispatcher(plan, self._open_crew, self._active, settings.max_queue_size)
         self._layout: Layout | None = None
+        self.waits = Waits()
         self._batch_seconds = 0.0
         self._consumer_seconds = 0.0
         self._lock = threading.RLock()
@@ -115,6 +118,11 @@ class Engine:
         """Whether ``workers="auto"`` has not been decided yet."""
         return self._choice is None
 
+    @property
+    def settled(self) -> bool:
+        """Whether the workers are chosen, and there: what comes now is what they are worth."""
+        return not (self.undecided or self._dispatcher.starting)
+
     def choose_workers(self, stream: Stream) -> None:
         """Compute the stream's next batches, measure that, and decide when enough is known."""
         if self._trial is None:
@@ -122,6 +130,16 @@ class Engine:
         self._choice = self._trial.step(stream)
         if self._choice is not None:
             log.info("%s", self._choice.reason)
+
+    @property
+    def chosen(self) -> Settings:
+        """The settings that ask for the workers that there are by now."""
+        choice = self._choice
+        if choice is None:
+            return self._settings
+        active = self._tuner.active if self._tuner is not None else choice.count
+        processes = choice.kind == "processes"
+        return dataclasses.replace(self._settings, workers=active, use_multiprocessing=processes)
 
     @property
     def description(self) -> str:
@@ -216,8 +234,11 @@ class Engine:
         self._layout = pending.outcome.layout
         return pending.outcome
 
-    def delivered(self, busy_seconds: float, waited_seconds: float) -> None:
+    def delivered(
+        self, position: tuple[int, int], moment: float, waited_seconds: float, busy_seconds: float
+    ) -> None:
         """Take note of how long the consumer was busy with one batch and waited for the next."""
+        self.waits.note(position, moment, waited_seconds, busy_seconds)
         self._consumer_seconds += (busy_seconds - self._consumer_seconds) / 8
         if self._tuner is not None:
             self._tuner.observe(waited_seconds)

@@ -79,7 +79,7 @@ class Stream:
             assembled = engine.compute(epoch, self._index(epoch, step))
             self._asked = self.position = self._after(epoch, step)
         self._returned, busy = time.perf_counter(), started - self._returned
-        engine.delivered(busy, self._returned - started)
+        engine.delivered((epoch, step), self._returned, self._returned - started, busy)
         if assembled.skipped or self._skipped:
             self._count_skipped(assembled.skipped, epoch)
         return assembled.batch

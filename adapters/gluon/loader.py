@@ -16,7 +16,9 @@ import mxnet as mx
 import numpy as np
 from mxnet.util import is_np_array, is_np_shape
 
-from adapters.engine import Engine, Settings, obstacle_to_processes, usable_cpus
+from adapters.ablation import Ablations
+from adapters.engine import Engine, Settings, Waits, obstacle_to_processes, usable_cpus
+from adapters.gluon.ablation import ablations_of
 from adapters.gluon.arguments import check_arguments
 from adapters.gluon.devices import Mover, mover
 from adapters.gluon.explanation import explanation
@@ -169,6 +171,8 @@ class Loader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         move: Brings a batch to where it is wanted.
     """
 
+    workers_keyword = "num_workers"
+
     def __init__(
         self, dataset: Any, batch_sampler: Any, plan: GluonPlan, settings: Settings, move: Mover
     ) -> None:
@@ -177,6 +181,7 @@ class Loader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         self._batch_sampler = batch_sampler
         self._plan = plan
         self._move = move
+        self.settings = settings
         self._engine = Engine(plan, settings)
         self._passes = itertools.count()
         _open.add(self)
@@ -191,6 +196,19 @@ class Loader(mx.gluon.data.DataLoader):  # type: ignore[misc]
     def explain(self) -> None:
         """Print which way the samples take, and why: a line for each part of the data set."""
         print("\n".join(explanation(self._plan, self._engine)))
+
+    @property
+    def waits(self) -> Waits:
+        """How long the loop waited for each batch; MXNet may compute on meanwhile."""
+        return self._engine.waits
+
+    def twin(self) -> Loader:
+        """The same loader once more, with workers of its own."""
+        return Loader(self._dataset, self._batch_sampler, self._plan, self.settings, self._move)
+
+    def ablations(self) -> Ablations:
+        """What is left of the work without a part of it, for ``adapters.diagnose``."""
+        return ablations_of(self._plan, self._dataset, self._batch_sampler)
 
     def close(self) -> None:
         """End the workers and free what they shared; batches that are held stay valid."""

@@ -1,4 +1,4 @@
-"""The face towards Keras: ``SafeSequence``.
+"""The face towards Keras: ``SafeSequence``, and ``WaitReport``, a callback.
 
 The only room that imports keras; TensorFlow, JAX and PyTorch are reached through Keras alone.
 """
@@ -15,7 +15,8 @@ except ImportError as error:
 
 from adapters.keras.installation import install
 from adapters.keras.sequence import SafeSequence
+from adapters.keras.waits import WaitReport
 
-__all__ = ["SafeSequence"]
+__all__ = ["SafeSequence", "WaitReport"]
 
 install()

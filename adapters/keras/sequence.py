@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 import threading
 import weakref
@@ -10,9 +11,10 @@ from typing import Any, Literal
 
 import keras
 
+from adapters.ablation import Ablations, ablations_of
 from adapters.arguments import check_integer
 from adapters.assemble import OnError, Plan, aligned_empty
-from adapters.engine import Engine, Settings, Stream
+from adapters.engine import Engine, Settings, Stream, Waits
 from adapters.keras.arguments import check_arguments, check_order, index_of
 from adapters.keras.progress import Pass, Progress
 from adapters.order import Order
@@ -77,6 +79,8 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         >>> [len(x) for x, y in seq]
         [4, 4, 2]
     """
+
+    workers_keyword = "workers"
 
     def __init__(
         self,
@@ -143,9 +147,12 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         )
         check_order(order)
         self._plan = Plan(self._source, order, transform, batch_transform, int(seed), on_error)
-        settings = Settings(workers, bool(use_multiprocessing), int(max_queue_size))
-        self._engine = Engine(self._plan, settings)
-        self._progress = Progress(len(order), self._engine.enter_epoch)
+        self.settings = Settings(workers, bool(use_multiprocessing), int(max_queue_size))
+        self._begin()
+
+    def _begin(self) -> None:
+        self._engine = Engine(self._plan, self.settings)
+        self._progress = Progress(len(self._plan), self._engine.enter_epoch)
         self._served: set[int] | None = None
         self._finalizer = weakref.finalize(self, self._engine.close)
         _open.add(self)
@@ -211,6 +218,26 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
                 "belongs to a sequence of another length or batch_size"
             )
         self._progress.move(epoch, step)
+
+    @property
+    def waits(self) -> Waits:
+        """How long whoever reads the batches waited for each.
+
+        In ``fit`` on JAX and PyTorch that is the trainer. On TensorFlow it is the thread that reads
+        ahead for it; ``adapters.keras.WaitReport`` tells there what the trainer waited.
+        """
+        return self._engine.waits
+
+    def twin(self) -> SafeSequence:
+        """The same sequence once more, where this one stands, with workers of its own."""
+        twin = copy.copy(self)
+        twin._begin()
+        twin._progress.move(*self._progress.start)
+        return twin
+
+    def ablations(self) -> Ablations:
+        """What is left of the work without a part of it, for ``adapters.diagnose``."""
+        return ablations_of(self._plan, self.epoch)
 
     def close(self) -> None:
         """End the workers and free what they shared; batches that are held stay valid."""

@@ -1,0 +1,153 @@
+"""A plan with a part of its work taken away: what is left tells what the part costs.
+
+    fetch --> transform --> collate            the plan
+    fetch                                      ``storage``
+              transform --> collate            ``memory``: the same few samples, fetched before
+                            collate            ``collation``: the same few, transformed before
+
+What these plans give are no batches to train on, and they are asked for by an engine like any other
+plan.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.assemble import Allocate, Assembled, Plan
+from adapters.order import Order
+from adapters.sources import ArraySource, MapSource, RecordSource, SequenceSource
+
+_KEPT_BATCHES = 4
+
+
+@dataclass(frozen=True)
+class Ablations:
+    """What is left of a plan.
+
+    Args:
+        whole: The plan itself, whose batches are known by number.
+        storage: Only its samples are fetched.
+        memory: All but that.
+        collation: Only a batch is made of samples; None where that can't be told from the rest, as
+            samples are written straight into their rows, or batches come whole.
+        decodes: Whether the samples are images out of records.
+    """
+
+    whole: Plan
+    storage: Plan
+    memory: Plan
+    collation: Plan | None
+    decodes: bool
+
+
+class Repeated(Order):
+    """The same few batches again and again, without an end.
+
+    Args:
+        batches: The numbers of the samples of each.
+    """
+
+    def __init__(self, batches: Sequence[Any]) -> None:
+        super().__init__(sys.maxsize, max(map(len, batches)))
+        object.__setattr__(self, "_repeated", list(batches))
+
+    def __len__(self) -> int:
+        """No end."""
+        return sys.maxsize
+
+    def batch(self, epoch: int, index: int) -> Any:
+        """The numbers of one of the batches."""
+        repeated: list[Any] = self._repeated  # type: ignore[attr-defined]
+        return repeated[index % len(repeated)]
+
+    def first(self, epoch: int, index: int) -> Any:
+        """The first of them."""
+        return self.batch(epoch, index)[0]
+
+
+class Known:
+    """Samples that are kept, by number, in the place of a data set.
+
+    Args:
+        samples: Those that will be asked for.
+        size: Of the data set.
+    """
+
+    thread_safe = True
+
+    def __init__(self, samples: dict[int, Any], size: int) -> None:
+        self._samples = samples
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, number: int) -> Any:
+        return self._samples[number]
+
+
+class Fetching(Plan):
+    """Fetches the samples of a batch, and forgets them."""
+
+    def batch(self, epoch: int, index: int, allocate: Allocate) -> Assembled:
+        """One number, as there must be something to deliver."""
+        fetch(self, self.order.batch(epoch, index))
+        return Assembled((np.zeros(1),), None, 0)
+
+
+def fetch(plan: Plan, numbers: NDArray[np.int64]) -> None:
+    """Fetch samples, or a whole batch, as the plan's source stores them."""
+    source = plan.source
+    if isinstance(source, SequenceSource):
+        source.batch(int(numbers[0]))
+    elif isinstance(source, RecordSource):
+        for number in np.sort(numbers).tolist():
+            source.read(number)
+    elif isinstance(source, ArraySource):
+        source.gather(numbers, np.empty)
+    else:
+        for _ in source.samples(numbers):
+            pass
+
+
+def ablations_of(plan: Plan, epoch: int) -> Ablations:
+    """Take a plan apart.
+
+    Args:
+        plan: Whose source is fetched from; a few batches are fetched and transformed here.
+        epoch: Whose first batches are kept.
+    """
+    order, source = plan.order, plan.source
+    batches = [order.batch(epoch, index) for index in range(min(_KEPT_BATCHES, len(order)))]
+    storage = Fetching(source, order, seed=plan.seed)
+    kept = dataclasses.replace(plan, order=Repeated(batches))
+    if isinstance(source, SequenceSource):
+        whole = {int(numbers[0]): source.batch(int(numbers[0])) for numbers in batches}
+        known = SequenceSource(Known(whole, len(source)), own_epochs=False)
+        return Ablations(plan, storage, dataclasses.replace(kept, source=known), None, False)
+    numbers = np.concatenate(batches)
+    if isinstance(source, MapSource):
+        fetched = Known({number: source.sample(number) for number in numbers.tolist()}, len(source))
+        kept = dataclasses.replace(kept, source=MapSource(fetched))
+    return Ablations(plan, storage, kept, _collation(kept, epoch, batches), _decodes(source))
+
+
+def _collation(kept: Plan, epoch: int, batches: Sequence[NDArray[np.int64]]) -> Plan | None:
+    if isinstance(kept.source, RecordSource) and kept.transform is None:
+        return None
+    if isinstance(kept.source, ArraySource) and kept.transform is None:
+        return dataclasses.replace(kept, batch_transform=None)
+    numbers = np.concatenate(batches).tolist()
+    made = Known({number: kept.sample(epoch, number) for number in numbers}, len(kept.source))
+    return Plan(MapSource(made), Repeated(batches), seed=kept.seed)
+
+
+def _decodes(source: Any) -> bool:
+    return isinstance(source, RecordSource) and source.holds_images

@@ -1,0 +1,178 @@
+"""``adapters plan``: its arguments, the rate of a core as measured, and the plan, printed."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from adapters import ImageDecoder, open_records
+from adapters.planning import (
+    DEVICES,
+    MODELS,
+    STORAGE,
+    Workload,
+    comparison_lines,
+    plan_lines,
+    published_examples,
+    required,
+    step_of,
+    storage_that_fits,
+)
+
+_MEASURED_SECONDS = 1.0
+_IMAGE_SIZE = 224
+_NEEDED = ("batch_size", "example_bytes", "examples")
+
+
+def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
+    """Add ``plan`` to the commands."""
+    plan = subparsers.add_parser(
+        "plan",
+        help="what training asks of storage and workers",
+        description="IOPS, bandwidth, storage, shard size and workers that keep GPUs busy. "
+        "KB, MB and GB are powers of 1,024.",
+    )
+    plan.add_argument(
+        "--published", action="store_true", help="the published examples, computed and as printed"
+    )
+    plan.add_argument("--model", help=", ".join(MODELS))
+    plan.add_argument("--device", help=", ".join(DEVICES))
+    plan.add_argument("--batch-size", type=_positive, metavar="N", help="n, of one GPU")
+    plan.add_argument("--gpus", type=_positive, default=1, help="of one experiment")
+    plan.add_argument("--experiments", type=_positive, default=1, help="that run at once")
+    plan.add_argument("--example-bytes", type=_size, metavar="SIZE", help="as stored: 64KB")
+    plan.add_argument("--examples", type=_positive, metavar="COUNT", help="in the data set")
+    step = plan.add_mutually_exclusive_group()
+    step.add_argument("--step-ms", type=_number, metavar="MS", help="t, as you measured it")
+    step.add_argument(
+        "--flops",
+        type=_number,
+        metavar="COUNT",
+        help="multiply-adds of a forward pass for an example, as papers give them: 4.1e9",
+    )
+    plan.add_argument("--utilisation", type=_share, help="of the device's peak; else 0.35")
+    plan.add_argument("--precision", help="fp32, tf32, fp16: whose peak; else the fastest")
+    rate = plan.add_mutually_exclusive_group()
+    rate.add_argument(
+        "--per-core", type=_number, metavar="RATE", help="examples/s that one core prepares"
+    )
+    rate.add_argument("--measure", metavar="PATH", help="measure that on these record files")
+    plan.add_argument("--memory", type=_size, metavar="SIZE", help="of the machine: 64GB")
+    plan.set_defaults(run=run_plan)
+
+
+def run_plan(options: argparse.Namespace) -> int:
+    """``adapters plan``.
+
+    Raises:
+        argparse.ArgumentError: Too little was said, or a model, device or precision isn't known.
+    """
+    for line in comparison_lines(published_examples()) if options.published else _plan(options):
+        print(line)
+    return 0
+
+
+def measured_rate(path: str, seconds: float = _MEASURED_SECONDS) -> float:
+    """Images a second that one core reads, decodes, crops at random and resizes to 224x224.
+
+    The records are taken in order, from the first again after the last. Where a library decodes on
+    several threads, the time of all of them counts; where reading waits, the waiting.
+
+    Args:
+        path: Record files of images.
+        seconds: How long to measure.
+
+    Raises:
+        FileNotFoundError: No such file.
+        RecordError: A damaged record, or one that is no image.
+        ValueError: No records.
+    """
+    decode = ImageDecoder(_IMAGE_SIZE, crop="random_resized", flip=True)
+    with open_records(path, decode=decode) as source:
+        if not len(source):
+            raise ValueError(f"--measure must name files with records, got {path!r} without any")
+        source[0]  # Libraries are imported by the first.
+        count, elapsed = 0, 0.0
+        started, started_cpu = time.perf_counter(), time.process_time()
+        while elapsed < seconds:
+            source[count % len(source)]
+            count += 1
+            elapsed = max(time.perf_counter() - started, time.process_time() - started_cpu)
+    return count / elapsed
+
+
+def _plan(options: argparse.Namespace) -> Iterator[str]:
+    missing = [name for name in _NEEDED if getattr(options, name) is None]
+    if missing:
+        named = ", ".join("--" + name.replace("_", "-") for name in missing)
+        raise argparse.ArgumentError(None, f"{named} must be given, or --published alone")
+    if options.step_ms is None and (
+        options.device is None or (options.model is None and options.flops is None)
+    ):
+        raise argparse.ArgumentError(
+            None,
+            "--model and --device, or --flops and --device, or --step-ms must be given, got "
+            f"model {options.model!r}, device {options.device!r}",
+        )
+    try:
+        step = step_of(
+            options.batch_size,
+            model=options.model,
+            device=options.device,
+            step_seconds=None if options.step_ms is None else options.step_ms / 1000,
+            multiply_adds=options.flops,
+            precision=options.precision,
+            utilisation=options.utilisation,
+        )
+    except ValueError as error:
+        raise argparse.ArgumentError(None, str(error)) from error
+    rate, basis = options.per_core, "as given"
+    if options.measure is not None:
+        rate, basis = measured_rate(options.measure), f"measured on {options.measure}"
+    workload = Workload(
+        batch_size=options.batch_size,
+        batch_seconds=step.batch_seconds,
+        example_bytes=options.example_bytes,
+        examples=options.examples,
+        gpus=options.gpus,
+        experiments=options.experiments,
+        memory_bytes=options.memory,
+        core_examples_per_second=rate,
+    )
+    need = required(workload)
+    return plan_lines(workload, step, need, storage_that_fits(need, STORAGE), basis)
+
+
+def _size(text: str) -> int:
+    number, unit = text.strip().upper().removesuffix("B"), 1
+    for power, letter in enumerate("KMGT", 1):
+        if number.endswith(letter):
+            number, unit = number[:-1], 1 << (10 * power)
+    if not number.isdecimal() or not int(number):
+        raise argparse.ArgumentTypeError(f"must be bytes such as 65536 or 64KB, got {text!r}")
+    return int(number) * unit
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"must be an integer >= 1, got {text!r}")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a number > 0, got {text!r}")
+    return value
+
+
+def _share(text: str) -> float:
+    if _number(text) > 1:
+        raise argparse.ArgumentTypeError(f"must be > 0 and <= 1, got {text!r}")
+    return float(text)

@@ -1,0 +1,99 @@
+"""``adapters tune``: which workers, of which kind, how long a queue, for a source of one's own."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import runpy
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+from adapters.diagnosis.sweep import ROUNDS, line_of, sweep, table_of
+
+_MAIN = "adapters_tuned"
+
+
+def add_parser(subparsers: Any, bar: Callable[[str], AbstractContextManager[Any]]) -> None:
+    """Add ``tune`` to the command line.
+
+    Args:
+        subparsers: Of the program.
+        bar: Shows progress under a name.
+    """
+    tune = subparsers.add_parser("tune", help="which workers are the fastest for a source")
+    tune.add_argument(
+        "loader",
+        help="FILE.py:NAME or MODULE:NAME of a SafeSequence, a gluon_loader, or a function that "
+        "makes one; or the path of record files with images",
+    )
+    tune.add_argument(
+        "--seconds", type=float, default=1.0, help="of each measurement (default: %(default)s)"
+    )
+    tune.add_argument(
+        "--rounds", type=int, default=ROUNDS, help="measurements of each (default: %(default)s)"
+    )
+    tune.set_defaults(run=lambda options: run_tune(options, bar))
+
+
+def run_tune(options: argparse.Namespace, bar: Callable[[str], AbstractContextManager[Any]]) -> int:
+    """``adapters tune``."""
+    for name in ("seconds", "rounds"):
+        if not getattr(options, name) > 0:
+            raise argparse.ArgumentError(
+                None, f"--{name} must be > 0, got {getattr(options, name)}"
+            )
+    with _loader_of(options.loader) as loader, bar("tune") as progress:
+        found = sweep(loader, seconds=options.seconds, rounds=options.rounds, progress=progress)
+        for line in lines_of(loader, found):
+            print(line)
+    return 0
+
+
+def lines_of(loader: Any, found: Any) -> Iterator[str]:
+    """The table, what was left out, and the line to paste."""
+    yield f"batches of {found.samples}; medians of {len(found.found[0].speeds)} rounds"
+    yield from table_of(found.found)
+    for each in found.left_out:
+        yield f"not tried: {each}"
+    best = found.recommended
+    yield f"recommended, at {best.median:,.0f} samples/s:"
+    yield f"  {line_of(loader, best.setting)}"
+
+
+def _loader_of(name: str) -> Any:
+    """The loader of that name.
+
+    Raises:
+        ValueError: There is none.
+    """
+    place, separator, attribute = name.rpartition(":")
+    if not separator or os.path.exists(name):
+        return _of_records(name)
+    if place.endswith(".py"):
+        sys.path.insert(0, os.path.dirname(os.path.abspath(place)))
+        names = runpy.run_path(place, run_name=_MAIN)
+    else:
+        sys.path.insert(0, os.getcwd())
+        names = vars(importlib.import_module(place))
+    if attribute not in names:
+        raise ValueError(f"{place} must define {attribute}, and doesn't")
+    loader = names[attribute]
+    if not hasattr(loader, "ablations") and callable(loader):
+        loader = loader()
+    if not hasattr(loader, "ablations"):
+        raise ValueError(
+            f"{name} must be a SafeSequence, a gluon_loader, or a function that makes one, got "
+            f"{type(loader).__name__}"
+        )
+    return loader
+
+
+def _of_records(path: str) -> Any:
+    """What trains on pictures mostly do: a random box, resized to 224x224."""
+    from adapters import ImageDecoder, SafeSequence, open_records
+
+    decode = ImageDecoder(224, crop="random_resized", flip=True)
+    return SafeSequence(open_records(path, decode=decode), 64, shuffle=True)

@@ -1,0 +1,176 @@
+"""``adapters doctor script.py``: somebody's training script, run up to its first training loop.
+
+What gives the batches there is examined in the middle of the loop, whose body is the step: it is
+given the loader's batches for a while, and then one batch again and again. Keras's ``fit`` is
+called for both. Nothing of the script is changed, and it ends there.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.util
+import itertools
+import os
+import runpy
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from adapters.diagnosis.examination import Trainer, examine, settled_of
+from adapters.diagnosis.verdict import Diagnosis
+from adapters.timing import Clock, Timing, endless
+
+_SKIPPED, _SKIPPED_OF_THE_SAME = 14, 3
+_FACES = {"keras": "adapters.keras.interception", "mxnet": "adapters.gluon.interception"}
+
+
+class _Examined(BaseException):
+    """Ends the script: what there was to be found has been found."""
+
+    def __init__(self, diagnosis: Diagnosis) -> None:
+        super().__init__()
+        self.diagnosis = diagnosis
+
+
+def diagnose_script(
+    path: str, arguments: Sequence[str], *, skip: int = 0, t: float | None, seconds: float
+) -> Diagnosis | None:
+    """Run a script up to its first training loop, and examine that.
+
+    Args:
+        path: Of the script.
+        arguments: Of the script.
+        skip: Loops, or calls of ``fit``, that are left alone first.
+        t: As in ``diagnose``.
+        seconds: As in ``diagnose``.
+
+    Returns:
+        None where the script came to its end without one.
+
+    Raises:
+        Exception: What the script raises.
+    """
+    observer = _Observer(skip, t, seconds)
+    notice = _Notice(observer)
+    before = sys.argv, list(sys.path)
+    sys.argv = [path, *arguments]
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    sys.meta_path.insert(0, notice)
+    try:
+        notice.look()
+        runpy.run_path(path, run_name="__main__")
+    except _Examined as end:
+        return end.diagnosis
+    finally:
+        sys.meta_path.remove(notice)
+        sys.argv, sys.path[:] = before
+    return None
+
+
+class _Observer:
+    """What is done with the loops of a script.
+
+    Args:
+        skip: As in ``diagnose_script``.
+        t: Likewise.
+        seconds: Likewise.
+    """
+
+    def __init__(self, skip: int, t: float | None, seconds: float) -> None:
+        self._skip = skip
+        self._t = t
+        self._seconds = seconds
+
+    def fit(self, loader: Callable[[], Any], trainer: Callable[[], Trainer]) -> None:
+        """Keras's ``fit`` was called."""
+        if self._skip:
+            self._skip -= 1
+            return
+        raise _Examined(examine(loader(), trainer(), self._t, self._seconds))
+
+    def loop(self, loader: Any, plain: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+        """A loop over a Gluon loader has begun: what it reads from."""
+        if self._skip:
+            self._skip -= 1
+            yield from plain()
+            return
+        batches, settled = endless(_Passes(plain)), settled_of(loader)
+        whole = Clock(batches, self._seconds, _SKIPPED, settled)
+        yield from whole
+        found = whole.stop()
+        same = Clock(itertools.repeat(whole.latest), self._seconds, _SKIPPED_OF_THE_SAME)
+        yield from same
+        self._skip = sys.maxsize  # The examination has loops of its own.
+        trainer = _Loop(found, same.stop())
+        raise _Examined(examine(loader, trainer, self._t, self._seconds))
+
+
+class _Passes:
+    """Gives a pass each time that it is iterated over."""
+
+    def __init__(self, plain: Callable[[], Iterator[Any]]) -> None:
+        self._plain = plain
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._plain()
+
+
+class _Loop:
+    """A loop that was timed already, as a trainer.
+
+    Args:
+        whole: With the loader's batches.
+        same: With one batch.
+    """
+
+    def __init__(self, whole: Timing, same: Timing) -> None:
+        self._whole = whole
+        self._same = same
+
+    def whole(self, loader: Any, seconds: float) -> Timing:
+        """What was found."""
+        return self._whole
+
+    def same(self, batch: Any, seconds: float) -> Timing:
+        """What was found."""
+        return self._same
+
+    def copy_seconds(self, batch: Any, seconds: float) -> float | None:
+        """Part of the loop's body."""
+        return None
+
+
+class _Notice(importlib.abc.MetaPathFinder):
+    """Notices that a framework has been imported, and stands in front of its loops from then on."""
+
+    def __init__(self, observer: _Observer) -> None:
+        self._observer = observer
+        self._wanted = set(_FACES)
+
+    def look(self) -> None:
+        """At what is imported already."""
+        for name in self._wanted & set(sys.modules):
+            self._wanted.remove(name)
+            self._intercept(name)
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        """The spec that the others find, with a call after the import."""
+        if name not in self._wanted:
+            return None
+        self._wanted.remove(name)
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        run = spec.loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            run(module)
+            self._intercept(name)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+    def _intercept(self, name: str) -> None:
+        found = self._observer.fit if name == "keras" else self._observer.loop
+        importlib.import_module(_FACES[name]).intercept(found)

@@ -1,0 +1,203 @@
+"""The same source behind other workers, kinds and queues: which is the fastest here.
+
+Every setting is measured once a round, one after the other, so that a slow moment of the machine
+doesn't fall on one of them alone. Medians count; of those within a twentieth of the best, the
+setting with the fewest workers is recommended.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from adapters.assemble import Plan
+from adapters.diagnosis.examination import samples_in, settled_of
+from adapters.engine import Engine, Settings, obstacle_to_processes, usable_cpus
+from adapters.timing import timed
+
+ROUNDS = 3
+_SKIPPED = 14
+# As good as the best.
+_TIE = 0.95
+_QUEUES = (2, 4, 10, 32)
+_AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is swept over.
+
+    Args:
+        kind: ``"auto"``, ``"inline"``, ``"threads"`` or ``"processes"``.
+        workers: How many; 0 for the first two.
+        queue: Batches that may be ready ahead.
+    """
+
+    kind: str
+    workers: int
+    queue: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a setting was worth.
+
+    Args:
+        setting: Which.
+        speeds: Samples/s, of each round.
+    """
+
+    setting: Setting
+    speeds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """Samples/s."""
+        return statistics.median(self.speeds)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What the sweep found.
+
+    Args:
+        found: Each setting, in the order of the table.
+        left_out: Why some kinds were not tried.
+        samples: In a batch.
+    """
+
+    found: tuple[Found, ...]
+    left_out: tuple[str, ...]
+    samples: int
+
+    @property
+    def recommended(self) -> Found:
+        """The one with the fewest workers among the best; ``"auto"`` where it is one of them."""
+        best = max(found.median for found in self.found)
+        good = [found for found in self.found if found.median >= _TIE * best]
+        return min(good, key=_cost)
+
+
+def sweep(
+    loader: Any,
+    *,
+    seconds: float = 1.0,
+    rounds: int = ROUNDS,
+    progress: Callable[[int, int], Any] = lambda done, total: None,
+) -> Sweep:
+    """Measure a loader's source and transforms behind other workers.
+
+    Args:
+        loader: A ``SafeSequence``, or what ``gluon_loader`` returns.
+        seconds: For each measurement, once its workers are there.
+        rounds: How often each setting is measured.
+        progress: Called with the number of measurements that are done, and of all.
+
+    Raises:
+        TypeError: A loader of another package.
+    """
+    if not hasattr(loader, "ablations"):
+        raise TypeError(
+            "loader must be a SafeSequence or what gluon_loader returns, got "
+            f"{type(loader).__name__}"
+        )
+    plan, base = loader.ablations().whole, loader.settings
+    settings, left_out = _settings_for(plan, base)
+    speeds: dict[Setting, list[float]] = {setting: [] for setting in settings}
+    samples = 0
+    total, done = rounds * (len(settings) + len(_QUEUES)), 0
+
+    def measure(setting: Setting) -> None:
+        nonlocal samples, done
+        samples, speed = _measured(plan, base, setting, seconds)
+        speeds.setdefault(setting, []).append(speed)
+        done += 1
+        progress(done, total)
+
+    for _ in range(rounds):
+        for setting in settings:
+            measure(setting)
+    with_workers = [setting for setting in settings if setting.workers]
+    if with_workers:
+        best = max(with_workers, key=lambda setting: statistics.median(speeds[setting]))
+        queues = [dataclasses.replace(best, queue=queue) for queue in _QUEUES]
+        for _ in range(rounds):
+            for setting in queues:
+                if len(speeds.get(setting, ())) < rounds:
+                    measure(setting)
+    progress(total, total)
+    found = tuple(Found(setting, tuple(each)) for setting, each in speeds.items())
+    return Sweep(found, left_out, samples)
+
+
+def _settings_for(plan: Plan, base: Settings) -> tuple[list[Setting], tuple[str, ...]]:
+    """What is worth a try, and why the rest isn't."""
+    cpus, queue = usable_cpus(), base.max_queue_size
+    counts = sorted({1, cpus, 2 * cpus})
+    settings, left_out = [Setting(_AUTO, 0, queue), Setting("inline", 0, queue)], []
+    if plan.threads:
+        settings += [Setting("threads", count, queue) for count in counts]
+    else:
+        left_out.append("threads: they would share the random generators that transforms draw from")
+    if (obstacle := obstacle_to_processes(plan)) is None:
+        settings += [Setting("processes", count, queue) for count in counts if count <= cpus]
+    else:
+        left_out.append(f"processes: {obstacle}")
+    return settings, tuple(left_out)
+
+
+def _measured(plan: Plan, base: Settings, setting: Setting, seconds: float) -> tuple[int, float]:
+    """Samples in a batch, and samples/s."""
+    settings = dataclasses.replace(
+        base,
+        workers="auto" if setting.kind == _AUTO else setting.workers,
+        use_multiprocessing=setting.kind == "processes",
+        max_queue_size=setting.queue,
+    )
+    engine = Engine(plan, settings)
+    try:
+        stream = engine.stream(0, 0, False)
+        first = stream.next()
+        batches: Iterator[Any] = (stream.next() for _ in itertools.count())
+        timing = timed(batches, None, seconds, _SKIPPED, settled_of(engine))
+    finally:
+        engine.close()
+    samples = samples_in(first)
+    return samples, samples / timing.batch_seconds
+
+
+def table_of(found: Sequence[Found]) -> Iterator[str]:
+    """The settings, with medians and ranges."""
+    yield f"{'kind':<12}{'workers':>8}{'queue':>7}{'samples/s':>13}   range"
+    for each in found:
+        setting = each.setting
+        workers = "auto" if setting.kind == _AUTO else str(setting.workers)
+        least, most = min(each.speeds), max(each.speeds)
+        yield (
+            f"{setting.kind:<12}{workers:>8}{setting.queue:>7}{each.median:>13,.0f}   "
+            f"{least:,.0f} to {most:,.0f}"
+        )
+
+
+def line_of(loader: Any, setting: Setting) -> str:
+    """The arguments to paste into the loader's call."""
+    workers = '"auto"' if setting.kind == _AUTO else str(setting.workers)
+    if loader.workers_keyword == "workers":
+        processes = setting.kind == "processes"
+        return (
+            f"SafeSequence(..., workers={workers}, use_multiprocessing={processes}, "
+            f"max_queue_size={setting.queue})"
+        )
+    pool = {"threads": ", thread_pool=True", "processes": ", thread_pool=False"}
+    ahead = f", prefetch={setting.queue}" if setting.kind != "inline" else ""
+    return f"gluon_loader(..., num_workers={workers}{pool.get(setting.kind, '')}{ahead})"
+
+
+def _cost(found: Found) -> tuple[bool, int, bool, int]:
+    """What one would rather do without."""
+    setting = found.setting
+    return setting.kind != _AUTO, setting.workers, setting.kind == "processes", setting.queue

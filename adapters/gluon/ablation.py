@@ -1,0 +1,79 @@
+"""A Gluon data set's plan with a part of its work taken away, as ``adapters.ablation`` has it."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from adapters.ablation import Ablations, Known, Repeated
+from adapters.assemble import Allocate, Assembled
+from adapters.gluon.plan import GluonPlan
+from adapters.gluon.recipe import Opaque, Recipe
+from adapters.gluon.samplers import OrderBatchSampler
+
+_KEPT_BATCHES = 4
+# What a sampler is asked for: its batches are fetched in turn.
+_DRAWN_BATCHES = 256
+
+
+class GluonFetching(GluonPlan):
+    """Fetches the samples of a batch from the data set at the bottom, and forgets them."""
+
+    def batch(self, epoch: int, index: int, allocate: Allocate) -> Assembled:
+        """One number, as there must be something to deliver."""
+        recipe = self.recipe
+        keys = list(self.order.batch(epoch, index))
+        if recipe.records is not None:
+            for number in sorted(recipe.base_numbers(keys)):
+                recipe.records.read(int(number))
+        elif self._gathered(keys, np.empty) is None:
+            for number in recipe.base_numbers(keys):
+                recipe.base[int(number)]
+        return Assembled((np.zeros(1), None), None, 0)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a worker process: with the base, which is what is asked."""
+        return {**super().__getstate__(), "recipe": self.recipe}
+
+
+def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
+    """Take a loader's plan apart.
+
+    Args:
+        plan: Of the loader.
+        data: The data set that the loader was made for.
+        batch_sampler: Which samples make which batch.
+    """
+    drawn = list(itertools.islice(_batches(batch_sampler), _DRAWN_BATCHES))
+    known_order = isinstance(batch_sampler, OrderBatchSampler)
+    whole = plan if known_order else dataclasses.replace(plan, order=Repeated(drawn))
+    storage = GluonFetching(plan.source, whole.order, recipe=plan.recipe)
+    kept_batches = drawn[:_KEPT_BATCHES]
+    keys = list(dict.fromkeys(key for batch in kept_batches for key in batch))
+    recipe = plan.recipe
+    if recipe.columns is None and recipe.records is None:
+        numbers = [int(number) for number in recipe.base_numbers(keys)]
+        fetched = Known({number: recipe.base[number] for number in numbers}, len(recipe.base))
+        recipe = dataclasses.replace(recipe, base=fetched)
+    order = Repeated(kept_batches)
+    memory = dataclasses.replace(plan, order=order, recipe=recipe)
+    collation: GluonPlan | None = None
+    lowered = plan.batchify is None and not any(isinstance(step, Opaque) for step in recipe.steps)
+    if lowered and recipe.columns is not None:
+        collation = dataclasses.replace(memory, recipe=dataclasses.replace(recipe, steps=[]))
+    elif not (lowered and recipe.records is not None):
+        made = Known({int(key): data[int(key)] for key in keys}, len(data))
+        collation = dataclasses.replace(plan, order=order, recipe=Recipe(made))
+    return Ablations(whole, storage, memory, collation, recipe.records is not None)
+
+
+def _batches(batch_sampler: Any) -> Iterator[Sequence[Any]]:
+    """Batches of sample numbers, without a change to the sampler's own state of epochs."""
+    if isinstance(batch_sampler, OrderBatchSampler):
+        order = batch_sampler.order
+        return (order.batch(0, index).tolist() for index in range(len(order)))
+    return iter(batch_sampler)

@@ -1,0 +1,169 @@
+"""``fit`` on a clock: what ``adapters.diagnose`` trains a Keras model with."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Any
+
+import keras
+import numpy as np
+
+from adapters.keras.sequence import SafeSequence
+from adapters.keras.waits import WaitReport
+from adapters.structure import flatten, map_leaves
+from adapters.timing import LEAST_BATCHES, Timing, settle, timed
+
+_SKIPPED = 14
+_SKIPPED_OF_THE_SAME = 5
+_ENDLESS = 1_000_000
+
+
+class ModelTrainer:
+    """Trains a compiled model by ``fit``, and puts back what it was before.
+
+    Args:
+        model: Compiled.
+
+    Raises:
+        TypeError: It isn't compiled.
+    """
+
+    def __init__(self, model: Any) -> None:
+        if not getattr(model, "compiled", False):
+            raise TypeError(
+                f"step must be a function of a batch or a compiled Keras model, got {model!r}, "
+                "which isn't compiled: call its compile() first"
+            )
+        self._model = model
+
+    def whole(self, loader: Any, seconds: float) -> Timing:
+        """Train on the loader's batches."""
+        return self._fit(loader, seconds, _SKIPPED)
+
+    def same(self, batch: Any, seconds: float) -> Timing:
+        """Train on one batch, again and again."""
+        with SafeSequence(_Same(batch), workers=0) as again:
+            return self._fit(again, seconds, _SKIPPED_OF_THE_SAME)
+
+    def copy_seconds(self, batch: Any, seconds: float) -> float | None:
+        """The time of its copy to Keras's device."""
+
+        def copy(each: Any) -> None:
+            settle(map_leaves(keras.ops.convert_to_tensor, each))
+
+        leaves = flatten(batch)[0]
+        if any(np.asarray(leaf).dtype.kind not in "biuf" for leaf in leaves):
+            return None
+        return timed(itertools.repeat(batch), copy, seconds, 2).batch_seconds
+
+    def _fit(self, data: Any, seconds: float, skipped: int) -> Timing:
+        clock = _Clock(data if isinstance(data, SafeSequence) else None, seconds, skipped)
+        state = _State(self._model)
+        try:
+            # Without an end to the epoch, a SafeSequence goes on into the next one.
+            endless = clock.own
+            self._model.fit(
+                data,
+                epochs=1 if endless else _ENDLESS,
+                steps_per_epoch=_ENDLESS if endless else None,
+                shuffle=False,
+                verbose=0,
+                callbacks=[clock],
+            )
+        finally:
+            state.put_back()
+        return clock.timing()
+
+
+class _Same(keras.utils.PyDataset):  # type: ignore[misc]
+    """One batch, again and again."""
+
+    thread_safe = True
+
+    def __init__(self, batch: Any) -> None:
+        super().__init__()
+        self._batch = batch
+
+    def __len__(self) -> int:
+        return _ENDLESS
+
+    def __getitem__(self, index: int) -> Any:
+        return self._batch
+
+
+class _Clock(keras.callbacks.Callback):  # type: ignore[misc]
+    """Stops ``fit`` when enough batches have been timed.
+
+    Args:
+        sequence: Whose waits are looked up; None where nobody notes them.
+        seconds: For how long, once it counts.
+        skipped: Batches before it counts, in as many seconds at the most.
+    """
+
+    def __init__(self, sequence: SafeSequence | None, seconds: float, skipped: int) -> None:
+        super().__init__()
+        self._sequence = sequence
+        self.own = sequence is not None
+        self._report = None if sequence is None else WaitReport(sequence)
+        self._seconds = seconds
+        self._skipped = skipped
+        self._started = time.perf_counter()
+        self._began: float | None = None
+        self._ended = 0.0
+        self._batches = 0
+        self._waits: list[float] = []
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Waits are worked out epoch by epoch."""
+        if self._report is not None:
+            self._report.on_epoch_begin(epoch)
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Only those that count are asked for on the clock."""
+        if self._report is not None and self._began is not None:
+            self._report.on_train_batch_begin(batch)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Start the clock, or stop ``fit``."""
+        self._ended = now = time.perf_counter()
+        self._batches += 1
+        if self._began is None:
+            if self._sequence is not None and not self._sequence._engine.settled:
+                self._started, self._batches = now, 0
+            slow = self._batches > 1 and now - self._started > self._seconds
+            if self._batches >= self._skipped or slow:
+                self._began, self._batches = now, 0
+        elif now - self._began >= self._seconds and self._batches >= LEAST_BATCHES:
+            self.model.stop_training = True
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Keep the epoch's waits."""
+        if self._report is not None:
+            self._waits += self._report.waits_of_epoch()
+
+    def timing(self) -> Timing:
+        """What was found."""
+        assert self._began is not None
+        return Timing(self._batches, self._ended - self._began, tuple(self._waits))
+
+
+class _State:
+    """The variables of a model and of its optimizer, by value."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        if model.built and not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+        self._values = [
+            (variable, keras.ops.convert_to_numpy(variable)) for variable in self._variables()
+        ]
+
+    def _variables(self) -> list[Any]:
+        return [*self._model.variables, *self._model.optimizer.variables]
+
+    def put_back(self) -> None:
+        """Make the variables what they were."""
+        self._model.stop_training = False
+        for variable, value in self._values:
+            variable.assign(value)

@@ -1,0 +1,100 @@
+"""What the trainer waited for batches in each epoch of ``fit``: a callback."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+import keras
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.engine import Wait
+from adapters.keras.sequence import SafeSequence
+
+log = logging.getLogger("adapters")
+
+
+class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
+    """Logs a line per epoch: how much of it the trainer waited for its batches.
+
+    On TensorFlow, a batch that was there before the trainer asked cost it no wait, however long the
+    thread that reads ahead had stood for it.
+
+    Args:
+        sequence: What ``fit`` trains on.
+
+    Attributes:
+        waits_seconds: Of the latest epoch, float64 ``(batches,)``.
+        shares: Of each epoch so far, the part that the trainer waited, 0 to 1.
+
+    Example:
+        >>> import numpy as np
+        >>> from adapters import SafeSequence
+        >>> from adapters.keras import WaitReport
+        >>> report = WaitReport(SafeSequence(np.zeros((10, 3))))
+        >>> report.shares
+        []
+    """
+
+    def __init__(self, sequence: SafeSequence) -> None:
+        super().__init__()
+        self._sequence = sequence
+        self._asked: list[tuple[int, float]] = []
+        self._ended: float | None = None
+        self._start = 0, 0
+        self._began = 0.0
+        self.waits_seconds: NDArray[np.float64] = np.empty(0)
+        self.shares: list[float] = []
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """An epoch begins: its first batch is the one that the sequence says comes next."""
+        state = self._sequence.state_dict()
+        self._start = state["epoch"], state["batch"]
+        self._asked, self._ended = [], None
+        self._began = time.perf_counter()
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """The trainer is about to ask for a batch; on PyTorch, it has it."""
+        self._asked.append((batch, time.perf_counter()))
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        """Validation is no part of the epoch's training."""
+        self._ended = time.perf_counter()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Work out the waits of this epoch's batches, and log their sum."""
+        seconds = (self._ended or time.perf_counter()) - self._began
+        waits = self.waits_of_epoch()
+        self.waits_seconds = np.array(waits)
+        self.shares.append(float(self.waits_seconds.sum()) / max(seconds, 1e-9))
+        if waits:
+            log.info(
+                "epoch %d: waited %.3g s of %.3g s for batches (%.0f%%), 99%% of them within "
+                "%.3g ms",
+                epoch,
+                self.waits_seconds.sum(),
+                seconds,
+                100 * self.shares[-1],
+                1000 * np.percentile(waits, 99),
+            )
+
+    def waits_of_epoch(self) -> list[float]:
+        """What the trainer waited for each batch that it asked for since the epoch began."""
+        latest = {(wait.epoch, wait.step): wait for wait in self._sequence.waits.latest()}
+        batches = len(self._sequence)
+        waits = []
+        for place, asked in self._asked:
+            epochs, step = divmod(self._start[1] + place, batches)
+            wait = latest.get((self._start[0] + epochs, step))
+            if wait is not None:
+                waits.append(_of_the_trainer(wait, asked))
+        return waits
+
+
+def _of_the_trainer(wait: Wait, asked: float) -> float:
+    """What the trainer waited, of what the reader did."""
+    if keras.backend.backend() != "tensorflow":
+        return wait.seconds  # They are one.
+    return min(max(0.0, wait.ready - asked), wait.seconds)

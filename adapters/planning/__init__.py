@@ -1,0 +1,39 @@
+"""What training asks of storage and of workers: arithmetic before anything is bought or copied."""
+
+from __future__ import annotations
+
+from adapters.planning.examples import Comparison, published_examples
+from adapters.planning.published import DEVICES, MODELS, STORAGE, THROUGHPUTS
+from adapters.planning.report import comparison_lines, plan_lines
+from adapters.planning.requirement import (
+    Met,
+    Requirement,
+    Workload,
+    meets,
+    required,
+    suggested_shard_bytes,
+)
+from adapters.planning.step import Step, step_of
+from adapters.planning.storage import Fit, Verdict, storage_that_fits
+
+__all__ = [
+    "DEVICES",
+    "MODELS",
+    "STORAGE",
+    "THROUGHPUTS",
+    "Comparison",
+    "Fit",
+    "Met",
+    "Requirement",
+    "Step",
+    "Verdict",
+    "Workload",
+    "comparison_lines",
+    "meets",
+    "plan_lines",
+    "published_examples",
+    "required",
+    "step_of",
+    "storage_that_fits",
+    "suggested_shard_bytes",
+]

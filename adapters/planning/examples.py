@@ -1,0 +1,146 @@
+"""The published examples, computed anew beside what was printed.
+
+They come from the literature on storage for deep learning on V100s: a mini-batch of n examples of
+64 KB each, a step of t seconds, and storage that must give n / t reads a second to each GPU. About
+the printed figures:
+
+- t of ResNet-50 is 128 / 1,457 = 0.0879 s, printed as 0.087: cut off, not rounded. 5,885 IOPS for
+  four GPUs follows from the printed t; from the whole one it is 5,828.
+- "MB/s" are 2^20 bytes, and "GB/s" are 1,000 of these.
+- The IOPS of the shared NFS and of small files are known without what they were computed from.
+  n 64 and t 0.1 to 0.05 s give them, with 40 GPUs for small files, and are said to be inferred.
+- The bandwidth printed for the shared NFS does not follow from its IOPS and 64 KB. The formula's is
+  shown; the printed one is left out, for want of the original.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from adapters.planning.published import THROUGHPUTS
+from adapters.planning.requirement import MIB, Workload, required
+
+_EXAMPLE_BYTES = 64 << 10
+# ImageNet's training set, to have one; no figure here depends on it.
+_EXAMPLES = 1_281_167
+_PRINTED_SECONDS = 0.087
+_NFS_IOPS = (640.0, 1280.0)
+_SMALL_FILE_IOPS = (25_600.0, 51_200.0)
+_INFERRED_SECONDS = (0.1, 0.05)
+_INFERRED = "n, t and GPUs are inferred from the figures"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A published figure, and what its formula gives.
+
+    Args:
+        subject: Of what it is.
+        formula: In words.
+        computed: One value, or the ends of a range.
+        printed: Likewise, as published; empty where that isn't known.
+        unit: Of both.
+        decimals: That were printed.
+        note: Why they differ, or what is not as published.
+    """
+
+    subject: str
+    formula: str
+    computed: tuple[float, ...]
+    printed: tuple[float, ...]
+    unit: str
+    decimals: int = 0
+    note: str = ""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether they differ by less than one in the last printed digit, rounded or cut off."""
+        return bool(self.printed) and all(
+            abs(computed - printed) < 10**-self.decimals
+            for computed, printed in zip(self.computed, self.printed, strict=True)
+        )
+
+
+def published_examples() -> list[Comparison]:
+    """Every published example."""
+    small, large = THROUGHPUTS
+    of_small = _workload(small.batch_size, small.batch_size / small.examples_per_second)
+    of_large = _workload(large.batch_size, large.batch_size / large.examples_per_second)
+    whole, cut = required(of_small), required(_workload(small.batch_size, _PRINTED_SECONDS))
+    four_whole = required(_workload(small.batch_size, of_small.batch_seconds, gpus=4))
+    four_cut = required(_workload(small.batch_size, _PRINTED_SECONDS, gpus=4))
+    of_one, of_many = (
+        [required(_workload(64, seconds, gpus)) for seconds in _INFERRED_SECONDS]
+        for gpus in (1, 40)
+    )
+    one, four = "ResNet-50, V100, n 128", "ResNet-50, 4 x V100, n 128"
+    return [
+        Comparison(one, "t = n / rate", (whole.batch_seconds,), (0.087,), "s", 3),
+        Comparison(one, "n / t", (whole.gpu_examples_per_second,), (1457,), "images/s"),
+        Comparison(
+            one,
+            "n / t, t as printed",
+            (cut.gpu_examples_per_second,),
+            (1457,),
+            "images/s",
+            note="t was printed cut off",
+        ),
+        Comparison(
+            "ResNet-152, V100, n 64",
+            "n / t",
+            (required(of_large).gpu_examples_per_second,),
+            (730,),
+            "images/s",
+        ),
+        Comparison(four, "GPUs x n / t, t as printed", (four_cut.file_iops,), (5885,), "IOPS"),
+        Comparison(
+            four,
+            "GPUs x n / t",
+            (four_whole.file_iops,),
+            (5885,),
+            "IOPS",
+            note="t was printed cut off",
+        ),
+        Comparison(four, "IOPS x 64 KB", (four_cut.bytes_per_second / MIB,), (367,), "MB/s"),
+        Comparison(
+            "small files",
+            "40 GPUs x n / t, n 64, t 0.1 to 0.05 s",
+            tuple(need.file_iops for need in of_many),
+            _SMALL_FILE_IOPS,
+            "IOPS",
+            note=_INFERRED,
+        ),
+        Comparison(
+            "small files",
+            "IOPS x 64 KB",
+            tuple(rate / 1000 for rate in _bandwidth(_SMALL_FILE_IOPS)),
+            (1.6, 3.2),
+            "GB/s",
+            1,
+        ),
+        Comparison(
+            "shared NFS",
+            "n / t, n 64, t 0.1 to 0.05 s",
+            tuple(need.file_iops for need in of_one),
+            _NFS_IOPS,
+            "IOPS",
+            note=_INFERRED,
+        ),
+        Comparison(
+            "shared NFS",
+            "IOPS x 64 KB",
+            _bandwidth(_NFS_IOPS),
+            (),
+            "MB/s",
+            note="the printed bandwidth doesn't follow from the IOPS",
+        ),
+    ]
+
+
+def _workload(batch_size: int, batch_seconds: float, gpus: int = 1) -> Workload:
+    return Workload(batch_size, batch_seconds, _EXAMPLE_BYTES, _EXAMPLES, gpus)
+
+
+def _bandwidth(iops: tuple[float, ...]) -> tuple[float, ...]:
+    """In MiB a second, of reads of one example each."""
+    return tuple(rate * _EXAMPLE_BYTES / MIB for rate in iops)

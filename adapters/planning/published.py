@@ -1,0 +1,156 @@
+"""What others have published: devices, models, measured throughputs, kinds of storage.
+
+Each table names its source. Figures marked "order of magnitude" are common knowledge about such
+hardware, not a measurement; a plan that depends on them should be checked against the real thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+_Row = TypeVar("_Row")
+_ROUGHLY = "order of magnitude"
+_PUBLISHED = "published example"
+
+
+@dataclass(frozen=True)
+class Device:
+    """An accelerator.
+
+    Args:
+        title: As people call it.
+        peak_flops: Dense peak in operations a second, by precision, the fastest one last.
+    """
+
+    title: str
+    peak_flops: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network.
+
+    Args:
+        title: As people call it.
+        multiply_adds: Of one forward pass for one example; what papers often call its FLOPs.
+    """
+
+    title: str
+    multiply_adds: float
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """A measured rate of training.
+
+    Args:
+        model: Key of ``MODELS``.
+        device: Key of ``DEVICES``.
+        batch_size: n.
+        examples_per_second: Of one device.
+    """
+
+    model: str
+    device: str
+    batch_size: int
+    examples_per_second: float
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A kind of storage, as one such device or service: from what it mostly gives to its best.
+
+    Args:
+        title: What it is.
+        iops: Small random reads a second, least and most.
+        bytes_per_second: Large reads, least and most.
+        source: Where the figures come from.
+    """
+
+    title: str
+    iops: tuple[float, float]
+    bytes_per_second: tuple[float, float]
+    source: str
+
+
+# NVIDIA's data sheets, without sparsity; fp16 and bf16 are those of tensor cores, but for the P100.
+DEVICES: dict[str, Device] = {
+    "p100": Device("Tesla P100 (SXM2)", {"fp32": 10.6e12, "fp16": 21.2e12}),
+    "v100": Device("Tesla V100 (SXM2)", {"fp32": 15.7e12, "fp16": 125e12}),
+    "t4": Device("T4", {"fp32": 8.1e12, "fp16": 65e12}),
+    "a10": Device("A10", {"fp32": 31.2e12, "tf32": 62.5e12, "fp16": 125e12}),
+    "l4": Device("L4", {"fp32": 30.3e12, "tf32": 60e12, "fp16": 121e12}),
+    "a100": Device("A100 (SXM)", {"fp32": 19.5e12, "tf32": 156e12, "fp16": 312e12}),
+    "h100": Device("H100 (SXM)", {"fp32": 67e12, "tf32": 494e12, "fp16": 989e12}),
+    "h200": Device("H200 (SXM)", {"fp32": 67e12, "tf32": 494e12, "fp16": 989e12}),
+}
+
+# torchvision's tables of pretrained weights ("GFLOPS", which are multiply-adds), at 224x224, and
+# Inception v3 at 299x299.
+MODELS: dict[str, Model] = {
+    "alexnet": Model("AlexNet", 0.71e9),
+    "efficientnetb0": Model("EfficientNet-B0", 0.39e9),
+    "inceptionv3": Model("Inception v3", 5.71e9),
+    "mobilenetv2": Model("MobileNetV2", 0.30e9),
+    "resnet18": Model("ResNet-18", 1.81e9),
+    "resnet34": Model("ResNet-34", 3.66e9),
+    "resnet50": Model("ResNet-50", 4.09e9),
+    "resnet101": Model("ResNet-101", 7.80e9),
+    "resnet152": Model("ResNet-152", 11.51e9),
+    "vgg16": Model("VGG-16", 15.47e9),
+    "vitb16": Model("ViT-B/16", 17.56e9),
+}
+
+# The published examples of storage requirements, see ``examples.py``. They are measured: the two
+# networks' multiply-adds have a ratio of 2.8, their rates one of 2.0.
+THROUGHPUTS: tuple[Throughput, ...] = (
+    Throughput("resnet50", "v100", 128, 1457),
+    Throughput("resnet152", "v100", 64, 730),
+)
+
+# The IOPS of the shared NFS and of the small files, and the latter's bandwidth, are those of the
+# published examples. An NFS server's bandwidth for large reads is that of its network, 1 to 10
+# Gbit/s. 5,500 is what Amazon S3 documents as GETs a second for each prefix.
+STORAGE: tuple[Storage, ...] = (
+    Storage("hard disk", (75, 200), (100e6, 250e6), _ROUGHLY),
+    Storage("NFS, shared", (640, 1280), (100e6, 1.2e9), f"IOPS: {_PUBLISHED}; else {_ROUGHLY}"),
+    Storage("object storage", (500, 5500), (100e6, 5e9), f"{_ROUGHLY}; 5,500 GETs: Amazon S3"),
+    Storage("SATA SSD", (10_000, 90_000), (300e6, 550e6), _ROUGHLY),
+    Storage(
+        "file system for small files",
+        (25_600, 51_200),
+        (25_600 * 65_536.0, 51_200 * 65_536.0),
+        _PUBLISHED,
+    ),
+    Storage("NVMe SSD", (100_000, 1_000_000), (2e9, 7e9), _ROUGHLY),
+)
+
+
+def device_of(name: str) -> tuple[str, Device]:
+    """Key and row of a device, however its name is written.
+
+    Raises:
+        ValueError: An unknown one; the message lists those that are known.
+    """
+    return _find("device", name, DEVICES)
+
+
+def model_of(name: str) -> tuple[str, Model]:
+    """Key and row of a model, however its name is written.
+
+    Raises:
+        ValueError: An unknown one; the message lists those that are known.
+    """
+    return _find("model", name, MODELS)
+
+
+def _find(kind: str, name: str, table: Mapping[str, _Row]) -> tuple[str, _Row]:
+    key = "".join(filter(str.isalnum, name.lower()))
+    if key not in table:
+        raise ValueError(
+            f"{kind} must be one of {', '.join(table)}, got {name!r}; for another one, give the "
+            "time of a step as you measured it"
+        )
+    return key, table[key]

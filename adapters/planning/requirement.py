@@ -1,0 +1,199 @@
+"""From a training run to what must be delivered to it: pure arithmetic, nothing is looked up.
+
+A GPU takes t seconds over a mini-batch of n examples, so it needs n / t examples a second, and the
+next mini-batch within t. GPUs multiply that, and so do experiments that run at once. Examples in
+files of their own cost a read each; examples packed into records, read in the order in which they
+are stored, cost one read of 1 MiB for as many as fit into it. Records read in random order, as by
+``shuffle=True`` of a source that the page cache doesn't hold, cost a read each again.
+
+Sizes are in bytes, times in seconds, and KB, MB and GB are powers of 1,024 throughout.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+MIB = 1 << 20
+# One read of many examples; what network file systems take at most, and enough for a disk.
+READ_BYTES = MIB
+# Of the machine's memory, what the page cache can be counted on to keep; a rule of thumb. The rest
+# is for the program, its batches and the system.
+CACHE_SHARE = 0.75
+# See ``suggested_shard_bytes``.
+LEAST_SHARD_BYTES, MOST_SHARD_BYTES = 64 * MIB, 1024 * MIB
+SHARDS_PER_READER = 4
+# Of the mini-batches, in percent: how many must come within t.
+ENOUGH_PERCENT = 99
+# Less than that above a whole number of workers is the rounding of n / t, no worker.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is to be trained.
+
+    Args:
+        batch_size: n, the examples of a mini-batch of one GPU.
+        batch_seconds: t, what a GPU takes over it.
+        example_bytes: Of one example as it is stored.
+        examples: In the data set.
+        gpus: Of one experiment.
+        experiments: That run at once, on the same data set.
+        memory_bytes: Of the machine that reads; None leaves the page cache out.
+        core_examples_per_second: What one core prepares; None leaves the workers out.
+
+    Raises:
+        ValueError: Anything that isn't positive and finite.
+    """
+
+    batch_size: int
+    batch_seconds: float
+    example_bytes: int
+    examples: int
+    gpus: int = 1
+    experiments: int = 1
+    memory_bytes: int | None = None
+    core_examples_per_second: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "example_bytes", "examples", "gpus", "experiments"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)!r}")
+        for name in ("batch_seconds", "memory_bytes", "core_examples_per_second"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name} must be > 0 and finite, got {value!r}")
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """What follows from a ``Workload``.
+
+    Args:
+        batch_seconds: t, within which the next mini-batch must be there.
+        gpu_examples_per_second: n / t.
+        examples_per_second: Of all GPUs of all experiments.
+        bytes_per_second: Of all, as they are stored.
+        file_iops: Reads a second with a file for each example.
+        packed_iops: Reads a second of packed records, each of ``packed_read_bytes``.
+        packed_read_bytes: 1 MiB, or an example, if that is larger.
+        dataset_bytes: All examples.
+        epoch_seconds: One pass of one experiment over them.
+        fits_memory: Whether the page cache keeps all examples after the first epoch; None where the
+            memory isn't known.
+        shard_bytes: See ``suggested_shard_bytes``.
+        shards: Files of that size.
+        workers: Cores that prepare the examples of all GPUs; None where their rate isn't known.
+    """
+
+    batch_seconds: float
+    gpu_examples_per_second: float
+    examples_per_second: float
+    bytes_per_second: float
+    file_iops: float
+    packed_iops: float
+    packed_read_bytes: int
+    dataset_bytes: int
+    epoch_seconds: float
+    fits_memory: bool | None
+    shard_bytes: int
+    shards: int
+    workers: int | None
+
+
+def required(workload: Workload) -> Requirement:
+    """What storage, memory and workers must give for the GPUs not to wait.
+
+    Example:
+        >>> from adapters.planning import Workload, required
+        >>> need = required(Workload(128, 0.087, 64 << 10, 1_281_167, gpus=4))
+        >>> round(need.file_iops), int(need.bytes_per_second) >> 20
+        (5885, 367)
+    """
+    of_gpu = workload.batch_size / workload.batch_seconds
+    of_all = of_gpu * workload.gpus * workload.experiments
+    bytes_per_second = of_all * workload.example_bytes
+    dataset_bytes = workload.examples * workload.example_bytes
+    read_bytes = max(READ_BYTES, workload.example_bytes)
+    shard_bytes = suggested_shard_bytes(dataset_bytes, workload.gpus)
+    memory, rate = workload.memory_bytes, workload.core_examples_per_second
+    return Requirement(
+        batch_seconds=workload.batch_seconds,
+        gpu_examples_per_second=of_gpu,
+        examples_per_second=of_all,
+        bytes_per_second=bytes_per_second,
+        file_iops=of_all,
+        packed_iops=bytes_per_second / read_bytes,
+        packed_read_bytes=read_bytes,
+        dataset_bytes=dataset_bytes,
+        epoch_seconds=workload.examples / (of_gpu * workload.gpus),
+        fits_memory=None if memory is None else dataset_bytes <= CACHE_SHARE * memory,
+        shard_bytes=shard_bytes,
+        shards=-(-dataset_bytes // shard_bytes),
+        workers=None if rate is None else math.ceil(of_all / rate * (1 - _ROUNDING)),
+    )
+
+
+def suggested_shard_bytes(dataset_bytes: int, readers: int) -> int:
+    """A size for the files of records: 64 MiB, or twice that, and so on, up to 1 GiB.
+
+    The largest of these of which each reader, a GPU's process of one experiment, has at least 4.
+    Then the order of the shards can be shuffled, no reader waits for another one's file, and their
+    shares differ little. 64 MiB, also where there are fewer than 4 for each, as a disk that reads
+    150 MB/s seeks for 2% of the time that it takes to read that many. Not more than 1 GiB, as a
+    shard is what is copied, checked and repaired as a whole.
+
+    Args:
+        dataset_bytes: All examples.
+        readers: That read different parts of the data set at once.
+    """
+    shard_bytes = LEAST_SHARD_BYTES
+    while (
+        shard_bytes < MOST_SHARD_BYTES
+        and dataset_bytes >= 2 * shard_bytes * readers * SHARDS_PER_READER
+    ):
+        shard_bytes *= 2
+    return shard_bytes
+
+
+class Met(NamedTuple):
+    """How well mini-batches kept to t.
+
+    Args:
+        share: Of the mini-batches that came within t, 0 to 1.
+        enough: Whether these are at least 99 in 100.
+    """
+
+    share: float
+    enough: bool
+
+
+def meets(batch_seconds: Sequence[float], t_seconds: float) -> Met:
+    """The requirement as published: 99% of the mini-batches of n examples within t.
+
+    Args:
+        batch_seconds: What each mini-batch took, from being asked for to being there.
+        t_seconds: What it may take.
+
+    Returns:
+        The share of mini-batches that took at most t, and whether that is enough.
+
+    Raises:
+        ValueError: No mini-batches, or a t that isn't positive.
+
+    Example:
+        >>> from adapters.planning import meets
+        >>> meets([0.08] * 99 + [0.3], 0.087)
+        Met(share=0.99, enough=True)
+    """
+    count = len(batch_seconds)
+    if not count:
+        raise ValueError("batch_seconds must have at least one mini-batch, got none")
+    if not t_seconds > 0:
+        raise ValueError(f"t_seconds must be > 0, got {t_seconds!r}")
+    within = sum(seconds <= t_seconds for seconds in batch_seconds)
+    # In integers, as 0.99 has no exact value in floats.
+    return Met(within / count, 100 * within >= ENOUGH_PERCENT * count)

@@ -1,0 +1,123 @@
+"""t, the time that a device takes over a mini-batch: measured, published or estimated."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from adapters.planning.published import DEVICES, MODELS, THROUGHPUTS, device_of, model_of
+
+# A multiply and an add are two operations, and the backward pass costs about twice the forward one.
+OPERATIONS_PER_MULTIPLY_ADD = 2 * 3
+# Between the 29% and the 40% of a V100's fp16 peak that the two published throughputs come to.
+UTILISATION = 0.35
+
+
+@dataclass(frozen=True)
+class Step:
+    """The time of a training step.
+
+    Args:
+        batch_seconds: t.
+        basis: How it is known, for people.
+    """
+
+    batch_seconds: float
+    basis: str
+
+
+def step_of(
+    batch_size: int,
+    *,
+    model: str | None = None,
+    device: str | None = None,
+    step_seconds: float | None = None,
+    multiply_adds: float | None = None,
+    precision: str | None = None,
+    utilisation: float | None = None,
+) -> Step:
+    """The best that is known about a step.
+
+    Its measured time, if there is one. Else the published throughput of the model on the device,
+    unless an estimate is asked for by one of the last three arguments. Else an estimate: six
+    operations for each multiply-add of the forward pass, at a share of the device's peak.
+
+    Args:
+        batch_size: n.
+        model: Such as ``"resnet50"``.
+        device: Such as ``"v100"``.
+        step_seconds: As measured.
+        multiply_adds: Of one forward pass for one example, in place of the model's.
+        precision: Of the device's peaks; the fastest one otherwise.
+        utilisation: Share of the peak that training reaches, 0 to 1; 0.35 otherwise.
+
+    Raises:
+        ValueError: A model, device or precision that isn't known, a number out of range, or too
+            little to go by.
+
+    Example:
+        >>> from adapters.planning import step_of
+        >>> step_of(128, model="resnet50", device="v100").basis
+        'published: ResNet-50 on Tesla V100 (SXM2), 1,457 examples/s at n 128'
+    """
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be >= 1, got {batch_size!r}")
+    for name, value in (("step_seconds", step_seconds), ("multiply_adds", multiply_adds)):
+        if value is not None and not 0 < value < math.inf:
+            raise ValueError(f"{name} must be > 0 and finite, got {value!r}")
+    if utilisation is not None and not 0 < utilisation <= 1:
+        raise ValueError(f"utilisation must be > 0 and <= 1, got {utilisation!r}")
+    if step_seconds is not None:
+        return Step(step_seconds, "measured, as given")
+    if device is None or (model is None and multiply_adds is None):
+        raise ValueError(
+            "a device must be given with a model or its multiply-adds, or else the measured time "
+            f"of a step, got model {model!r}, device {device!r}"
+        )
+    if model is not None and multiply_adds is None and precision is None and utilisation is None:
+        found = _published(batch_size, model, device)
+        if found is not None:
+            return found
+    return _estimated(batch_size, model, device, multiply_adds, precision, utilisation)
+
+
+def _published(batch_size: int, model: str, device: str) -> Step | None:
+    keys = model_of(model)[0], device_of(device)[0]
+    for row in THROUGHPUTS:
+        if (row.model, row.device) == keys:
+            where = f"{MODELS[row.model].title} on {DEVICES[row.device].title}"
+            basis = (
+                f"published: {where}, {row.examples_per_second:,.0f} examples/s "
+                f"at n {row.batch_size}"
+            )
+            if batch_size != row.batch_size:
+                basis += f", taken to be the same at n {batch_size}"
+            return Step(batch_size / row.examples_per_second, basis)
+    return None
+
+
+def _estimated(
+    batch_size: int,
+    model: str | None,
+    device: str,
+    multiply_adds: float | None,
+    precision: str | None,
+    utilisation: float | None,
+) -> Step:
+    found = device_of(device)[1]
+    if multiply_adds is None:
+        assert model is not None
+        multiply_adds = model_of(model)[1].multiply_adds
+    peaks = found.peak_flops
+    precision = precision or list(peaks)[-1]
+    if precision not in peaks:
+        raise ValueError(
+            f"precision must be one of {', '.join(peaks)} on {found.title}, got {precision!r}"
+        )
+    share = UTILISATION if utilisation is None else utilisation
+    peak, operations = peaks[precision], OPERATIONS_PER_MULTIPLY_ADD * multiply_adds
+    return Step(
+        batch_size * operations / (peak * share),
+        f"estimated: {operations / 1e9:,.1f} GFLOP an example, "
+        f"{share:.0%} of the {peak / 1e12:,.1f} TFLOP/s of {found.title} in {precision}",
+    )

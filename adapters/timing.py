@@ -1,0 +1,144 @@
+"""A loop on a clock: how long a batch takes, and how long it had to be waited for."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from adapters.structure import flatten
+
+LEAST_BATCHES = 3
+# What new processes that import a framework take, several times over.
+_SETTLING_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What a clock found.
+
+    Args:
+        batches: How many.
+        seconds: For all of them.
+        waits_seconds: Of each batch; empty where the reader can't tell.
+    """
+
+    batches: int
+    seconds: float
+    waits_seconds: tuple[float, ...] = ()
+
+    @property
+    def batch_seconds(self) -> float:
+        """Of one batch, in the mean."""
+        return self.seconds / self.batches
+
+
+class Clock:
+    """Hands on batches for a while, and notes how long each had to be waited for.
+
+    One thread iterates over it, once; ``timing`` is there when that has come to its end.
+
+    Args:
+        batches: Without an end.
+        seconds: For how long, once it counts.
+        skipped: Batches before it counts, in as many seconds at the most.
+        settled: Whether the loader has come to its usual speed; until then, or for so many
+            seconds, nothing counts.
+    """
+
+    def __init__(
+        self,
+        batches: Iterator[Any],
+        seconds: float,
+        skipped: int,
+        settled: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._settled = settled
+        self._batches = batches
+        self._seconds = seconds
+        self._skipped = skipped
+        self._waits: list[float] = []
+        self._began = 0.0
+        self.latest: Any = None
+        """The batch that was handed on last."""
+
+    def __iter__(self) -> Iterator[Any]:
+        self.latest = next(self._batches)
+        began = time.perf_counter()
+        yield self.latest
+        while not self._settled() and time.perf_counter() - began < _SETTLING_SECONDS:
+            self.latest = next(self._batches)
+            yield self.latest
+        began = time.perf_counter()
+        for _ in range(self._skipped - 1):
+            if time.perf_counter() - began > self._seconds:
+                break
+            self.latest = next(self._batches)
+            yield self.latest
+        self._began = asked = time.perf_counter()
+        while asked - self._began < self._seconds or len(self._waits) < LEAST_BATCHES:
+            self.latest = next(self._batches)
+            self._waits.append(time.perf_counter() - asked)
+            yield self.latest
+            asked = time.perf_counter()
+
+    def stop(self) -> Timing:
+        """The end of the last batch's step."""
+        seconds = time.perf_counter() - self._began
+        return Timing(len(self._waits), seconds, tuple(self._waits))
+
+
+def timed(
+    batches: Iterator[Any],
+    step: Callable[[Any], Any] | None,
+    seconds: float,
+    skipped: int,
+    settled: Callable[[], bool] = lambda: True,
+) -> Timing:
+    """Run a step on batch after batch.
+
+    Args:
+        batches: Without an end.
+        step: None only reads.
+        seconds: For how long.
+        skipped: Batches before the clock starts.
+        settled: See ``Clock``.
+    """
+    clock, result = Clock(batches, seconds, skipped, settled), None
+    for batch in clock:
+        if step is not None:
+            result = step(batch)
+    settle(result)
+    return clock.stop()
+
+
+def endless(batches: Iterable[Any]) -> Iterator[Any]:
+    """Pass after pass.
+
+    Raises:
+        ValueError: A pass without a batch.
+    """
+    while True:
+        empty = True
+        for batch in batches:
+            empty = False
+            yield batch
+        if empty:
+            raise ValueError(
+                f"loader must give batches each time that it is iterated over, got none from "
+                f"{type(batches).__name__}: a generator gives them once, a list or a data set "
+                "again and again"
+            )
+
+
+def settle(result: Any) -> None:
+    """Wait until a device is done with what a step has returned."""
+    for leaf in flatten(result)[0] if result is not None else ():
+        for name in ("block_until_ready", "wait_to_read"):
+            if hasattr(leaf, name):
+                getattr(leaf, name)()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.synchronize()

@@ -1,0 +1,204 @@
+"""``adapters plan`` as it is typed: what it prints, and what it refuses."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapters import RecordError, RecordWriter, pack
+from adapters.cli import planning
+from tests.packing.materials import jpeg
+
+WORDS = ["--batch-size", "128", "--example-bytes", "64KB", "--examples", "1281167"]
+KNOWN = ["--model", "resnet50", "--device", "v100"]
+
+
+def parsed(*words: Any) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    planning.add_parser(parser.add_subparsers(dest="command"))
+    return parser.parse_args(["plan", *map(str, words)])
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs the command: what it prints, by the first words of each line."""
+
+    def said(*words: Any) -> dict[str, str]:
+        options = parsed(*words)
+        assert options.run(options) == 0
+        lines = [line for line in capsys.readouterr().out.splitlines() if line]
+        rows = (line.split("  ", 1) for line in lines)
+        return {name: text.strip() for name, text in rows}
+
+    return said
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    path = tmp_path / "train.tfrecord"
+    pack([(jpeg(number), number) for number in range(3)], path, format="tfrecord")
+    return path
+
+
+def test_the_published_example_is_planned(say):
+    lines = say(*WORDS, "--step-ms", 87, "--gpus", 4)
+    assert lines["t, a step of n"] == "0.087 s for n 128; measured, as given"
+    assert lines["n / t"] == "1,471 examples/s for a GPU"
+    assert lines["in all"] == "5,885 examples/s for 4 GPUs x 1 experiment"
+    assert lines["a file an example"] == "5,885 IOPS of 64 KiB, 367.8 MiB/s"
+    assert lines["packed records"].startswith("367.8 IOPS of 1 MiB, 367.8 MiB/s; in random order")
+    assert lines["shards"] == "79 of 1 GiB: adapters pack --shard-bytes 1024MB"
+    assert lines["requirement"] == "99% of the mini-batches of 128 examples within 0.087 s"
+    nfs = lines["NFS, shared"].split("  ")
+    assert [word.strip() for word in nfs if word][2:4] == ["too slow", "at best"]
+
+
+def test_a_known_model_on_a_known_device_needs_no_step_time(say):
+    lines = say(*WORDS, *KNOWN)
+    assert lines["n / t"] == "1,457 examples/s for a GPU"
+    assert "published: ResNet-50 on Tesla V100" in lines["t, a step of n"]
+
+
+def test_flops_are_an_estimate(say):
+    lines = say(*WORDS, "--flops", "4.1e9", "--device", "a100", "--utilisation", "0.5")
+    assert lines["t, a step of n"].endswith(
+        "estimated: 24.6 GFLOP an example, 50% of the 312.0 TFLOP/s of A100 (SXM) in fp16"
+    )
+
+
+def test_experiments_multiply_the_load(say):
+    lines = say(*WORDS, *KNOWN, "--gpus", 2, "--experiments", 3)
+    assert lines["in all"] == "8,742 examples/s for 2 GPUs x 3 experiments"
+
+
+@pytest.mark.parametrize(
+    ("memory", "said"),
+    [
+        ([], "78.2 GiB; give --memory to learn whether the page cache keeps it"),
+        (["--memory", "1TB"], "78.2 GiB, fits the 75% of 1 TiB that are counted on: "),
+        (["--memory", "64GB"], "78.2 GiB, doesn't fit the 75% of 64 GiB that are counted on: "),
+    ],
+)
+def test_the_page_cache_is_judged_by_the_memory(say, memory, said):
+    assert say(*WORDS, *KNOWN, *memory)["data set"].startswith(said)
+
+
+def test_workers_follow_from_the_rate_of_a_core(say):
+    assert say(*WORDS, *KNOWN)["workers"] == "give --measure or --per-core to learn how many"
+    lines = say(*WORDS, *KNOWN, "--per-core", 500)
+    assert lines["workers"] == "3, at 500 examples/s a core, as given"
+
+
+def test_the_rate_of_a_core_is_measured_on_records(say, images, monkeypatch):
+    monkeypatch.setattr(planning, "measured_rate", lambda path: {str(images): 100.0}[path])
+    lines = say(*WORDS, *KNOWN, "--measure", images)
+    assert lines["workers"] == f"15, at 100 examples/s a core, measured on {images}"
+
+
+def test_published_examples_need_no_other_words(capsys):
+    options = parsed("--published")
+    assert options.run(options) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any("0.0879 s" in line and "0.087 s" in line and "agrees" in line for line in lines)
+    assert any("5,828.0 IOPS" in line and "5,885 IOPS" in line for line in lines)
+    assert any("40 to 80 MB/s" in line and "doesn't follow" in line for line in lines)
+
+
+# --- the measurement ---
+
+
+class Clock:
+    """Stands in for ``time``: a quarter of a second for each image, of wall or of CPU time."""
+
+    def __init__(self, wall_seconds: float, cpu_seconds: float) -> None:
+        self.steps = wall_seconds, cpu_seconds
+        self.wall, self.cpu = -wall_seconds, -cpu_seconds
+
+    def perf_counter(self) -> float:
+        self.wall += self.steps[0]
+        return self.wall
+
+    def process_time(self) -> float:
+        self.cpu += self.steps[1]
+        return self.cpu
+
+
+@pytest.mark.parametrize(
+    "clock",
+    [Clock(0.25, 0.125), Clock(0.125, 0.25)],
+    ids=["waiting counts", "all threads count"],
+)
+def test_the_rate_is_images_by_the_longer_of_wall_and_cpu_time(images, monkeypatch, clock):
+    """Eight images out of a file of three."""
+    monkeypatch.setattr(planning, "time", clock)
+    assert planning.measured_rate(str(images), seconds=2) == 4
+
+
+def test_real_images_are_measured(images):
+    assert 0 < planning.measured_rate(str(images), seconds=0.01) < 1e6
+
+
+def test_records_that_are_no_images_are_not_measured(tmp_path):
+    with RecordWriter(tmp_path / "x.tfrecord", format="tfrecord") as writer:
+        writer.write(b"text")
+    with pytest.raises(RecordError):
+        planning.measured_rate(str(tmp_path / "x.tfrecord"))
+
+
+def test_a_file_without_records_is_not_measured(tmp_path):
+    (tmp_path / "x.rec").write_bytes(b"")
+    with pytest.raises(ValueError, match="--measure must name files with records"):
+        planning.measured_rate(str(tmp_path / "x.rec"))
+
+
+# --- what is refused ---
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (KNOWN, "--batch-size, --example-bytes, --examples must be given, or --published alone"),
+        (WORDS, "--model and --device, or --flops and --device, or --step-ms must be given"),
+        ([*WORDS, "--flops", "1e9"], "got model None, device None"),
+        ([*WORDS, "--model", "vgg16"], "got model 'vgg16', device None"),
+        ([*WORDS, "--model", "x", "--device", "v100"], "model must be one of alexnet, .* got 'x'"),
+        ([*WORDS, "--model", "vgg16", "--device", "x"], "device must be one of p100, .* got 'x'"),
+        ([*WORDS, *KNOWN, "--precision", "fp8"], "precision must be one of fp32, fp16 on"),
+    ],
+)
+def test_what_makes_no_sense_together_is_an_argument_error(words, message):
+    options = parsed(*words)
+    with pytest.raises(argparse.ArgumentError, match=message):
+        options.run(options)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--batch-size", "0"], "must be an integer >= 1, got '0'"),
+        (["--gpus", "two"], "must be an integer >= 1, got 'two'"),
+        (["--example-bytes", "64XB"], "must be bytes such as 65536 or 64KB, got '64XB'"),
+        (["--memory", "0GB"], "must be bytes such as 65536 or 64KB, got '0GB'"),
+        (["--step-ms", "0"], "must be a number > 0, got '0'"),
+        (["--per-core", "nan"], "must be a number > 0, got 'nan'"),
+        (["--flops", "many"], "must be a number > 0, got 'many'"),
+        (["--utilisation", "1.5"], "must be > 0 and <= 1, got '1.5'"),
+        (["--step-ms", "1", "--flops", "1"], "not allowed with argument"),
+        (["--per-core", "1", "--measure", "x"], "not allowed with argument"),
+    ],
+)
+def test_a_wrong_word_is_refused_with_its_rule_and_the_value(capsys, words, message):
+    with pytest.raises(SystemExit) as end:
+        parsed(*words)
+    assert end.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("1", 1), ("64KB", 1 << 16), ("64k", 1 << 16), ("2T", 1 << 41)]
+)
+def test_sizes_are_powers_of_1024(text, size):
+    assert parsed("--memory", text).memory == size

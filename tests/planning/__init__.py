@@ -1,0 +1,1 @@
+"""What training asks of storage and of workers."""
