@@ -1,4 +1,4 @@
-"""`pytest benchmarks`: its options, its session and what it prints at the end."""
+"""`pytest benchmarks`: its options, its session, what it prints and writes at the end."""
 
 from __future__ import annotations
 
@@ -8,12 +8,26 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.comparing import (
+    USUAL_RUNS,
+    Comparison,
+    Earlier,
+    check_size,
+    compare_results,
+    comparison_lines,
+    read_earlier,
+)
 from benchmarks.figures import draw_figure
+from benchmarks.machine import describe_machine
+from benchmarks.report import Report, write_report
+from benchmarks.results import write_json
 from benchmarks.sweeps import Session
 from benchmarks.tables import markdown_table, text_table
 
 RESULTS = Path(__file__).resolve().parent / "results"
 SESSION = pytest.StashKey[Session]()
+EARLIER = pytest.StashKey[Earlier | None]()
+COMPARISON = pytest.StashKey[Comparison]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -60,31 +74,66 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         dest="benchmarks_rows",
         help='only rows whose name contains this, as "threads workers 2"',
     )
+    group.addoption(
+        "--peers",
+        action="store_true",
+        dest="benchmarks_peers",
+        help="only the pictures behind every loader that is installed, ours and others",
+    )
+    group.addoption(
+        "--compare",
+        type=Path,
+        metavar="OLD.json",
+        dest="benchmarks_compare",
+        help="the run.json, or an experiment's JSON, of an earlier session: say what got slower "
+        f"and fail if anything did; without --repeats, each row runs at least {USUAL_RUNS} times",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Check the options and open the session."""
+    config.addinivalue_line("markers", "peers: what --peers selects")
     repeats = config.getoption("benchmarks_repeats")
     if repeats is not None and repeats < 1:
         raise pytest.UsageError(f"--repeats must be >= 1, got {repeats}")
+    size = config.getoption("benchmarks_size")
+    config.stash[EARLIER] = earlier = _earlier(config.getoption("benchmarks_compare"), size)
     capture = config.pluginmanager.getplugin("capturemanager")
 
     def uncaptured() -> AbstractContextManager[None]:
         return nullcontext() if capture is None else capture.global_and_fixture_disabled()
 
     config.stash[SESSION] = Session(
-        size=config.getoption("benchmarks_size"),
+        size=size,
         repeats=repeats,
         rows=config.getoption("benchmarks_rows"),
         out=config.getoption("benchmarks_out").resolve(),
         data_dir=config.getoption("benchmarks_data_dir"),
         uncaptured=uncaptured,
+        least_repeats=1 if earlier is None else USUAL_RUNS,
+        peers=config.getoption("benchmarks_peers"),
     )
+
+
+def _earlier(path: Path | None, size: str) -> Earlier | None:
+    """What `--compare` names, before hours are spent."""
+    if path is None:
+        return None
+    try:
+        earlier = read_earlier(path)
+        check_size(earlier, size)
+    except ValueError as error:
+        raise pytest.UsageError(f"--compare: {error}") from error
+    return earlier
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """No time limit of the tests' for a sweep: each row has its own."""
+    """Select the peers; no time limit of the tests' for a sweep, as each row has its own."""
+    if config.getoption("benchmarks_peers"):
+        others = [item for item in items if item.get_closest_marker("peers") is None]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in others]
     if config.pluginmanager.hasplugin("timeout"):
         for item in items:
             if Path(__file__).parent in item.path.parents:
@@ -99,11 +148,23 @@ def session(request: pytest.FixtureRequest) -> Session:
     return request.config.stash[SESSION]
 
 
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Compare, and fail where a row got slower."""
+    earlier, own = session.config.stash[EARLIER], session.config.stash[SESSION]
+    if earlier is None or not any(each.runs for each in own.experiments.values()):
+        return
+    comparison = compare_results(earlier, own.experiments.values(), describe_machine())
+    session.config.stash[COMPARISON] = comparison
+    if comparison.slower and exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Print each experiment's table, draw its figure, and say where both were written."""
+    """Print each experiment's table, draw its figure; write the report, and say where all lies."""
     session = config.stash[SESSION]
+    figures: dict[str, Path] = {}
     for experiment in session.experiments.values():
         if not experiment.runs:
             continue
@@ -114,5 +175,64 @@ def pytest_terminal_summary(
         written = [experiment.write_json(session.out), markdown]
         markdown.write_text(markdown_table(experiment) + "\n")
         figure = draw_figure(experiment, session.out)
-        for path in [*written, *([figure] if figure else [])]:
+        if figure is not None:
+            figures[experiment.name] = figure
+            written.append(figure)
+        for path in written:
             terminalreporter.write_line(f"written: {path}")
+    if session.experiments:
+        _write_session(terminalreporter, config, figures)
+
+
+def _write_session(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config, figures: dict[str, Path]
+) -> None:
+    """What concerns all experiments: the comparison, `run.json`, `report.html`."""
+    session, comparison = config.stash[SESSION], config.stash.get(COMPARISON, None)
+    if comparison is not None:
+        terminalreporter.section("comparison")
+        for line in comparison_lines(comparison):
+            terminalreporter.write_line(line)
+        terminalreporter.write_line("")
+    machine = describe_machine()
+    experiments = list(session.experiments.values())
+    content = {
+        "machine": machine,
+        "experiments": [each.content() for each in experiments],
+        "comparison": None if comparison is None else comparison.content(),
+    }
+    report = Report(
+        machine=machine,
+        experiments=experiments,
+        figures=figures,
+        comparison=comparison,
+        failed={each.nodeid: _reason(each) for each in _reports(terminalreporter, "failed")},
+        skipped=_skipped(terminalreporter),
+    )
+    for path in (
+        write_json(content, session.out / "run.json"),
+        write_report(report, session.out),
+    ):
+        terminalreporter.write_line(f"written: {path}")
+
+
+def _reports(terminalreporter: pytest.TerminalReporter, outcome: str) -> list[pytest.TestReport]:
+    """Of tests and of files that couldn't be collected."""
+    kinds = (outcome, "error") if outcome == "failed" else (outcome,)
+    return [each for kind in kinds for each in terminalreporter.stats.get(kind, [])]
+
+
+def _reason(report: pytest.TestReport) -> str:
+    """The exception's first line."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text = str(report.longrepr) if crash is None else str(crash.message)
+    return next(iter(text.strip().splitlines()), "")
+
+
+def _skipped(terminalreporter: pytest.TerminalReporter) -> dict[str, list[str]]:
+    """Tests by the reason why they were skipped."""
+    reasons: dict[str, list[str]] = {}
+    for report in _reports(terminalreporter, "skipped"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
+        reasons.setdefault(reason.removeprefix("Skipped: "), []).append(report.nodeid)
+    return reasons

@@ -1,8 +1,12 @@
 """The peers of `open_records`: each makes what our `ImageDecoder` does for training on pictures.
 
 Pictures in random order, of each a random box (area 0.08 to 1, width / height 3/4 to 4/3), resized
-to 224x224, every other one turned left to right, in batches of 64, uint8. Those in this file run
-Python for every sample and share one function that draws the box; `pipeline_peers` has the others.
+to 224x224, every other one turned left to right, in batches of 64, uint8. Where the work is
+`EVAL`: pictures in their own order, the short side resized to 256, the centre of 224x224.
+
+Those in this file run Python for every sample and share the functions that choose the box;
+`pipeline_peers` has the others. Each is a generator of endless batches, whose `close` ends what it
+started, and a contestant of a comparison in training.
 """
 
 from __future__ import annotations
@@ -10,7 +14,8 @@ from __future__ import annotations
 import io
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +25,9 @@ import numpy.typing as npt
 from benchmarks.comparisons import BATCH, DIGITS, Contestant, pace
 from benchmarks.photographs import PICTURES, Photographs
 
+TRAIN, EVAL = "train", "eval"  # The works.
 SIDE = 224  # pixels
+SHORT = 256  # pixels, of the short side before the centre is cut out
 AREA = 0.08, 1.0
 RATIO = 3 / 4, 4 / 3
 SKIPPED = 6  # batches before the clock starts
@@ -32,6 +39,7 @@ BATCHES = 1_000
 
 Box = tuple[int, int, int, int]
 Uniform = Callable[[float, float], float]
+Batches = Generator[Any, None, None]
 
 
 def rows(batch: Any) -> float:
@@ -40,6 +48,21 @@ def rows(batch: Any) -> float:
         # An NDArray may still be on its way.
         batch[0].wait_to_read()
     return float(len(batch[0]))
+
+
+def contestant_of(batches: Callable[[], Batches], counted: int) -> Contestant:
+    """A contestant that makes its batches anew in each round.
+
+    Args:
+        batches: A generator's function.
+        counted: Batches of a round.
+    """
+
+    def contestant() -> float:
+        with closing(batches()) as made:
+            return pace(made, SKIPPED, counted, rows)
+
+    return contestant
 
 
 def random_box(height: int, width: int, uniform: Uniform) -> Box:
@@ -55,28 +78,44 @@ def random_box(height: int, width: int, uniform: Uniform) -> Box:
     return 0, 0, height, width
 
 
-def with_opencv(jpeg: bytes, uniform: Uniform) -> npt.NDArray[np.uint8]:
-    """A JPEG file as uint8 (224, 224, 3)."""
+def centre_box(height: int, width: int) -> Box:
+    """What an image's centre of 224x224 was before its short side was resized to 256.
+
+    To cut first and to resize then is the same, and less work.
+    """
+    side = round(min(height, width) * SIDE / SHORT)
+    return (height - side) // 2, (width - side) // 2, side, side
+
+
+def box_of(height: int, width: int, uniform: Uniform | None) -> Box:
+    """A random box, or without a generator the centre."""
+    if uniform is None:
+        return centre_box(height, width)
+    return random_box(height, width, uniform)
+
+
+def with_opencv(jpeg: bytes, uniform: Uniform | None) -> npt.NDArray[np.uint8]:
+    """A JPEG file as uint8 (224, 224, 3); without a generator its centre."""
     import cv2
 
     picture = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
-    top, left, height, width = random_box(*picture.shape[:2], uniform)
+    top, left, height, width = box_of(*picture.shape[:2], uniform)
     box = picture[top : top + height, left : left + width]
     row = cv2.resize(box, (SIDE, SIDE), interpolation=cv2.INTER_LINEAR)
-    if uniform(0, 1) < 0.5:
+    if uniform is not None and uniform(0, 1) < 0.5:
         row = cv2.flip(row, 1)
     return cv2.cvtColor(row, cv2.COLOR_BGR2RGB)
 
 
-def with_pillow(jpeg: bytes, uniform: Uniform) -> npt.NDArray[np.uint8]:
-    """A JPEG file as uint8 (224, 224, 3)."""
+def with_pillow(jpeg: bytes, uniform: Uniform | None) -> npt.NDArray[np.uint8]:
+    """A JPEG file as uint8 (224, 224, 3); without a generator its centre."""
     from PIL import Image
 
     picture = Image.open(io.BytesIO(jpeg)).convert("RGB")
-    top, left, height, width = random_box(picture.height, picture.width, uniform)
+    top, left, height, width = box_of(picture.height, picture.width, uniform)
     box = picture.crop((left, top, left + width, top + height))
     row = box.resize((SIDE, SIDE), Image.Resampling.BILINEAR)
-    if uniform(0, 1) < 0.5:
+    if uniform is not None and uniform(0, 1) < 0.5:
         row = row.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     return np.array(row)
 
@@ -102,63 +141,91 @@ class Files:
 
 
 class PillowFiles(Files):
-    """What a PyTorch data set is, with Pillow."""
+    """What a PyTorch data set is, with Pillow.
+
+    Args:
+        photographs: The files.
+        work: Of the two.
+    """
+
+    def __init__(self, photographs: Photographs, work: str) -> None:
+        super().__init__(photographs)
+        self._work = work
 
     def __getitem__(self, number: int) -> tuple[Any, int]:
         """(uint8 (224, 224, 3), label)."""
         jpeg, label = super().__getitem__(number)
-        return with_pillow(jpeg, random.uniform), label
+        return with_pillow(jpeg, random.uniform if self._work == TRAIN else None), label
 
 
-def grain(photographs: Photographs, counted: int, threads: int, processes: int) -> Contestant:
+def passes(work: str) -> npt.NDArray[np.int64]:
+    """The numbers of the pictures, pass after pass; at least 1,000 batches of them."""
+    rng = np.random.default_rng(0)
+    count = -(-BATCHES * BATCH // PICTURES)
+    if work == TRAIN:
+        return np.concatenate([rng.permutation(PICTURES) for _ in range(count)])
+    return np.tile(np.arange(PICTURES), count)
+
+
+def grain_batches(
+    photographs: Photographs, threads: int, processes: int, work: str = TRAIN
+) -> Batches:
     """Grain with OpenCV.
 
     Args:
         photographs: The files.
-        counted: Batches of a round.
         threads: That read and decode, without processes.
         processes: That make batches, each with one thread.
+        work: Of the two.
     """
     from grain.python import MapDataset, MultiprocessingOptions, ReadOptions
 
-    def sample(file: tuple[bytes, int], rng: np.random.Generator) -> tuple[Any, int]:
+    def drawn(file: tuple[bytes, int], rng: np.random.Generator) -> tuple[Any, int]:
         return with_opencv(file[0], rng.uniform), file[1]
 
-    def contestant() -> float:
-        data = MapDataset.source(Files(photographs)).seed(0).shuffle().repeat().random_map(sample)
-        if processes:
-            batches = data.batch(BATCH).to_iter_dataset(ReadOptions(1, 2))
-            iterator = iter(batches.mp_prefetch(MultiprocessingOptions(processes, 2)))
-        else:
-            # By the sample: batches of many threads would come all at once.
-            iterator = iter(data.to_iter_dataset(ReadOptions(threads, 2 * BATCH)).batch(BATCH))
-        try:
-            return pace(iterator, SKIPPED, counted, rows)
-        finally:
-            iterator.close()
+    def centre(file: tuple[bytes, int]) -> tuple[Any, int]:
+        return with_opencv(file[0], None), file[1]
 
-    return contestant
+    files = MapDataset.source(Files(photographs)).seed(0)
+    training = work == TRAIN
+    data = files.shuffle().repeat().random_map(drawn) if training else files.repeat().map(centre)
+    if processes:
+        batched = data.batch(BATCH).to_iter_dataset(ReadOptions(1, 2))
+        iterator = iter(batched.mp_prefetch(MultiprocessingOptions(processes, 2)))
+    else:
+        # By the sample: batches of many threads would come all at once.
+        iterator = iter(data.to_iter_dataset(ReadOptions(threads, 2 * BATCH)).batch(BATCH))
+    try:
+        yield from iterator
+    finally:
+        iterator.close()
 
 
-def keras_files(photographs: Photographs, counted: int, processes: bool) -> Contestant:
-    """Keras's PyDataset with OpenCV and two workers.
+def grain(photographs: Photographs, counted: int, threads: int, processes: int) -> Contestant:
+    """Grain with OpenCV, as a contestant."""
+    return contestant_of(lambda: grain_batches(photographs, threads, processes), counted)
+
+
+def keras_batches(
+    photographs: Photographs, processes: bool, workers: int = 2, work: str = TRAIN
+) -> Batches:
+    """Keras's PyDataset with OpenCV.
 
     Args:
         photographs: The files.
-        counted: Batches of a round.
-        processes: Two of them, not two threads.
+        processes: Not threads.
+        workers: How many of them.
+        work: Of the two.
     """
     import keras
     from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 
-    class Batches(keras.utils.PyDataset):  # type: ignore[misc]
+    class Dataset(keras.utils.PyDataset):  # type: ignore[misc]
         """What a Keras user writes."""
 
         def __init__(self) -> None:
-            super().__init__(workers=2, use_multiprocessing=processes)
-            rng = np.random.default_rng(0)
-            passes = [rng.permutation(PICTURES) for _ in range(BATCHES * BATCH // PICTURES)]
-            self.order = np.concatenate(passes)
+            super().__init__(workers=workers, use_multiprocessing=processes)
+            self.order = passes(work)
             self.files = Files(photographs)
 
         def __len__(self) -> int:
@@ -167,29 +234,37 @@ def keras_files(photographs: Photographs, counted: int, processes: bool) -> Cont
         def __getitem__(self, index: int) -> tuple[Any, Any]:
             chosen = self.order[index * BATCH : (index + 1) * BATCH]
             samples = [self.files[number] for number in chosen.tolist()]
-            pictures = np.stack([with_opencv(jpeg, random.uniform) for jpeg, _ in samples])
+            uniform = random.uniform if work == TRAIN else None
+            pictures = np.stack([with_opencv(jpeg, uniform) for jpeg, _ in samples])
             return pictures, np.array([label for _, label in samples])
 
-    def contestant() -> float:
-        adapter = PyDatasetAdapter(Batches())
-        adapter.on_epoch_begin()
-        try:
-            return pace(adapter._get_iterator(), SKIPPED, counted, rows)
-        finally:
-            adapter.on_epoch_end()
+    adapter = PyDatasetAdapter(Dataset())
+    adapter.on_epoch_begin()
+    try:
+        yield from adapter._get_iterator()
+    finally:
+        adapter.on_epoch_end()
 
-    return contestant
+
+def keras_files(photographs: Photographs, counted: int, processes: bool) -> Contestant:
+    """Keras's PyDataset with OpenCV and two workers, as a contestant."""
+    return contestant_of(lambda: keras_batches(photographs, processes), counted)
+
+
+def torch_batches(photographs: Photographs, workers: int = 2, work: str = TRAIN) -> Batches:
+    """PyTorch's DataLoader with Pillow.
+
+    Args:
+        photographs: The files.
+        workers: Processes.
+        work: Of the two.
+    """
+    from torch.utils.data import DataLoader
+
+    files, order = PillowFiles(photographs, work), passes(work).tolist()
+    yield from DataLoader(files, BATCH, sampler=order, num_workers=workers)
 
 
 def torch_files(photographs: Photographs, counted: int) -> Contestant:
-    """PyTorch's DataLoader with Pillow and two workers."""
-    from torch.utils.data import DataLoader, RandomSampler
-
-    def contestant() -> float:
-        files = PillowFiles(photographs)
-        sampler = RandomSampler(files, num_samples=BATCHES * BATCH)
-        return pace(
-            iter(DataLoader(files, BATCH, sampler=sampler, num_workers=2)), SKIPPED, counted, rows
-        )
-
-    return contestant
+    """PyTorch's DataLoader with Pillow and two workers, as a contestant."""
+    return contestant_of(lambda: torch_batches(photographs), counted)

@@ -7,42 +7,16 @@ and the range of the speed. The JSON keeps every run, so that a row can be check
 from __future__ import annotations
 
 import dataclasses
-import datetime
-import importlib.metadata
 import json
 import os
-import platform
 import statistics
-import subprocess
-import sys
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from benchmarks.processes import ROOT, Outcome
-
-# What the numbers may depend on; those that aren't installed are left out.
-DISTRIBUTIONS = (
-    "loader-adapters",
-    "numpy",
-    "keras",
-    "tensorflow",
-    "tensorflow-cpu",
-    "jax",
-    "torch",
-    "mxnet",
-    "grain",
-    "nvidia-dali-cuda120",
-    "opencv-python-headless",
-    "simplejpeg",
-    "pillow",
-    "scikit-image",
-    "scikit-learn",
-    "loky",
-)
+from benchmarks.machine import describe_machine
+from benchmarks.processes import Outcome
 
 
 @dataclass(frozen=True)
@@ -73,6 +47,14 @@ TRAINING_COLUMNS = (
     Column("cpu_percent", "CPU %", ".0f"),
 )
 SPEED = "samples_per_second"
+# Loaders that didn't run here: figures of others, and what perfect scaling would give.
+PUBLISHED = "published"
+IDEAL = "ideal"
+
+
+def is_reference(loader: str) -> bool:
+    """Whether its rows are there to compare with, and were not measured."""
+    return loader == IDEAL or loader.startswith(PUBLISHED)
 
 
 @dataclass(frozen=True)
@@ -90,6 +72,7 @@ class Run:
         device: What was trained on; empty without a result.
         failure: Why the run doesn't count as good, or None.
         log: The end of a failed run's output.
+        command: Repeats its row; empty where the row was not measured here.
     """
 
     framework: str
@@ -102,6 +85,7 @@ class Run:
     failure: str | None
     log: str
     rounds: tuple[float, ...] = ()
+    command: str = ""
 
     @property
     def name(self) -> str:
@@ -110,7 +94,13 @@ class Run:
 
     @classmethod
     def of(
-        cls, framework: str, loader: str, workers: int | str, ours: bool, outcome: Outcome
+        cls,
+        framework: str,
+        loader: str,
+        workers: int | str,
+        ours: bool,
+        outcome: Outcome,
+        command: str = "",
     ) -> Run:
         """The run that ended with this outcome."""
         result = outcome.result
@@ -128,6 +118,7 @@ class Run:
             failure=outcome.failure,
             log=outcome.log,
             rounds=() if result is None else tuple(result.get("rounds", ())),
+            command=command,
         )
 
 
@@ -140,19 +131,21 @@ class Row:
         loader: As in `Run`.
         workers: As in `Run`.
         medians: Of each metric, over the runs that have it.
-        speed_range: The slowest and the fastest run, or round of a run, samples/s; None without a
-            result.
+        ranges: The least and the most of each metric over the runs; of the speed, over their
+            rounds, too.
         runs: How many.
         failures: The reasons of those that failed.
+        command: Repeats the row; empty where it was not measured here.
     """
 
     framework: str
     loader: str
     workers: int | str
     medians: dict[str, float]
-    speed_range: tuple[float, float] | None
+    ranges: dict[str, tuple[float, float]]
     runs: int
     failures: tuple[str, ...]
+    command: str
 
 
 @dataclass
@@ -166,6 +159,11 @@ class Experiment:
         axis: What `Run.workers` counts here.
         notes: What one must know to read the table: data, sizes, what the clock includes.
         runs: Filled as they end.
+        better: The metric by which rows are compared: with each other, and with earlier ones.
+        lower_is_better: Whether less of it is better, as of a time.
+        panels: The figure's: keys of metrics and what they are called. None: the speed and the
+            share waited, or the first columns where no speed was measured.
+        size: The session's: "smoke", "default", "full"; "" where it isn't known.
     """
 
     name: str
@@ -174,6 +172,10 @@ class Experiment:
     axis: str = "workers"
     notes: list[str] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
+    better: str = SPEED
+    lower_is_better: bool = False
+    panels: tuple[tuple[str, str], ...] | None = None
+    size: str = ""
 
     def rows(self) -> list[Row]:
         """Sorted by framework, loader and workers, frameworks and loaders as they first ran."""
@@ -196,98 +198,70 @@ class Experiment:
 
     def heads(self) -> list[str]:
         """What trained on what, and the notes: the lines between the title and the table."""
-        trained = [
-            f"{run.framework}: {run.software}, on {run.device}" for run in self.runs if run.software
-        ]
-        return [*dict.fromkeys(trained), *self.notes]
+        frameworks: dict[str, dict[str, None]] = {}
+        for run in self.runs:
+            if run.software:
+                line = f"{run.software}, on {run.device}"
+                frameworks.setdefault(line, {})[run.framework] = None
+        trained = [f"{', '.join(names)}: {line}" for line, names in frameworks.items()]
+        return [*trained, *self.notes]
 
-    def write_json(self, folder: Path) -> Path:
-        """Write everything to `<folder>/<name>.json`, replacing it at once; returns the path."""
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{self.name}.json"
-        content: dict[str, Any] = {
+    def best(self) -> list[Row]:
+        """The best measured row of each framework."""
+        found: dict[str, Row] = {}
+        sign = -1 if self.lower_is_better else 1
+        for row in self.rows():
+            if self.better not in row.medians or is_reference(row.loader):
+                continue
+            rival = found.setdefault(row.framework, row)
+            if sign * row.medians[self.better] > sign * rival.medians[self.better]:
+                found[row.framework] = row
+        return list(found.values())
+
+    def content(self) -> dict[str, Any]:
+        """Everything but the machine, for JSON."""
+        return {
             "experiment": self.name,
             "title": self.title,
             "notes": self.notes,
-            "machine": describe_machine(),
+            "size": self.size,
+            "columns": [dataclasses.asdict(column) for column in self.columns],
+            "axis": self.axis,
+            "better": self.better,
+            "lower_is_better": self.lower_is_better,
             "rows": [dataclasses.asdict(row) for row in self.rows()],
             "runs": [dataclasses.asdict(run) for run in self.runs],
         }
-        unfinished = path.with_suffix(".json.unfinished")
-        unfinished.write_text(json.dumps(content, indent=1) + "\n")
-        os.replace(unfinished, path)
-        return path
+
+    def write_json(self, folder: Path) -> Path:
+        """Write everything to `<folder>/<name>.json`, replacing it at once; returns the path."""
+        content = {**self.content(), "machine": describe_machine()}
+        return write_json(content, folder / f"{self.name}.json")
+
+
+def write_json(content: Mapping[str, Any], path: Path) -> Path:
+    """Write a file, and its folder, so that it appears whole or not at all; returns the path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".json.unfinished")
+    unfinished.write_text(json.dumps(content, indent=1) + "\n")
+    os.replace(unfinished, path)
+    return path
 
 
 def _sum_up(runs: list[Run]) -> Row:
     keys = dict.fromkeys(key for run in runs for key in run.metrics)
     values = {key: [run.metrics[key] for run in runs if key in run.metrics] for key in keys}
+    ranges = {key: (min(numbers), max(numbers)) for key, numbers in values.items()}
     speeds = [*values.get(SPEED, ()), *(speed for run in runs for speed in run.rounds)]
+    if speeds:
+        ranges[SPEED] = (min(speeds), max(speeds))
     return Row(
         framework=runs[0].framework,
         loader=runs[0].loader,
         workers=runs[0].workers,
         medians={key: statistics.median(numbers) for key, numbers in values.items()},
-        speed_range=(min(speeds), max(speeds)) if speeds else None,
+        ranges=ranges,
         runs=len(runs),
         failures=tuple(run.failure for run in runs if run.failure is not None),
+        command=runs[-1].command,
     )
-
-
-def describe_machine() -> dict[str, Any]:
-    """What the numbers were taken on, and with: processor, memory, versions, date, commit."""
-    return {
-        "cpu": _cpu_model(),
-        "usable_cpus": usable_cpus(),
-        "memory_gib": _memory_gib(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "libraries": dict(_versions(DISTRIBUTIONS)),
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "commit": _commit(),
-        "arguments": sys.argv[1:],
-    }
-
-
-def usable_cpus() -> int:
-    """The processors that this process may use, which can be fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _cpu_model() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
-
-
-def _memory_gib() -> float:
-    return round(float(psutil.virtual_memory().total) / 2**30, 1)
-
-
-def _versions(names: Iterable[str]) -> Iterable[tuple[str, str]]:
-    for name in names:
-        try:
-            yield name, importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-
-
-def _commit() -> str | None:
-    """The commit, with "+changes" where the work tree differs; None without git."""
-    try:
-        commit = subprocess.run(
-            ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+changes"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return commit.stdout.strip()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -58,6 +60,8 @@ class Session:
         data_dir: Where to look for data sets first.
         uncaptured: Gives a context in which output reaches the terminal.
         experiments: By name; filled by the tests.
+        least_repeats: How many times each row runs at least, where the command line leaves it open.
+        peers: Only the peers were asked for.
     """
 
     size: str
@@ -67,10 +71,26 @@ class Session:
     data_dir: Path | None
     uncaptured: Callable[[], AbstractContextManager[None]]
     experiments: dict[str, Experiment] = field(default_factory=dict)
+    least_repeats: int = 1
+    peers: bool = False
 
     def experiment(self, name: str, title: str) -> Experiment:
         """The experiment of that name: the same one for every test that adds rows to it."""
-        return self.experiments.setdefault(name, Experiment(name, title))
+        return self.experiments.setdefault(name, Experiment(name, title, size=self.size))
+
+    def command(self, spec: RowSpec) -> str:
+        """What to type in order to run this row again, from the repository's root."""
+        test = os.environ.get("PYTEST_CURRENT_TEST", "benchmarks").partition("::")[0]
+        words = ["pytest", test, "--rows", spec.name.strip()]
+        if self.size != "default":
+            words.append(f"--{self.size}")
+        if self.repeats is not None:
+            words += ["--repeats", str(self.repeats)]
+        if self.data_dir is not None:
+            words += ["--data-dir", str(self.data_dir)]
+        backend = os.environ.get("KERAS_BACKEND")
+        setting = f"KERAS_BACKEND={shlex.quote(backend)} " if backend else ""
+        return setting + shlex.join(words)
 
     def sweep(self, experiment: Experiment, specs: Iterable[RowSpec], repeats: int) -> list[Run]:
         """Run the rows that were asked for; the JSON is rewritten after each.
@@ -85,7 +105,8 @@ class Session:
             The runs of this sweep, failed ones too.
         """
         chosen = [spec for spec in specs if self.rows.lower() in spec.name.lower()]
-        planned = chosen * (repeats if self.repeats is None else self.repeats)
+        times = max(repeats, self.least_repeats) if self.repeats is None else self.repeats
+        planned = chosen * times
         runs = []
         with (
             self.uncaptured(),
@@ -101,7 +122,14 @@ class Session:
                     "cpus": spec.cpus,
                 }
                 outcome = run_row(spec.program, options, spec.limit_seconds)
-                run = Run.of(spec.framework, spec.loader, spec.workers, spec.ours, outcome)
+                run = Run.of(
+                    spec.framework,
+                    spec.loader,
+                    spec.workers,
+                    spec.ours,
+                    outcome,
+                    self.command(spec),
+                )
                 runs.append(run)
                 experiment.runs.append(run)
                 experiment.write_json(self.out)

@@ -2,89 +2,66 @@
 
 from __future__ import annotations
 
-from benchmarks.results import SPEED, Column, Experiment, Row
+from collections.abc import Sequence
+
+from benchmarks.results import Column, Experiment, Row
 
 BEST_MARK = "*"
 MISSING = "-"
-# Loaders whose rows were measured elsewhere.
-PUBLISHED = "published"
 
 
 def text_table(experiment: Experiment) -> str:
-    """The table with its title and head lines; the fastest row of a framework bears a `*`."""
-    heads, lines = _cells(experiment)
+    """The table with its title and head lines; the best row of a framework bears a `*`."""
+    heads, lines, words = _cells(experiment)
+    table = align(heads, lines, words)
+    return "\n".join([experiment.title, *experiment.heads(), "", *table, *footnotes(experiment)])
+
+
+def markdown_table(experiment: Experiment) -> str:
+    """The same as Markdown."""
+    heads, lines, words = _cells(experiment)
+    rule = [":--" if place < words else "--:" for place in range(len(heads))]
+    rows = [
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |"
+        for line in [heads, rule, *lines]
+    ]
+    notes = [f"{line}  " for line in [*experiment.heads(), *footnotes(experiment)]]
+    return "\n".join([f"**{experiment.title}**  ", *notes, "", *rows])
+
+
+def align(heads: Sequence[str], lines: Sequence[Sequence[str]], words: int) -> list[str]:
+    """The lines of a table of text: so many columns of words to the left, numbers to the right."""
     widths = [max(len(line[place]) for line in [heads, *lines]) for place in range(len(heads))]
-    words = heads.index(experiment.axis)
-    aligned = [
+    return [
         "  ".join(
             cell.ljust(width) if place < words else cell.rjust(width)
             for place, (cell, width) in enumerate(zip(line, widths))
         ).rstrip()
         for line in [heads, *lines]
     ]
-    return "\n".join([experiment.title, *experiment.heads(), "", *aligned, *_footnotes(experiment)])
 
 
-def markdown_table(experiment: Experiment) -> str:
-    """The same as Markdown."""
-    heads, lines = _cells(experiment)
-    words = heads.index(experiment.axis)
-    rule = [":--" if place < words else "--:" for place in range(len(heads))]
-    rows = ["| " + " | ".join(line) + " |" for line in [heads, rule, *lines]]
-    notes = [f"{line}  " for line in [*experiment.heads(), *_footnotes(experiment)]]
-    return "\n".join([f"**{experiment.title}**  ", *notes, "", *rows])
-
-
-def _cells(experiment: Experiment) -> tuple[list[str], list[list[str]]]:
+def measured_columns(experiment: Experiment) -> list[Column]:
+    """Those of which any row has a number."""
     rows = experiment.rows()
-    columns = [one for one in experiment.columns if any(one.key in row.medians for row in rows)]
-    several = len({row.framework for row in rows}) > 1
-    spread = any(row.speed_range and row.speed_range[0] < row.speed_range[1] for row in rows)
-    heads = ["framework"] * several + ["loader", experiment.axis]
-    for column in columns:
-        heads.append(column.head)
-        if column.key == SPEED and spread:
-            heads.append("range")
-    best = _best(rows)
-    lines = []
-    for row in rows:
-        line = [row.framework] * several + [row.loader, str(row.workers)]
-        if not row.medians:
-            lines.append([*line, "failed", *[MISSING] * (len(heads) - len(line) - 1)])
-            continue
-        for column in columns:
-            line.append(_number(row, column) + BEST_MARK * (column.key == SPEED and row in best))
-            if column.key == SPEED and spread:
-                line.append(_range(row, column))
-        lines.append(line)
-    return heads, lines
+    return [one for one in experiment.columns if any(one.key in row.medians for row in rows)]
 
 
-def _best(rows: list[Row]) -> list[Row]:
-    """The fastest row of each framework."""
-    fastest: dict[str, Row] = {}
-    for row in rows:
-        rival = fastest.get(row.framework)
-        if row.loader.startswith(PUBLISHED):
-            continue
-        if SPEED in row.medians and (rival is None or row.medians[SPEED] > rival.medians[SPEED]):
-            fastest[row.framework] = row
-    return list(fastest.values())
-
-
-def _number(row: Row, column: Column) -> str:
+def number(row: Row, column: Column) -> str:
+    """The median, or a `-`."""
     if column.key in row.medians:
         return format(row.medians[column.key], column.form)
     return MISSING
 
 
-def _range(row: Row, column: Column) -> str:
-    if row.speed_range is None:
+def spread(row: Row, column: Column) -> str:
+    """From the least to the most, or a `-`."""
+    if column.key not in row.ranges:
         return MISSING
-    return " to ".join(format(speed, column.form) for speed in row.speed_range)
+    return " to ".join(format(end, column.form) for end in row.ranges[column.key])
 
 
-def _footnotes(experiment: Experiment) -> list[str]:
+def footnotes(experiment: Experiment) -> list[str]:
     """One line for each row in which something failed."""
     return [
         f"failed, {len(row.failures)} of {row.runs}: {row.framework} {row.loader}, "
@@ -92,3 +69,31 @@ def _footnotes(experiment: Experiment) -> list[str]:
         for row in experiment.rows()
         if row.failures
     ]
+
+
+def _cells(experiment: Experiment) -> tuple[list[str], list[list[str]], int]:
+    """Heads, lines, and how many columns are words."""
+    rows = experiment.rows()
+    columns = measured_columns(experiment)
+    names = ["framework"] if len({row.framework for row in rows}) > 1 else []
+    lead = experiment.better
+    spreads = any(least < most for row in rows for least, most in [row.ranges.get(lead, (0, 0))])
+    heads = [*names, "loader", experiment.axis]
+    for column in columns:
+        heads.append(column.head)
+        if column.key == lead and spreads:
+            heads.append("range")
+    best = experiment.best()
+    lines = []
+    for row in rows:
+        line = [row.framework] * len(names) + [row.loader, str(row.workers)]
+        if not row.medians:
+            lines.append([*line, "failed", *[MISSING] * (len(heads) - len(line) - 1)][: len(heads)])
+            continue
+        for column in columns:
+            star = BEST_MARK * (column.key == lead and row in best)
+            line.append(number(row, column) + star)
+            if column.key == lead and spreads:
+                line.append(spread(row, column))
+        lines.append(line)
+    return heads, lines, len(names) + 1

@@ -1,0 +1,92 @@
+"""Runs and sessions for tests: made-up numbers, and rows of the program in `sleeping.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import nullcontext
+from pathlib import Path
+
+from benchmarks.results import Experiment, Run
+from benchmarks.sweeps import RowSpec, Session
+from tests.benchmarks.sleeping import SLEEP_SECONDS
+
+MACHINE = {
+    "cpu": "EPYC",
+    "usable_cpus": 2,
+    "memory_gib": 23.5,
+    "system": "Linux",
+    "python": "3.11.7",
+    "libraries": {"numpy": "1.26.4"},
+    "date": "2026-11-21T12:00:00+00:00",
+    "commit": "2f85e3f",
+    "arguments": ["benchmarks", "--full"],
+    "keras_backend": None,
+}
+
+
+def made_up_run(
+    loader: str,
+    workers: int | str = 0,
+    *,
+    framework: str = "Keras",
+    device: str = "the CPU",
+    failure: str | None = None,
+    log: str = "",
+    rounds: tuple[float, ...] = (),
+    **metrics: float,
+) -> Run:
+    """A run with these metrics."""
+    return Run(
+        framework=framework,
+        loader=loader,
+        workers=workers,
+        ours=False,
+        metrics=metrics,
+        software=f"{framework} 3.15" if metrics else "",
+        device=device if metrics else "",
+        failure=failure,
+        log=log,
+        rounds=rounds,
+        command=f"pytest benchmarks/test_it.py --rows '{framework} {loader} workers {workers}'",
+    )
+
+
+def speeds(loader: str, *values: float, workers: int | str = 0) -> list[Run]:
+    """A run for each speed."""
+    return [made_up_run(loader, workers, samples_per_second=value) for value in values]
+
+
+def open_session(out: Path, *, rows: str = "", repeats: int | None = None) -> Session:
+    """As the command line opens it."""
+    return Session(
+        size="default",
+        repeats=repeats,
+        rows=rows,
+        out=out,
+        data_dir=None,
+        uncaptured=nullcontext,
+    )
+
+
+def sleeping_row(loader: str, seconds: float = SLEEP_SECONDS, error: str | None = None) -> RowSpec:
+    """A row that sleeps so long for each sample, or fails."""
+    options: dict[str, float | str] = {"seconds": seconds}
+    if error is not None:
+        options["error"] = error
+    return RowSpec(
+        framework="Plain",
+        loader=loader,
+        workers=0,
+        ours=True,
+        program="tests.benchmarks.sleeping",
+        options=options,
+        limit_seconds=60,
+    )
+
+
+def swept(out: Path, specs: Iterable[RowSpec], repeats: int) -> Experiment:
+    """The rows, run by the harness in a session of their own."""
+    session = open_session(out)
+    experiment = session.experiment("sleeping", "Samples that take their time")
+    session.sweep(experiment, specs, repeats)
+    return experiment

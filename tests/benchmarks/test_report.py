@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import dataclasses
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from benchmarks.comparing import compare_results, read_earlier
+from benchmarks.figures import draw_figure
+from benchmarks.report import Report, page, write_report
+from benchmarks.results import Column, Experiment, write_json
+from tests.benchmarks.browser import NAMES, PHONE_PIXELS, PROGRAM, view
+from tests.benchmarks.made_up import MACHINE, made_up_run, speeds
+
+pytest.importorskip("matplotlib", reason="the extra bench brings matplotlib, the extra test not")
+in_browser = pytest.mark.skipif(PROGRAM is None, reason=f"none of {', '.join(NAMES)} is installed")
+
+HOSTILE = "<script>console.error('run')</script><img src=http://x.invalid/y.png> & \"quoted\""
+# What makes a browser fetch something, or run it.
+FETCHING = {"action", "background", "data", "href", "poster", "src", "srcset", "style"}
+
+
+class Elements(HTMLParser):
+    """Names of elements, their attributes, and the text between them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture
+def experiments() -> list[Experiment]:
+    """Of speeds, with failures, and of counts, with an axis of its own; one where no row ran."""
+    runs = [
+        made_up_run(
+            loader,
+            workers,
+            samples_per_second=speed * (1 + workers) * factor,
+            waited_share=0.1 * factor,
+            train_seconds=9,
+        )
+        for loader, speed in (("SafeSequence threads", 900), ("PyDataset threads", 700))
+        for workers in (0, 2, 4)
+        for factor in (0.95, 1, 1.1)
+    ]
+    runs += [
+        made_up_run("tf.data", 2, failure="killed by SIGKILL", log=f"Fatal: {HOSTILE}"),
+        *speeds("published, V100", 3_000),
+        *speeds("ideal", 900),
+    ]
+    training = Experiment("mnist", "MNIST worker sweep", notes=["digits: a stand-in"], runs=runs)
+    counts = [made_up_run(f"loader {number}", 4, lost=number) for number in range(3)]
+    columns = (Column("lost", "samples lost", ",.0f"),)
+    lost = Experiment("lost", "Lost samples", columns, axis="processors", runs=counts)
+    peers = Experiment("peers", "Peers", notes=["not run, as ffcv isn't installed: ffcv"])
+    return [training, lost, peers]
+
+
+@pytest.fixture
+def report(experiments: list[Experiment], tmp_path: Path) -> Report:
+    """Through the real functions: figures drawn, earlier results read from a file."""
+    drawn = {each.name: draw_figure(each, tmp_path) for each in experiments}
+    before = Experiment("mnist", "MNIST", runs=speeds("SafeSequence threads", 9_000, 9_001, 9_002))
+    content = {**before.content(), "machine": MACHINE}
+    earlier = read_earlier(write_json(content, tmp_path / "earlier.json"))
+    return Report(
+        machine=MACHINE,
+        experiments=experiments,
+        figures={name: path for name, path in drawn.items() if path is not None},
+        comparison=compare_results(earlier, experiments, MACHINE),
+        failed={"test_it.py::test_a": "AssertionError: too slow"},
+        skipped={"grain isn't installed": ["test_it.py::test_b"]},
+    )
+
+
+@in_browser
+def test_a_browser_shows_tables_and_plots_and_complains_of_nothing(
+    report: Report, tmp_path: Path
+) -> None:
+    seen = view(write_report(report, tmp_path / "out"), tmp_path / "profile")
+    assert seen.console == []
+    assert seen.found["requests"] == []
+    assert seen.found["scripts"] == 0
+    assert len(seen.found["images"]) == len(report.figures) == 2
+    for image in seen.found["images"]:
+        assert image["complete"], image
+        assert image["natural"] > 1_000, image
+        assert image["width"] > 300, image
+        assert image["height"] > 100, image
+        assert image["alt"], image
+    # Results and commands of two experiments, and the comparison.
+    assert seen.found["tables"] == 5
+    assert seen.found["sections"] == [
+        "Against earlier results",
+        "MNIST worker sweep",
+        "Lost samples",
+        "Peers",
+        "Tests that failed or were not run",
+    ]
+
+
+@in_browser
+def test_a_phone_scrolls_tables_and_not_the_page(report: Report, tmp_path: Path) -> None:
+    path = write_report(report, tmp_path / "out")
+    seen = view(path, tmp_path / "profile", width_pixels=PHONE_PIXELS)
+    assert seen.found["overflow"] == 0
+    assert all(0 < image["width"] <= PHONE_PIXELS for image in seen.found["images"])
+    unwrapped = path.read_text().replace('class="wide"', 'class="narrow"')
+    path.write_text(unwrapped)
+    assert view(path, tmp_path / "profile", width_pixels=PHONE_PIXELS).found["overflow"] > 0
+
+
+@in_browser
+def test_the_page_is_dark_in_the_dark(report: Report, tmp_path: Path) -> None:
+    path = write_report(report, tmp_path / "out")
+    light, dark = (view(path, tmp_path / "profile", dark=each).found for each in (False, True))
+    assert brightness(light["background"]) > 200 > 100 > brightness(light["colour"])
+    assert brightness(dark["background"]) < 100 < 200 < brightness(dark["colour"])
+
+
+def brightness(colour: str) -> float:
+    """Of `rgb(1, 2, 3)`."""
+    return sum(map(float, re.findall(r"[\d.]+", colour)[:3])) / 3
+
+
+@in_browser
+def test_the_check_itself_sees_errors_requests_and_broken_plots(
+    report: Report, tmp_path: Path
+) -> None:
+    """Each fault that the page must not have, planted into it."""
+    path = write_report(report, tmp_path / "out")
+    faults = '<script>console.error("planted")</script><img src="http://127.0.0.1:9/no.png">'
+    text = path.read_text().replace("</h1>", f"</h1>{faults}", 1)
+    path.write_text(text.replace("data:image/png;base64,", "data:image/png;base64,AAAA", 1))
+    seen = view(path, tmp_path / "profile")
+    assert any("planted" in line for line in seen.console)
+    assert seen.found["requests"] == ["http://127.0.0.1:9/no.png"]
+    assert seen.found["scripts"] == 1
+    assert [image["natural"] > 0 for image in seen.found["images"]] == [False, False, True]
+
+
+def test_the_page_asks_for_nothing_outside(report: Report) -> None:
+    text = page(report)
+    elements = Elements(text)
+    fetched = [value for name, value in elements.attributes if name in FETCHING]
+    assert fetched
+    assert [value for value in fetched if not value.startswith(("data:", "#"))] == []
+    assert {"script", "iframe", "object", "embed"}.isdisjoint(elements.names)
+    assert "url(" not in text
+    assert "@import" not in text
+
+
+def test_hostile_text_stays_text(experiments: list[Experiment]) -> None:
+    """In all that others may write: names, notes, failures, logs, reasons."""
+    run = made_up_run(HOSTILE, failure=HOSTILE, log=HOSTILE, samples_per_second=1)
+    run = dataclasses.replace(run, command=HOSTILE, software=HOSTILE, framework=HOSTILE)
+    columns = (Column("samples_per_second", HOSTILE, ",.0f"),)
+    hostile = Experiment("hostile", HOSTILE, columns, axis=HOSTILE, notes=[HOSTILE], runs=[run])
+    text = page(
+        Report(
+            machine={**MACHINE, "cpu": HOSTILE, "arguments": [HOSTILE]},
+            experiments=[*experiments, hostile],
+            failed={HOSTILE: HOSTILE},
+            skipped={HOSTILE: [HOSTILE]},
+        )
+    )
+    elements = Elements(text)
+    assert {"script", "img"}.isdisjoint(elements.names)
+    assert elements.text.count(HOSTILE) >= 15
+
+
+def test_each_row_has_its_spread_and_its_command(experiments: list[Experiment]) -> None:
+    elements = Elements(page(Report(MACHINE, experiments)))
+    text = re.sub(r"\s+", " ", elements.text)
+    assert "SafeSequence threads 4 3 9.00 4,500 4,275 to 4,950 10.0% 9.5% to 11.0%" in text
+    for run in experiments[0].runs:
+        assert run.command in text
+
+
+def test_what_failed_and_what_was_not_run_has_its_reason(report: Report) -> None:
+    text = Elements(page(report)).text
+    assert "failed, 1 of 1: Keras tf.data, workers 2: killed by SIGKILL" in text
+    assert f"Fatal: {HOSTILE}" in text
+    assert "not run, as ffcv isn't installed: ffcv" in text
+    assert "failed: test_it.py::test_a: AssertionError: too slow" in text
+    assert "not run, 1: grain isn't installed" in text
+
+
+def test_the_machine_and_the_command_line_are_told(report: Report) -> None:
+    told = dataclasses.replace(report, machine={**MACHINE, "keras_backend": "jax"})
+    text = Elements(page(told)).text
+    for fact in ("EPYC, 2 usable", "23.5 GiB", "3.11.7", "numpy 1.26.4", "2f85e3f", "2026-11-21"):
+        assert fact in text
+    assert "KERAS_BACKEND=jax pytest benchmarks --full" in text
+
+
+def test_the_comparison_is_on_the_page(report: Report) -> None:
+    text = re.sub(r"\s+", " ", Elements(page(report)).text)
+    row = "mnist: Keras SafeSequence threads 0 slower 0.10 samples_per_second 9,001 9,000 to 9,002"
+    assert row in text
+    without = Elements(page(dataclasses.replace(report, comparison=None)))
+    assert "Against earlier results" not in without.text

@@ -1,0 +1,117 @@
+"""A session of the benchmarks from its command line to its exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.processes import ROOT
+from benchmarks.results import Experiment, write_json
+from tests.benchmarks.made_up import MACHINE, made_up_run
+
+pytest.importorskip("matplotlib", reason="the extra bench brings matplotlib, the extra test not")
+
+LIMIT_SECONDS = 60
+BENCHMARK = """
+import pytest
+
+from tests.benchmarks.made_up import sleeping_row
+
+
+def test_sleeping(session):
+    experiment = session.experiment("sleeping", "Samples that take their time")
+    session.sweep(experiment, [sleeping_row("plain", 0.01)], 1)
+
+
+def test_skipped(session):
+    pytest.skip("its peer isn't installed")
+"""
+
+
+def benchmark(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run a benchmark of one row, with the harness's own conftest."""
+    test = folder / "test_sleeping.py"
+    test.write_text(BENCHMARK)
+    environment = {name: text for name, text in os.environ.items() if "PYTEST" not in name}
+    return subprocess.run(
+        [
+            *(
+                sys.executable,
+                "-m",
+                "pytest",
+                "-p",
+                "benchmarks.conftest",
+                "-p",
+                "no:cacheprovider",
+            ),
+            *("--rootdir", str(folder), "--out", str(folder / "out"), str(test), *options),
+        ],
+        cwd=ROOT,
+        env={**environment, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+    )
+
+
+def earlier(folder: Path, speed: float, size: str = "") -> str:
+    """The file of an earlier session, in which the row had this speed."""
+    runs = [made_up_run("plain", 0, framework="Plain", samples_per_second=speed) for _ in range(3)]
+    content = Experiment("sleeping", "Sleeping", runs=runs, size=size).content()
+    path = folder / "earlier.json"
+    return str(write_json({"machine": MACHINE, "experiments": [content]}, path))
+
+
+def test_a_session_writes_its_report(tmp_path: Path) -> None:
+    done = benchmark(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert written == {"sleeping.json", "sleeping.md", "sleeping.png", "run.json", "report.html"}
+    content = json.loads((tmp_path / "out" / "run.json").read_text())
+    (experiment,) = content["experiments"]
+    assert experiment["runs"][0]["command"].endswith("--rows 'Plain plain workers 0'")
+    assert content["comparison"] is None
+    assert content["machine"]["usable_cpus"] >= 1
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Samples that take their time" in page
+    assert "not run, 1: its peer isn&#x27;t installed" in page
+
+
+def test_a_session_fails_where_a_row_got_slower(tmp_path: Path) -> None:
+    done = benchmark(tmp_path, "--compare", earlier(tmp_path, 1_000_000))
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
+    assert "slower: 1 of 1 rows" in done.stdout
+    assert "1 passed, 1 skipped" in done.stdout
+    content = json.loads((tmp_path / "out" / "run.json").read_text())
+    (change,) = content["comparison"]["changes"]
+    assert (change["verdict"], change["now"]["runs"]) == ("slower", 5)
+    assert "Against earlier results" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_session_passes_where_nothing_got_slower(tmp_path: Path) -> None:
+    done = benchmark(tmp_path, "--compare", earlier(tmp_path, 1))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "nothing got slower, of 1 rows compared" in done.stdout
+
+
+def test_one_timing_fails_nothing(tmp_path: Path) -> None:
+    done = benchmark(tmp_path, "--compare", earlier(tmp_path, 1_000_000), "--repeats", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "not compared: 1 run" in done.stdout
+    assert "no row could be compared" in done.stdout
+
+
+def test_a_bad_file_ends_the_session_before_it_begins(tmp_path: Path) -> None:
+    done = benchmark(tmp_path, "--compare", str(tmp_path / "none.json"))
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "--compare" in done.stderr
+    assert "can't be read: No such file" in done.stderr
+    other = benchmark(tmp_path, "--compare", earlier(tmp_path, 1, size="full"))
+    assert other.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "choose the same by --full" in other.stderr
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from benchmarks.results import Column, Experiment
+from benchmarks.tables import markdown_table, text_table
+from tests.benchmarks.made_up import made_up_run, speeds
+
+COUNTS = (Column("lost", "lost", ",.0f"), Column("repeated", "repeated", ",.0f"))
+
+
+def lines_of(experiment: Experiment) -> list[list[str]]:
+    """The cells of the Markdown table, without its rule."""
+    table = markdown_table(experiment).split("\n\n")[-1]
+    cells = [[cell.strip() for cell in line.split(" | ")] for line in table.splitlines()]
+    assert len({len(line) for line in cells}) == 1
+    return [[cell.strip("| ") for cell in line] for line in [cells[0], *cells[2:]]]
+
+
+def test_a_row_has_the_median_and_the_range_of_its_runs() -> None:
+    experiment = Experiment("x", "X", runs=speeds("a", 1_000, 1_200, 1_500))
+    assert lines_of(experiment) == [
+        ["loader", "workers", "samples/s", "range"],
+        ["a", "0", "1,200*", "1,000 to 1,500"],
+    ]
+
+
+def test_rounds_widen_the_range_and_move_no_median() -> None:
+    run = made_up_run("a", samples_per_second=100, rounds=(80.0, 130.0))
+    assert lines_of(Experiment("x", "X", runs=[run]))[1] == ["a", "0", "100*", "80 to 130"]
+
+
+def test_a_range_of_nothing_is_left_out() -> None:
+    assert lines_of(Experiment("x", "X", runs=speeds("a", 100)))[1] == ["a", "0", "100*"]
+
+
+def test_each_framework_has_a_best_row_and_published_and_ideal_are_none() -> None:
+    runs = [
+        *speeds("a", 10),
+        *speeds("b", 20),
+        *speeds("published, V100", 900),
+        *speeds("ideal", 800),
+        made_up_run("c", framework="Gluon", samples_per_second=5),
+    ]
+    starred = [line[1] for line in lines_of(Experiment("x", "X", runs=runs)) if "*" in line[3]]
+    assert starred == ["b", "c"]
+
+
+def test_the_least_is_the_best_where_the_experiment_says_so() -> None:
+    runs = [made_up_run("a", ms=9), made_up_run("b", ms=7), made_up_run("b", ms=8)]
+    columns = (Column("ms", "ms", ".1f"),)
+    experiment = Experiment("x", "X", columns, runs=runs, better="ms", lower_is_better=True)
+    assert lines_of(experiment) == [
+        ["loader", "workers", "ms", "range"],
+        ["a", "0", "9.0", "9.0 to 9.0"],
+        ["b", "0", "7.5*", "7.0 to 8.0"],
+    ]
+
+
+def test_an_experiment_without_a_speed_has_no_star_and_its_own_axis() -> None:
+    runs = [made_up_run("a", 4, lost=0, repeated=3), made_up_run("b", 8, lost=2, repeated=0)]
+    experiment = Experiment("x", "X", COUNTS, axis="processors", runs=runs)
+    assert lines_of(experiment) == [
+        ["loader", "processors", "lost", "repeated"],
+        ["a", "4", "0", "3"],
+        ["b", "8", "2", "0"],
+    ]
+
+
+def test_failed_rows_are_named_with_the_reason() -> None:
+    runs = [*speeds("a", 10), made_up_run("b", 2, failure="killed by SIGKILL")]
+    experiment = Experiment("x", "X", runs=runs)
+    assert lines_of(experiment)[2] == ["b", "2", "failed"]
+    assert "failed, 1 of 1: Keras b, workers 2: killed by SIGKILL" in text_table(experiment)
+
+
+def test_a_table_of_failures_only() -> None:
+    experiment = Experiment("x", "X", runs=[made_up_run("b", 2, failure="exit code 1")])
+    assert lines_of(experiment) == [["loader", "workers"], ["b", "2"]]
+    assert "exit code 1" in markdown_table(experiment)
+
+
+def test_a_pipe_in_a_name_is_no_column() -> None:
+    experiment = Experiment("x", "X", runs=speeds("a|b", 10))
+    assert lines_of(experiment)[1][0] == "a\\|b"
