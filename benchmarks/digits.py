@@ -49,20 +49,13 @@ def find_digits(data_dir: Path | None = None) -> Digits:
     """The real MNIST where it is found, else the stand-in, drawn now if it isn't in the cache.
 
     Args:
-        data_dir: A folder with `mnist.npz` or the idx files, gzip or plain.
-
-    Raises:
-        FileNotFoundError: `data_dir` is given, and has neither.
+        data_dir: A folder that may have `mnist.npz` or the idx files, gzip or plain.
     """
     if data_dir is not None:
         for folder in (data_dir, data_dir / "mnist", data_dir / "MNIST" / "raw"):
             found = _in_folder(folder)
             if found is not None:
                 return Digits("digits under --data-dir", found)
-        raise FileNotFoundError(
-            f"--data-dir must hold mnist.npz or MNIST's four idx files "
-            f"(train-images-idx3-ubyte, gzip or plain, and so on), got {data_dir}"
-        )
     keras_home = Path(os.environ.get("KERAS_HOME", Path.home() / ".keras"))
     mxnet_home = Path(os.environ.get("MXNET_HOME", Path.home() / ".mxnet"))
     for folder in (keras_home / "datasets", mxnet_home / "datasets" / "mnist"):

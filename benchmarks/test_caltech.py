@@ -1,0 +1,155 @@
+"""Caltech-256 with ResNet-50: originals decoded on the way against pictures packed beforehand."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from benchmarks.caltech import DEMANDS, EPOCH, NAIVE, NAIVE_KERAS, PACKED
+from benchmarks.caltech_pictures import find_pictures
+from benchmarks.machine import usable_cpus
+from benchmarks.processes import ROOT
+from benchmarks.results import Column, Run
+from benchmarks.sweeps import RowSpec, Session, our_failures
+
+COLUMNS = (
+    Column("samples_per_second", "samples/s", ",.0f"),
+    Column("epoch_seconds", "epoch s", ",.0f"),
+    Column("waited_share", "starved", ".1%"),
+    Column("utilisation", "utilisation", ".1%"),
+    Column("wait_p99_ms", "wait p99 ms", ",.1f"),
+    Column("on_time_share", "within t", ".1%"),
+    Column("peak_pss_mib", "peak PSS MiB", ",.0f"),
+    Column("cpu_percent", "CPU %", ".0f"),
+)
+PANELS = (
+    ("samples_per_second", "images/s"),
+    ("waited_share", "starved, % of time"),
+    ("utilisation", "utilisation, %"),
+)
+NOTES = (
+    "naive: the original decoded and resized when it is asked for; packed: resized to 256 pixels "
+    "beforehand; one worker of PyDataset is the training loop's own thread",
+    f"epoch s: {EPOCH:,} images at that speed; starved, utilisation, wait: of the accelerator; "
+    "within t: batches that were there before the step before them had ended, to be 99% or more",
+    "published: V100, as printed about 100 images/s with 1 worker and about 300 with 7; its epochs "
+    f"of 260 s and 96 s make 118 and 319 of {EPOCH:,} images; utilisation with 1 worker: at most",
+)
+# Workers: seconds of an epoch, and the GPU's utilisation.
+PUBLISHED = {1: (260, 0.50), 7: (96, 0.95)}
+
+
+@dataclass(frozen=True)
+class Size:
+    """How long a row is.
+
+    Args:
+        images: The most that are counted.
+        seconds: No batch is asked for later than this.
+        repeats: How many times each row runs.
+        limit_seconds: From a row's start to its result.
+    """
+
+    images: int
+    seconds: float
+    repeats: int
+    limit_seconds: float
+
+
+SIZES = {
+    "smoke": Size(192, 10, 1, 60),
+    "default": Size(EPOCH, 3, 1, 60),
+    "full": Size(EPOCH, 600, 3, 900),
+}
+# On a GPU: its first step is compiled for up to a minute.
+GPU_SECONDS, GPU_LIMIT_SECONDS = 10, 300
+
+
+def test_caltech(session: Session) -> None:
+    """Every row of this package's loaders ends well."""
+    size = SIZES[session.size]
+    with session.uncaptured():
+        pictures = find_pictures(session.data_dir)
+        device = find_device()
+    trained = device != "CPU"
+    seconds = max(size.seconds, GPU_SECONDS) if trained else size.seconds
+    experiment = session.experiment("caltech", "Caltech-256 for ResNet-50: images of 224x224")
+    experiment.columns, experiment.panels = COLUMNS, PANELS
+    experiment.notes += [f"pictures: {pictures.name}", *NOTES]
+    specs = [
+        RowSpec(
+            framework=DEMANDS[key].trained if trained else DEMANDS[key].paced,
+            loader=loader,
+            workers=workers,
+            ours=loader != NAIVE_KERAS,
+            program="benchmarks.caltech",
+            options={
+                "demand": key,
+                "folder": str(pictures.folder),
+                "packed": pictures.packed,
+                "batches": -(-size.images // DEMANDS[key].batch_size),
+                "seconds": seconds,
+                "trained": trained,
+            },
+            limit_seconds=max(size.limit_seconds, GPU_LIMIT_SECONDS * trained),
+        )
+        for key, loader, workers in rows(session.size, trained)
+    ]
+    runs = session.sweep(experiment, specs, size.repeats)
+    assert our_failures(runs) == []
+    if runs:
+        experiment.runs += published(specs[0].framework)
+
+
+def rows(size: str, trained: bool) -> list[tuple[str, str, int | str]]:
+    """Keys of demands, loaders and workers.
+
+    Workers are 1 and one less than there are cores, but at least 2. Only the published size has all
+    rows of both demands. Otherwise, the paced consumer has one worker in the first demand only, and
+    a GPU trains in the second only, as every row is compiled for itself.
+
+    Args:
+        size: The session's.
+        trained: Whether on a GPU.
+    """
+    many = max(2, usable_cpus() - 1)
+    main = "mixed" if trained else "single"
+    found: list[tuple[str, str, int | str]] = []
+    for key in DEMANDS if size == "full" or not trained else (main,):
+        every = size == "full" or (size == "default" and key == main)
+        for loader in (NAIVE_KERAS, NAIVE, PACKED):
+            found += [(key, loader, workers) for workers in ((1, many) if every else (many,))]
+        found.append((key, PACKED, "auto"))
+    return found
+
+
+def find_device() -> str:
+    """What Keras's backend trains on here; asked in a process, as it would stay in this one."""
+    program = "from benchmarks.keras_training import describe_device; print(describe_device())"
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return ended.stdout.splitlines()[-1]
+
+
+def published(framework: str) -> list[Run]:
+    """The published figures, beside ours."""
+    return [
+        Run(
+            framework=framework,
+            loader="published, V100",
+            workers=workers,
+            ours=False,
+            metrics={
+                "samples_per_second": EPOCH / seconds,
+                "epoch_seconds": seconds,
+                "utilisation": utilisation,
+            },
+            software="",
+            device="",
+            failure=None,
+            log="",
+        )
+        for workers, (seconds, utilisation) in PUBLISHED.items()
+    ]
