@@ -1,12 +1,19 @@
-"""The MNIST worker sweep, whichever the framework: its sizes, its rows, what they must reach."""
+"""The MNIST sweeps, whichever the framework: their sizes, their rows, what they must reach.
+
+One goes over numbers of workers, on all cores; the other over cores, with a worker for each.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.digits import find_digits
+from benchmarks.machine import usable_cpus
 from benchmarks.results import Experiment, Run
 from benchmarks.sweeps import RowSpec, Session, our_failures
+
+AUTO = " auto"  # Ends the names of loaders that choose their workers, where the axis is the cores.
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,7 @@ class Contestants:
         others: The framework's own, and the peers.
         auto: Those that also run with `"auto"` workers.
         twin: The end of the names that differ from another's only where there are workers.
+        best: Of the framework's own, the one that the published size found fastest.
     """
 
     framework: str
@@ -57,6 +65,7 @@ class Contestants:
     others: tuple[str, ...]
     auto: tuple[str, ...]
     twin: str
+    best: str
 
     def rows(self, size: Size, session: Session) -> list[tuple[str, int | str]]:
         """Loaders and workers; only the published table shows twins twice without workers."""
@@ -82,12 +91,8 @@ def worker_sweep(
     Returns:
         The experiment, and the runs that were added to it, which have learnt enough.
     """
-    size = SIZES[session.size]
-    with session.uncaptured():
-        digits = find_digits(session.data_dir)
     experiment = session.experiment("mnist", "MNIST worker sweep: LeNet, one epoch")
-    data = f"digits: {digits.name}; {size.train:,} to train on, {size.test:,} to test on"
-    experiment.notes += [each for each in (data, note) if each not in experiment.notes]
+    options = _options(session, experiment, note)
     specs = [
         RowSpec(
             framework=contestants.framework,
@@ -95,13 +100,78 @@ def worker_sweep(
             workers=workers,
             ours=loader in contestants.ours,
             program=contestants.program,
-            options={"digits": str(digits.path), "train": size.train, "test": size.test},
-            limit_seconds=size.limit_seconds,
+            options=options,
+            limit_seconds=SIZES[session.size].limit_seconds,
         )
-        for loader, workers in contestants.rows(size, session)
+        for loader, workers in contestants.rows(SIZES[session.size], session)
     ]
+    return experiment, _sweep(session, experiment, specs)
+
+
+def cpu_sweep(session: Session, contestants: Contestants) -> list[Run]:
+    """Run the rows on 1, 2, 4 ... cores, and check that every row of this package's ends well.
+
+    The default size has this package's loaders, which choose their workers, and the framework's
+    best with a worker for each core; the published size has all loaders.
+
+    Args:
+        session: What was asked for.
+        contestants: Whose rows.
+
+    Returns:
+        The runs, which have learnt enough.
+    """
+    experiment = session.experiment("mnist-cpus", "MNIST on so many cores: LeNet, one epoch")
+    experiment.axis = "CPU cores"
+    note = "a worker for each core, or as many as the loader chooses: auto"
+    options = _options(session, experiment, note)
+    named = contestants.ours + contestants.others if session.size == "full" else (contestants.best,)
+    asked = [(loader + AUTO, loader, "auto") for loader in contestants.auto]
+    asked += [(loader, loader, "cores") for loader in named]
+    specs = [
+        RowSpec(
+            framework=contestants.framework,
+            loader=name,
+            workers=cpus,
+            ours=loader in contestants.ours,
+            program="benchmarks.mnist_cpus",
+            options={
+                **options,
+                "program": contestants.program,
+                "contestant": loader,
+                "asked": "auto" if workers == "auto" else cpus,
+            },
+            limit_seconds=SIZES[session.size].limit_seconds,
+            cpus=cpus,
+        )
+        for name, loader, workers in asked
+        for cpus in cpu_counts(usable_cpus(), session.size)
+    ]
+    return _sweep(session, experiment, specs)
+
+
+def cpu_counts(usable: int, size: str) -> Sequence[int]:
+    """1, 2, 4 and so on, and all of them; the smallest size has one core only."""
+    if size == "smoke":
+        return (1,)
+    powers = [1 << place for place in range(usable.bit_length())]
+    return sorted({*powers, usable})
+
+
+def _options(session: Session, experiment: Experiment, note: str) -> dict[str, object]:
+    """The rows' options; also notes them for the reader of the table."""
+    size = SIZES[session.size]
+    with session.uncaptured():
+        digits = find_digits(session.data_dir)
+    data = f"digits: {digits.name}; {size.train:,} to train on, {size.test:,} to test on"
+    experiment.notes += [each for each in (data, note) if each not in experiment.notes]
+    return {"digits": str(digits.path), "train": size.train, "test": size.test}
+
+
+def _sweep(session: Session, experiment: Experiment, specs: list[RowSpec]) -> list[Run]:
+    size = SIZES[session.size]
     runs = session.sweep(experiment, specs, size.repeats)
     assert our_failures(runs) == []
     learnt = [(run.metrics["accuracy"], run.name) for run in runs if run.failure is None]
     assert [each for each in learnt if each[0] < size.least_accuracy] == []
-    return experiment, runs
+    return runs

@@ -1,4 +1,4 @@
-"""The MNIST worker sweep for Gluon: how fast the blog post's script trains behind each loader."""
+"""The MNIST sweeps for Gluon: the blog post's script behind each loader, on how many cores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib.util
 
 import pytest
 
-from benchmarks.mnist_sweep import Contestants, worker_sweep
+from benchmarks.mnist_sweep import Contestants, cpu_sweep, worker_sweep
 from benchmarks.results import Run
 from benchmarks.sweeps import Session
 
@@ -18,6 +18,7 @@ GLUON = Contestants(
     others=("DataLoader processes", "DataLoader threads"),
     auto=OURS,
     twin="threads",
+    best="DataLoader threads",
 )
 # Workers: seconds of training and of evaluation, as published for 60,000 and 10,000 digits.
 PUBLISHED = {
@@ -30,14 +31,23 @@ PUBLISHED = {
 PUBLISHED_ACCURACY = 0.98
 
 
-@pytest.mark.skipif(
+needs_mxnet = pytest.mark.skipif(
     importlib.util.find_spec("mxnet") is None, reason="MXNet has no wheels for this Python"
 )
+
+
+@needs_mxnet
 def test_worker_sweep(session: Session) -> None:
     """Every row of this package's loaders ends well; behind all that end, LeNet learns."""
     experiment, runs = worker_sweep(session, GLUON, "published: 60,000 digits, MXNet 1.0 on a V100")
     if runs:
         experiment.runs += published()
+
+
+@needs_mxnet
+def test_cpu_sweep(session: Session) -> None:
+    """On one core and on more, this package's loaders end well, and LeNet learns behind all."""
+    cpu_sweep(session, GLUON)
 
 
 def published() -> list[Run]:

@@ -1,8 +1,8 @@
-"""The MNIST worker sweep for Keras: how fast LeNet trains behind each loader."""
+"""The MNIST sweeps for Keras: how fast LeNet trains behind each loader, on how many cores."""
 
 from __future__ import annotations
 
-from benchmarks.mnist_sweep import Contestants, worker_sweep
+from benchmarks.mnist_sweep import Contestants, cpu_sweep, worker_sweep
 from benchmarks.sweeps import Session
 
 KERAS = Contestants(
@@ -12,6 +12,7 @@ KERAS = Contestants(
     others=("PyDataset threads", "PyDataset processes", "tf.data"),
     auto=("SafeSequence threads",),
     twin="processes",
+    best="PyDataset threads",
 )
 
 
@@ -23,3 +24,8 @@ def test_worker_sweep(session: Session) -> None:
         "train s: one epoch with the start of the workers, without compilation; "
         "waited: in the training loop, for batches; PSS and CPU: of all processes",
     )
+
+
+def test_cpu_sweep(session: Session) -> None:
+    """On one core and on more, this package's loaders end well, and LeNet learns behind all."""
+    cpu_sweep(session, KERAS)
