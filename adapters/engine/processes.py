@@ -49,8 +49,9 @@ _NOT_PICKLED = (
     "processes: make what can't be pickled when it is first used, or use threads "
     "(use_multiprocessing=False)"
 )
-# After that many answers of each process, and below that share of a CPU, work is taken to wait.
-_LOOKS, _WAITS = 2, 0.5
+# After that many answers of each process, and below that share of a CPU, work is taken to wait. The
+# first answer of each may have taken the import of a framework, and is left out.
+_LOOKS, _WAITS = 3, 0.5
 NO_CHILDREN = (
     "a daemonic process may not start worker processes: use threads (use_multiprocessing=False), "
     "or start this process with daemon=False"
@@ -253,8 +254,9 @@ class Processes:
             return
         self._taken.append(taken)
         if len(self._taken) == _LOOKS * self.count:
-            total = sum(taken.seconds for taken in self._taken)
-            busy = sum(taken.busy_seconds for taken in self._taken)
+            usual = sorted(self._taken, key=lambda each: each.busy_seconds)[: -self.count]
+            total = sum(taken.seconds for taken in usual)
+            busy = sum(taken.busy_seconds for taken in usual)
             if busy < _WAITS * total:
                 self.count = self._pool._max_workers = self._most
 

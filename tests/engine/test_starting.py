@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 
 import numpy as np
 import pytest
 
-from adapters.engine import Engine, Settings
+from adapters.engine import Engine, Settings, usable_cpus
 from adapters.engine.tuning import Choice, Trial
 from tests.plans import plan_of
 
@@ -54,3 +55,38 @@ def test_processes_that_were_asked_for_make_every_batch(workers):
     pids = {int(pid) for _ in range(10) for pid in stream.next()[:, 1]}
     engine.close()
     assert os.getpid() not in pids
+
+
+class Imports:
+    """A transform whose first call in a process computes, as the import of a framework does."""
+
+    def __init__(self):
+        self.imported = False
+
+    def __call__(self, sample):
+        if not self.imported:
+            self.imported = True
+            started = time.thread_time()
+            while time.thread_time() - started < 0.3:
+                pass
+        time.sleep(0.01)
+        return np.array(os.getpid())
+
+
+def computes(sample):
+    started = time.thread_time()
+    while time.thread_time() - started < 0.01:
+        pass
+    return np.array(os.getpid())
+
+
+@pytest.mark.parametrize(("transform", "grows"), [(Imports(), True), (computes, False)])
+def test_processes_beyond_the_cpus_are_started_for_work_that_waits(transform, grows):
+    """What each process does once, at its first batch, is no part of that work."""
+    count = usable_cpus() + 2
+    plan = plan_of(np.arange(4000), 1, transform=transform)
+    engine = Engine(plan, Settings(count, True, 2 * count))
+    stream = engine.stream(0, 0, False)
+    pids = {int(stream.next()[0]) for _ in range(40 * count)}
+    engine.close()
+    assert len(pids) == (count if grows else usable_cpus())
