@@ -8,7 +8,6 @@ average. They are made once, into the cache folder::
     photographs-1/train.tfrecord, train.idx      tf.train.Example
     photographs-1/recordio/train.rec, train.idx  MXNet's IRHeader
     digit-records-1/train.tfrecord, train.idx    digits as NPY arrays, in tf.train.Example
-    square-records-1/train.tfrecord, train.idx   the pictures as NPY arrays of 256x256, likewise
     many-records-1/train.tfrecord, train.idx     100,000 of the digits, likewise
 
 Rows only read; `find_photographs` and the others are first called in the harness.
@@ -26,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from adapters import ImageDecoder, RecordWriter, open_records
+from adapters import RecordWriter
 from benchmarks.cache import made_once
 from benchmarks.digits import find_digits, load_digits
 
@@ -34,7 +33,6 @@ PICTURES = 2_000
 WIDTH, HEIGHT = 500, 375  # pixels
 QUALITY = 90  # of the JPEG files
 LEAST_WIDTH = 0.6  # of a picture, as a part of the widest that its photograph has room for
-SQUARE = 256  # pixels, of the raw pictures
 DIGIT_RECORDS = 60_000
 MANY_RECORDS = 100_000
 SEED = 24
@@ -76,11 +74,6 @@ def find_digit_records() -> Path:
     return made_once("digit-records-1", _make_digit_records) / "train.tfrecord"
 
 
-def find_square_records() -> Path:
-    """The pictures, uint8 (256, 256, 3), as raw records; made now if they aren't in the cache."""
-    return made_once("square-records-1", _make_square_records) / "train.tfrecord"
-
-
 def find_many_records() -> Path:
     """100,000 raw records, uint8 (28, 28); made now if they aren't in the cache."""
     return made_once("many-records-1", _make_many_records) / "train.tfrecord"
@@ -116,11 +109,6 @@ def _make_many_records(folder: Path) -> None:
     images, labels = load_digits(find_digits().path, "train", DIGIT_RECORDS)
     samples = itertools.cycle(list(zip(images, labels.tolist())))
     _write_raw(folder, itertools.islice(samples, MANY_RECORDS))
-
-
-def _make_square_records(folder: Path) -> None:
-    with open_records(find_photographs().tfrecord, decode=ImageDecoder(SQUARE)) as pictures:
-        _write_raw(folder, pictures)
 
 
 def _write_raw(folder: Path, samples: Iterable[tuple[Pixels, int]]) -> None:
