@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,7 @@ class Ablations:
         collation: Only a batch is made of samples; None where that can't be told from the rest, as
             samples are written straight into their rows, or batches come whole.
         decodes: Whether the samples are images out of records.
+        gathers: Whether fetching is collating at once, as rows are gathered out of arrays.
     """
 
     whole: Plan
@@ -45,6 +46,7 @@ class Ablations:
     memory: Plan
     collation: Plan | None
     decodes: bool
+    gathers: bool = False
 
 
 class Repeated(Order):
@@ -98,7 +100,11 @@ class Fetching(Plan):
 
     def batch(self, epoch: int, index: int, allocate: Allocate) -> Assembled:
         """One number, as there must be something to deliver."""
-        fetch(self, self.order.batch(epoch, index))
+        try:
+            fetch(self, self.order.batch(epoch, index))
+        except Exception:
+            if self.on_error == "raise":
+                raise
         return Assembled((np.zeros(1),), None, 0)
 
 
@@ -125,18 +131,43 @@ def ablations_of(plan: Plan, epoch: int) -> Ablations:
         epoch: Whose first batches are kept.
     """
     order, source = plan.order, plan.source
-    batches = [order.batch(epoch, index) for index in range(min(_KEPT_BATCHES, len(order)))]
-    storage = Fetching(source, order, seed=plan.seed)
+    batches: Sequence[Any] = [
+        order.batch(epoch, index) for index in range(min(_KEPT_BATCHES, len(order)))
+    ]
+    storage = Fetching(source, order, seed=plan.seed, on_error=plan.on_error)
     kept = dataclasses.replace(plan, order=Repeated(batches))
     if isinstance(source, SequenceSource):
         whole = {int(numbers[0]): source.batch(int(numbers[0])) for numbers in batches}
-        known = SequenceSource(Known(whole, len(source)), own_epochs=False)
-        return Ablations(plan, storage, dataclasses.replace(kept, source=known), None, False)
-    numbers = np.concatenate(batches)
+        again = SequenceSource(Known(whole, len(source)), own_epochs=False)
+        return Ablations(plan, storage, dataclasses.replace(kept, source=again), None, False)
     if isinstance(source, MapSource):
-        fetched = Known({number: source.sample(number) for number in numbers.tolist()}, len(source))
-        kept = dataclasses.replace(kept, source=MapSource(fetched))
-    return Ablations(plan, storage, kept, _collation(kept, epoch, batches), _decodes(source))
+        fetched, left = _made(plan, batches, source.sample)
+        if left:
+            known = MapSource(Known(fetched, len(source)))
+            kept = dataclasses.replace(kept, source=known, order=Repeated(left))
+            batches = left
+    collation = _collation(kept, epoch, batches)
+    gathers = isinstance(source, ArraySource)
+    return Ablations(plan, storage, kept, collation, _decodes(source), gathers)
+
+
+def _made(
+    plan: Plan, batches: Sequence[Any], make: Callable[[int], Any]
+) -> tuple[dict[int, Any], Sequence[Any]]:
+    """The samples of some batches by number, and these batches without what can't be made.
+
+    Raises:
+        Exception: Of a sample, where ``on_error`` doesn't take its place.
+    """
+    made = {}
+    for number in np.concatenate(batches).tolist():
+        try:
+            made[number] = make(number)
+        except Exception:
+            if plan.on_error == "raise":
+                raise
+    whole = [batch[np.isin(batch, list(made))] for batch in batches]
+    return made, [batch for batch in whole if len(batch)]
 
 
 def _collation(kept: Plan, epoch: int, batches: Sequence[NDArray[np.int64]]) -> Plan | None:
@@ -144,9 +175,11 @@ def _collation(kept: Plan, epoch: int, batches: Sequence[NDArray[np.int64]]) -> 
         return None
     if isinstance(kept.source, ArraySource) and kept.transform is None:
         return dataclasses.replace(kept, batch_transform=None)
-    numbers = np.concatenate(batches).tolist()
-    made = Known({number: kept.sample(epoch, number) for number in numbers}, len(kept.source))
-    return Plan(MapSource(made), Repeated(batches), seed=kept.seed)
+    made, batches = _made(kept, batches, lambda number: kept.sample(epoch, number))
+    if not batches:
+        return None
+    source = MapSource(Known(made, len(kept.source)))
+    return Plan(source, Repeated(batches), seed=kept.seed)
 
 
 def _decodes(source: Any) -> bool:

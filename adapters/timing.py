@@ -77,6 +77,7 @@ class Clock:
                 break
             self.latest = next(self._batches)
             yield self.latest
+        settle(None)
         self._began = asked = time.perf_counter()
         while asked - self._began < self._seconds or len(self._waits) < LEAST_BATCHES:
             self.latest = next(self._batches)
@@ -85,7 +86,8 @@ class Clock:
             asked = time.perf_counter()
 
     def stop(self) -> Timing:
-        """The end of the last batch's step."""
+        """The end of the last batch's step; waits until the device is done with it."""
+        settle(None)
         seconds = time.perf_counter() - self._began
         return Timing(len(self._waits), seconds, tuple(self._waits))
 
@@ -109,8 +111,10 @@ def timed(
     clock, result = Clock(batches, seconds, skipped, settled), None
     for batch in clock:
         if step is not None:
-            result = step(batch)
-    settle(result)
+            # A device that is behind would let the loop run far ahead of it.
+            before, result = result, step(batch)
+            _wait_for(before)
+    _wait_for(result)
     return clock.stop()
 
 
@@ -134,11 +138,18 @@ def endless(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def settle(result: Any) -> None:
-    """Wait until a device is done with what a step has returned."""
+    """Wait until a device is done with what a step has returned, and with all that was begun."""
+    _wait_for(result)
+    torch, mxnet = sys.modules.get("torch"), sys.modules.get("mxnet")
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.synchronize()
+    if mxnet is not None and hasattr(mxnet, "nd"):
+        mxnet.nd.waitall()
+
+
+def _wait_for(result: Any) -> None:
+    """Wait until arrays are there."""
     for leaf in flatten(result)[0] if result is not None else ():
         for name in ("block_until_ready", "wait_to_read"):
             if hasattr(leaf, name):
                 getattr(leaf, name)()
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        torch.cuda.synchronize()

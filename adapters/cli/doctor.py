@@ -7,11 +7,12 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from adapters.diagnosis.script import diagnose_script
+from adapters.diagnosis.script import ScriptError, diagnose_script
 from adapters.engine import usable_cpus
 from adapters.images.kernel import load
 
@@ -45,7 +46,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_doctor(options: argparse.Namespace) -> int:
-    """``adapters doctor``; 1 if the script has no training loop."""
+    """``adapters doctor``; 1 if the script has no training loop, or fails."""
     for name in ("t", "seconds"):
         value = getattr(options, name)
         if value is not None and not value > 0:
@@ -54,13 +55,18 @@ def run_doctor(options: argparse.Namespace) -> int:
         for line in described_machine():
             print(line)
         return 0
-    found = diagnose_script(
-        options.script,
-        options.arguments,
-        skip=max(0, options.skip),
-        t=options.t,
-        seconds=options.seconds,
-    )
+    try:
+        found = diagnose_script(
+            options.script,
+            options.arguments,
+            skip=max(0, options.skip),
+            t=options.t,
+            seconds=options.seconds,
+        )
+    except ScriptError as error:
+        traceback.print_exception(error.__cause__)
+        print(f"adapters doctor: {options.script} ended with that exception", file=sys.stderr)
+        return 1
     if found is None:
         print(
             f"adapters doctor: {options.script} came to its end without a call of Keras's fit or a "

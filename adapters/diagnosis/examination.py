@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from adapters.ablation import Ablations
 from adapters.assemble import Plan, aligned_empty
+from adapters.diagnosis.randomness import undisturbed
 from adapters.diagnosis.verdict import Diagnosis, Workers
 from adapters.engine import Engine, Settings, usable_cpus
 from adapters.images.kernel import load
@@ -82,8 +83,10 @@ def diagnose(
         The diagnosis: ``bottleneck``, the times, ``advice``; ``print(diagnosis)`` for people.
 
     Raises:
-        TypeError: ``step`` is neither a function nor a compiled Keras model.
-        ValueError: ``seconds`` or ``t`` not above 0, or a loader without batches.
+        TypeError: ``step`` is neither a function nor a compiled Keras model, or the loader can't be
+            iterated over.
+        ValueError: ``seconds`` or ``t`` not above 0, ``to_device`` without a function as ``step``,
+            or a loader without batches.
 
     Example:
         >>> import numpy as np, time
@@ -100,11 +103,16 @@ def diagnose(
 
 def examine(loader: Any, trainer: Trainer | None, t: float | None, seconds: float) -> Diagnosis:
     """As ``diagnose``, for a trainer of any kind."""
+    with undisturbed():
+        return _examined(loader, trainer, t, seconds)
+
+
+def _examined(loader: Any, trainer: Trainer | None, t: float | None, seconds: float) -> Diagnosis:
     examined, replaced = _as_own(loader)
     whole = None
     if examined is None:
         alone = timed(endless(loader), None, seconds, _SKIPPED)
-        batch = next(iter(loader))
+        batch = next(endless(loader))
         whole = trainer.whole(loader, seconds) if trainer else None
         return _told(trainer, whole, alone.batch_seconds, batch, Parts(), t, seconds)
     with examined.twin() as twin:
@@ -135,6 +143,7 @@ class Parts:
     replaced: str = ""
     one_at_a_time: bool = False
     kernel_missing: bool = False
+    gathers: bool = False
 
 
 def _parts(ablations: Ablations, settings: Settings, seconds: float) -> Parts:
@@ -150,7 +159,7 @@ def _parts(ablations: Ablations, settings: Settings, seconds: float) -> Parts:
         finally:
             part.close()
 
-    source = ablations.whole.source
+    source, shared = ablations.whole.source, not settings.use_multiprocessing
     wall, computing = _inline(ablations.storage)
     return Parts(
         storage=measured(ablations.storage),
@@ -158,8 +167,9 @@ def _parts(ablations: Ablations, settings: Settings, seconds: float) -> Parts:
         collation=measured(ablations.collation),
         alone=_inline(ablations.whole)[0],
         fetch_computes=computing / max(wall, 1e-9),
-        one_at_a_time=isinstance(source, SequenceSource) and not source.thread_safe,
+        one_at_a_time=shared and isinstance(source, SequenceSource) and not source.thread_safe,
         kernel_missing=ablations.decodes and load() is None,
+        gathers=ablations.gathers,
     )
 
 
@@ -205,6 +215,7 @@ def _told(
         replaced=parts.replaced,
         one_at_a_time=parts.one_at_a_time,
         kernel_missing=parts.kernel_missing,
+        gathers=parts.gathers,
         t=t,
     )
 
@@ -254,9 +265,15 @@ class FunctionTrainer:
 
 
 def _trainer_of(step: Any, to_device: Callable[[Any], Any] | None) -> Trainer | None:
+    model = hasattr(step, "train_function") and hasattr(step, "fit")
+    if to_device is not None and (step is None or model):
+        raise ValueError(
+            "to_device must be None unless step is a function, which is given what it returns; got "
+            f"to_device={to_device!r} with step={step!r}"
+        )
     if step is None:
         return None
-    if hasattr(step, "train_function") and hasattr(step, "fit"):
+    if model:
         from adapters.keras.fitting import ModelTrainer
 
         return ModelTrainer(step)
@@ -283,4 +300,9 @@ def _as_own(loader: Any) -> tuple[Any, str]:
         from adapters.gluon.interception import same_loader
 
         return same_loader(loader), "gluon_loader in the place of DataLoader, same arguments"
+    if not (hasattr(loader, "__iter__") or hasattr(loader, "__getitem__")):
+        raise TypeError(
+            "loader must be a SafeSequence, what gluon_loader returns, a PyDataset, or something "
+            f"else that gives batches when it is iterated over, got {type(loader).__name__}"
+        )
     return None, ""

@@ -27,7 +27,8 @@ def lines_of(diagnosis: Diagnosis) -> Iterator[str]:
     if d.busy_share is not None:
         yield f"the accelerator has work for {d.busy_share:.0%} of the time"
     if d.gain is not None and d.gain > 1.05:
-        yield f"without the bottleneck, training would be up to {d.gain:.2g} times as fast"
+        gain = f"{d.gain:.2g}" if d.gain < 10 else f"{d.gain:,.0f}"
+        yield f"without the bottleneck, training would be up to {gain} times as fast"
     yield ""
     yield f"{f'a batch of {d.samples}':<52}{'ms':>9}{'samples/s':>13}"
     for name, seconds in _measured(d):

@@ -25,12 +25,16 @@ _SKIPPED, _SKIPPED_OF_THE_SAME = 14, 3
 _FACES = {"keras": "adapters.keras.interception", "mxnet": "adapters.gluon.interception"}
 
 
-class _Examined(BaseException):
-    """Ends the script: what there was to be found has been found."""
+class ScriptError(Exception):
+    """What a script, or the examination of its loop, has raised is the cause of this."""
 
-    def __init__(self, diagnosis: Diagnosis) -> None:
+
+class _Examined(BaseException):
+    """Ends the script: what there was to be found has been found, or can't be."""
+
+    def __init__(self, found: Diagnosis | Exception) -> None:
         super().__init__()
-        self.diagnosis = diagnosis
+        self.found = found
 
 
 def diagnose_script(
@@ -49,8 +53,12 @@ def diagnose_script(
         None where the script came to its end without one.
 
     Raises:
-        Exception: What the script raises.
+        OSError: There is no such script.
+        TypeError: The script trains on something that can't be examined.
+        ScriptError: From what the script raises.
     """
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"script must be the path of a file, got {path!r}: there is none")
     observer = _Observer(skip, t, seconds)
     notice = _Notice(observer)
     before = sys.argv, list(sys.path)
@@ -61,7 +69,14 @@ def diagnose_script(
         notice.look()
         runpy.run_path(path, run_name="__main__")
     except _Examined as end:
-        return end.diagnosis
+        if isinstance(end.found, Exception):
+            raise end.found from None
+        return end.found
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+    except Exception as error:
+        raise ScriptError(path) from error
     finally:
         sys.meta_path.remove(notice)
         sys.argv, sys.path[:] = before
@@ -87,7 +102,11 @@ class _Observer:
         if self._skip:
             self._skip -= 1
             return
-        raise _Examined(examine(loader(), trainer(), self._t, self._seconds))
+        try:
+            examined = loader(), trainer()
+        except (TypeError, ValueError) as error:
+            raise _Examined(error) from None
+        raise _Examined(examine(*examined, self._t, self._seconds))
 
     def loop(self, loader: Any, plain: Callable[[], Iterator[Any]]) -> Iterator[Any]:
         """A loop over a Gluon loader has begun: what it reads from."""

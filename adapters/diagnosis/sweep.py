@@ -16,6 +16,7 @@ from typing import Any
 
 from adapters.assemble import Plan
 from adapters.diagnosis.examination import samples_in, settled_of
+from adapters.diagnosis.randomness import undisturbed
 from adapters.engine import Engine, Settings, obstacle_to_processes, usable_cpus
 from adapters.timing import timed
 
@@ -105,7 +106,13 @@ def sweep(
             "loader must be a SafeSequence or what gluon_loader returns, got "
             f"{type(loader).__name__}"
         )
-    plan, base = loader.ablations().whole, loader.settings
+    with undisturbed():
+        return _swept(loader.ablations().whole, loader.settings, seconds, rounds, progress)
+
+
+def _swept(
+    plan: Plan, base: Settings, seconds: float, rounds: int, progress: Callable[[int, int], Any]
+) -> Sweep:
     settings, left_out = _settings_for(plan, base)
     speeds: dict[Setting, list[float]] = {setting: [] for setting in settings}
     samples = 0

@@ -20,6 +20,8 @@ _COPY_SECONDS = 0.0005
 _COMPUTES = 0.3
 # A batch that came that late, as a share of the step, still was there in time.
 _LATE_SHARE, _LATE_SECONDS = 0.05, 0.0001
+# Threads that wait; as many as workers="auto" would take at the most.
+_MOST_FETCHES = 64
 # Of the mini-batches, must be ready within the time of a step.
 REQUIRED_SHARE = 0.99
 # What packing at 256 pixels saved of JPEGs of 500x375, and the kernel of all JPEGs.
@@ -63,6 +65,7 @@ class Diagnosis:
         replaced: What the loader was examined as, where it isn't of this package; else "".
         one_at_a_time: Whether the source gives whole batches to one thread at a time.
         kernel_missing: Whether images were decoded without the image kernel.
+        gathers: Whether fetching is collating at once, as rows are gathered out of arrays.
         t: The step time that was asked for.
     """
 
@@ -81,6 +84,7 @@ class Diagnosis:
     replaced: str = ""
     one_at_a_time: bool = False
     kernel_missing: bool = False
+    gathers: bool = False
     t: float | None = None
 
     def __str__(self) -> str:
@@ -114,9 +118,11 @@ class Diagnosis:
         if self.storage is None or self.memory is None:
             return {}
         collation = self.collation or 0.0
-        fetched = TRANSFORMS if self.fetch_computes > _COMPUTES else STORAGE
+        computes = COLLATION if self.gathers else TRANSFORMS
+        fetched = computes if self.fetch_computes > _COMPUTES else STORAGE
         parts = {STORAGE: 0.0, TRANSFORMS: max(0.0, self.memory - collation), COLLATION: collation}
-        parts[fetched] += self.storage
+        # Rows that are gathered once are counted once.
+        parts[fetched] += max(0.0, self.storage - collation) if self.gathers else self.storage
         return parts
 
     @property
@@ -179,7 +185,12 @@ class Diagnosis:
             )
         elif needed is not None and self.workers.kind != "unknown" and needed > self.workers.count:
             # Threads that wait need no CPU.
-            yield f"{self.workers.keyword}={needed}: that many fetches at once keep up with it"
+            count, effect = min(needed, _MOST_FETCHES), "keep up with the step"
+            if needed > count:
+                effect = (
+                    f"are the most that pay as a rule, where it would take {needed:,} to keep up"
+                )
+            yield f"{self.workers.keyword}={count}: that many fetches at once {effect}"
         yield (
             "pack the samples into record files once (adapters pack), which are read in long "
             "stretches, and from the page cache where they fit into memory"
@@ -217,8 +228,8 @@ class Diagnosis:
             yield "move what NumPy can do to a whole batch from transform into batch_transform"
         if needed is not None and needed > workers.cpus:
             yield (
-                f"{needed} CPUs would keep up with the step, and there are {workers.cpus}: more of "
-                "them, or less work for each sample"
+                f"{needed:,} CPUs would keep up with the step, and there are {workers.cpus}: more "
+                "of them, or less work for each sample"
             )
 
     def _about_collation(self) -> Iterator[str]:

@@ -65,7 +65,7 @@ class Waits:
     @property
     def seconds(self) -> NDArray[np.float64]:
         """The latest waits, float64 ``(batches,)``, in seconds."""
-        return np.array([wait.seconds for wait in self._latest])
+        return np.array([wait.seconds for wait in self.latest()], dtype=np.float64)
 
     @property
     def share(self) -> float:

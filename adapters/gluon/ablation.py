@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -26,13 +26,14 @@ class GluonFetching(GluonPlan):
     def batch(self, epoch: int, index: int, allocate: Allocate) -> Assembled:
         """One number, as there must be something to deliver."""
         recipe = self.recipe
-        keys = list(self.order.batch(epoch, index))
+        drawn: Any = self.order.batch(epoch, index)
+        keys = drawn.tolist() if isinstance(drawn, np.ndarray) else drawn
         if recipe.records is not None:
             for number in sorted(recipe.base_numbers(keys)):
                 recipe.records.read(int(number))
         elif self._gathered(keys, np.empty) is None:
             for number in recipe.base_numbers(keys):
-                recipe.base[int(number)]
+                recipe.base[number]
         return Assembled((np.zeros(1), None), None, 0)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -47,8 +48,15 @@ def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
         plan: Of the loader.
         data: The data set that the loader was made for.
         batch_sampler: Which samples make which batch.
+
+    Raises:
+        ValueError: It gives none.
     """
     drawn = list(itertools.islice(_batches(batch_sampler), _DRAWN_BATCHES))
+    if not drawn:
+        raise ValueError(
+            f"loader must have batches each time, got none from its {type(batch_sampler).__name__}"
+        )
     known_order = isinstance(batch_sampler, OrderBatchSampler)
     whole = plan if known_order else dataclasses.replace(plan, order=Repeated(drawn))
     storage = GluonFetching(plan.source, whole.order, recipe=plan.recipe)
@@ -56,7 +64,7 @@ def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
     keys = list(dict.fromkeys(key for batch in kept_batches for key in batch))
     recipe = plan.recipe
     if recipe.columns is None and recipe.records is None:
-        numbers = [int(number) for number in recipe.base_numbers(keys)]
+        numbers = recipe.base_numbers(keys)
         fetched = Known({number: recipe.base[number] for number in numbers}, len(recipe.base))
         recipe = dataclasses.replace(recipe, base=fetched)
     order = Repeated(kept_batches)
@@ -66,14 +74,15 @@ def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
     if lowered and recipe.columns is not None:
         collation = dataclasses.replace(memory, recipe=dataclasses.replace(recipe, steps=[]))
     elif not (lowered and recipe.records is not None):
-        made = Known({int(key): data[int(key)] for key in keys}, len(data))
+        made = Known({key: data[key] for key in keys}, len(data))
         collation = dataclasses.replace(plan, order=order, recipe=Recipe(made))
-    return Ablations(whole, storage, memory, collation, recipe.records is not None)
+    decodes = recipe.records is not None and recipe.records.holds_images
+    return Ablations(whole, storage, memory, collation, decodes, recipe.columns is not None)
 
 
-def _batches(batch_sampler: Any) -> Iterator[Sequence[Any]]:
+def _batches(batch_sampler: Any) -> Iterator[Any]:
     """Batches of sample numbers, without a change to the sampler's own state of epochs."""
     if isinstance(batch_sampler, OrderBatchSampler):
         order = batch_sampler.order
         return (order.batch(0, index).tolist() for index in range(len(order)))
-    return iter(batch_sampler)
+    return (batch if isinstance(batch, np.ndarray) else list(batch) for batch in batch_sampler)

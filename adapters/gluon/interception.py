@@ -9,6 +9,7 @@ import mxnet as mx
 from mxnet.gluon.data import dataloader as _dataloader
 
 from adapters.gluon.loader import Loader, gluon_loader
+from adapters.gluon.samplers import sampler_twin
 
 _DEFAULTS = (_dataloader.default_batchify_fn, _dataloader.default_mp_batchify_fn)
 
@@ -36,7 +37,7 @@ def same_loader(loader: Any) -> Loader:
     batchify = loader._batchify_fn
     return gluon_loader(
         loader._dataset,
-        batch_sampler=loader._batch_sampler,
+        batch_sampler=sampler_twin(loader._batch_sampler),
         batchify_fn=None if batchify in _DEFAULTS else batchify,
         num_workers=loader._num_workers,
         thread_pool=loader._thread_pool if loader._num_workers else "auto",

@@ -28,7 +28,7 @@ from adapters.gluon.plan import GluonPlan
 from adapters.gluon.randomness import generators_used
 from adapters.gluon.recipe import Opaque, Recipe, recipe_of
 from adapters.gluon.recordfiles import make_reading_atomic
-from adapters.gluon.samplers import OrderBatchSampler, batch_sampler_of
+from adapters.gluon.samplers import OrderBatchSampler, batch_sampler_of, sampler_twin
 from adapters.order import DrawnOrder
 from adapters.sources import MapSource, open_guessed
 
@@ -204,11 +204,12 @@ class Loader(mx.gluon.data.DataLoader):  # type: ignore[misc]
 
     def twin(self) -> Loader:
         """The same loader once more, with workers of its own."""
-        return Loader(self._dataset, self._batch_sampler, self._plan, self.settings, self._move)
+        sampler = sampler_twin(self._batch_sampler)
+        return Loader(self._dataset, sampler, self._plan, self.settings, self._move)
 
     def ablations(self) -> Ablations:
         """What is left of the work without a part of it, for ``adapters.diagnose``."""
-        return ablations_of(self._plan, self._dataset, self._batch_sampler)
+        return ablations_of(self._plan, self._dataset, sampler_twin(self._batch_sampler))
 
     def close(self) -> None:
         """End the workers and free what they shared; batches that are held stay valid."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,6 +45,29 @@ class OrderBatchSampler(Sampler):  # type: ignore[misc]
 
     def __len__(self) -> int:
         return len(self.order)
+
+
+def sampler_twin(batch_sampler: Any) -> Any:
+    """One that goes on by itself from where this one stands; itself where that can't be had.
+
+    Samplers count their passes, and keep what is left over of one for the next.
+    """
+    try:
+        twin = _own(batch_sampler)
+        if hasattr(twin, "_sampler"):
+            twin._sampler = _own(twin._sampler)
+    except TypeError:  # An iterator of the user's, such as a generator.
+        return batch_sampler
+    return twin
+
+
+def _own(sampler: Any) -> Any:
+    """A copy with lists of its own, such as that of what was left over; arrays are shared."""
+    twin = copy.copy(sampler)
+    for name, value in getattr(twin, "__dict__", {}).items():
+        if isinstance(value, list):
+            setattr(twin, name, value.copy())
+    return twin
 
 
 def batch_sampler_of(

@@ -16,6 +16,8 @@ from adapters.timing import LEAST_BATCHES, Timing, settle, timed
 
 _SKIPPED = 14
 _SKIPPED_OF_THE_SAME = 5
+# TensorFlow has read batches ahead while it compiled the first step.
+_LEAST_SKIPPED = 3
 _ENDLESS = 1_000_000
 
 
@@ -59,6 +61,7 @@ class ModelTrainer:
 
     def _fit(self, data: Any, seconds: float, skipped: int) -> Timing:
         clock = _Clock(data if isinstance(data, SafeSequence) else None, seconds, skipped)
+        _build(self._model, data)
         state = _State(self._model)
         try:
             # Without an end to the epoch, a SafeSequence goes on into the next one.
@@ -108,11 +111,23 @@ class _Clock(keras.callbacks.Callback):  # type: ignore[misc]
         self._report = None if sequence is None else WaitReport(sequence)
         self._seconds = seconds
         self._skipped = skipped
-        self._started = time.perf_counter()
+        self._started: float | None = None
         self._began: float | None = None
         self._ended = 0.0
         self._batches = 0
         self._waits: list[float] = []
+
+    def set_model(self, model: Any) -> None:
+        """The model that is trained."""
+        super().set_model(model)
+        if self._report is not None:
+            self._report.set_model(model)
+
+    def set_params(self, params: Any) -> None:
+        """How many steps there are."""
+        super().set_params(params)
+        if self._report is not None:
+            self._report.set_params(params)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Waits are worked out epoch by epoch."""
@@ -127,11 +142,12 @@ class _Clock(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Start the clock, or stop ``fit``."""
         self._ended = now = time.perf_counter()
-        self._batches += 1
+        self._batches += getattr(self.model, "steps_per_execution", 1)
         if self._began is None:
-            if self._sequence is not None and not self._sequence._engine.settled:
+            settled = self._sequence is None or self._sequence._engine.settled
+            if self._started is None or not settled:
                 self._started, self._batches = now, 0
-            slow = self._batches > 1 and now - self._started > self._seconds
+            slow = now - self._started > self._seconds and self._batches >= _LEAST_SKIPPED
             if self._batches >= self._skipped or slow:
                 self._began, self._batches = now, 0
         elif now - self._began >= self._seconds and self._batches >= LEAST_BATCHES:
@@ -148,19 +164,39 @@ class _Clock(keras.callbacks.Callback):  # type: ignore[misc]
         return Timing(self._batches, self._ended - self._began, tuple(self._waits))
 
 
+def _build(model: Any, data: Any) -> None:
+    """Give a model that waits for its first batch the variables that will be put back."""
+    if model.built:
+        return
+    batch = data[0] if isinstance(data, keras.utils.PyDataset) else next(iter(data))
+    inputs = keras.utils.unpack_x_y_sample_weight(batch)[0]
+    try:
+        model(map_leaves(keras.ops.convert_to_tensor, inputs))
+    except NotImplementedError:
+        return  # Its train_step calls the models that it is made of, and no call of its own.
+
+
 class _State:
     """The variables of a model and of its optimizer, by value."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        if model.built and not model.optimizer.built:
-            model.optimizer.build(model.trainable_variables)
+        own = model.optimizer
+        if own is not None and model.built and not own.built:
+            own.build(model.trainable_variables)
+        # Copies: on PyTorch, NumPy would look at the memory that training changes.
         self._values = [
-            (variable, keras.ops.convert_to_numpy(variable)) for variable in self._variables()
+            (variable, np.array(keras.ops.convert_to_numpy(variable)))
+            for variable in self._variables()
         ]
 
     def _variables(self) -> list[Any]:
-        return [*self._model.variables, *self._model.optimizer.variables]
+        # Models with a train_step of their own may have several optimizers.
+        attributes = [self._model.optimizer, *vars(self._model).values()]
+        kind = keras.optimizers.Optimizer
+        optimizers = {id(each): each for each in attributes if isinstance(each, kind)}
+        own = [variable for each in optimizers.values() for variable in each.variables]
+        return [*self._model.variables, *own]
 
     def put_back(self) -> None:
         """Make the variables what they were."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from typing import Any
 
@@ -15,6 +16,9 @@ from adapters.keras.sequence import SafeSequence
 
 log = logging.getLogger("adapters")
 
+# Batches after which their waits are looked up: a sequence keeps the latest ten thousand.
+_LOOKED_UP = 1000
+
 
 class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
     """Logs a line per epoch: how much of it the trainer waited for its batches.
@@ -24,6 +28,9 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
 
     Args:
         sequence: What ``fit`` trains on.
+
+    Raises:
+        TypeError: Another kind of data set.
 
     Attributes:
         waits_seconds: Of the latest epoch, float64 ``(batches,)``.
@@ -40,8 +47,14 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
 
     def __init__(self, sequence: SafeSequence) -> None:
         super().__init__()
+        if not isinstance(sequence, SafeSequence):
+            raise TypeError(
+                "sequence must be the SafeSequence that fit trains on, got "
+                f"{type(sequence).__name__}"
+            )
         self._sequence = sequence
         self._asked: list[tuple[int, float]] = []
+        self._waits: list[float] = []
         self._ended: float | None = None
         self._start = 0, 0
         self._began = 0.0
@@ -52,11 +65,13 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
         """An epoch begins: its first batch is the one that the sequence says comes next."""
         state = self._sequence.state_dict()
         self._start = state["epoch"], state["batch"]
-        self._asked, self._ended = [], None
+        self._asked, self._waits, self._ended = [], [], None
         self._began = time.perf_counter()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """The trainer is about to ask for a batch; on PyTorch, it has it."""
+        if len(self._asked) >= _LOOKED_UP:
+            self._look_up()
         self._asked.append((batch, time.perf_counter()))
 
     def on_test_begin(self, logs: Any = None) -> None:
@@ -82,15 +97,24 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
 
     def waits_of_epoch(self) -> list[float]:
         """What the trainer waited for each batch that it asked for since the epoch began."""
+        self._look_up()
+        return self._waits
+
+    def _look_up(self) -> None:
+        """What became of the batches that were asked for since the last time."""
         latest = {(wait.epoch, wait.step): wait for wait in self._sequence.waits.latest()}
         batches = len(self._sequence)
-        waits = []
+        together = getattr(self.model, "steps_per_execution", 1)
+        most = (self.params or {}).get("steps") or sys.maxsize
         for place, asked in self._asked:
-            epochs, step = divmod(self._start[1] + place, batches)
-            wait = latest.get((self._start[0] + epochs, step))
-            if wait is not None:
-                waits.append(_of_the_trainer(wait, asked))
-        return waits
+            # Of several in one execution, each is asked for when the one before is there.
+            for number in range(place, min(place + together, most)):
+                epochs, step = divmod(self._start[1] + number, batches)
+                wait = latest.get((self._start[0] + epochs, step))
+                if wait is not None:
+                    self._waits.append(_of_the_trainer(wait, asked))
+                    asked = max(asked, wait.ready)
+        self._asked = []
 
 
 def _of_the_trainer(wait: Wait, asked: float) -> float:

@@ -1,0 +1,46 @@
+"""Somebody's training scripts, and ``adapters doctor`` run on them in a process of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+# Importing TensorFlow takes 4 s on two idle cores.
+_TIMEOUT_SECONDS = 90.0
+
+
+def command(*words: Any) -> list[str]:
+    return [sys.executable, "-m", "adapters.cli", *map(str, words)]
+
+
+def environment(**variables: str) -> dict[str, str]:
+    return {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **variables}
+
+
+def ended(*words: Any, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The command, once it has come to its end."""
+    return subprocess.run(
+        command(*words),
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_SECONDS,
+        env=environment(**variables),
+        check=False,
+    )
+
+
+def doctored(folder: Path, text: str, *words: str, options: Any = ()) -> Any:
+    """``adapters doctor`` of a script of this text, which is given these words."""
+    script = folder / "train.py"
+    script.write_text(text)
+    return ended("doctor", "--seconds", 0.2, *options, script, *words)
+
+
+def found_in(process: subprocess.CompletedProcess[str]) -> str:
+    """The line about the bottleneck."""
+    assert process.returncode == 0, process.stderr
+    (line,) = (line for line in process.stdout.splitlines() if line.startswith("bottleneck: "))
+    return line.removeprefix("bottleneck: ")

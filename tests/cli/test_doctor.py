@@ -1,0 +1,237 @@
+"""``adapters doctor``: of a script, run as its author would, and of the machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from typing import Any
+
+import pytest
+
+from adapters.cli import doctor, main
+from tests.cli.scripts import command, doctored, environment, found_in
+
+MODEL = """
+import sys
+import time
+import keras
+import numpy as np
+
+def model():
+    made = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    made.compile("sgd", "mse")
+    return made
+
+x, y = np.zeros((64, 3), "float32"), np.zeros(64, "float32")
+"""
+PY_DATASET = (
+    MODEL
+    + """
+class Slow(keras.utils.PyDataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        time.sleep(0.05)
+        return x[8 * index : 8 * index + 8], y[8 * index : 8 * index + 8]
+
+if __name__ == "__main__":
+    print("given", sys.argv[1:])
+    model().fit(Slow(), epochs=2, verbose=0)
+    print("the script went on")
+"""
+)
+ARRAYS = (
+    MODEL
+    + """
+made = model()
+made.fit(x, y, verbose=0)
+print("skipped one")
+made.fit(x=x, y=y, batch_size=16, epochs=3, verbose=0)
+"""
+)
+SEQUENCE = (
+    MODEL
+    + """
+from adapters import SafeSequence
+
+def slow(batch):
+    time.sleep(0.05)
+    return batch
+
+model().fit(SafeSequence((x, y), 8, batch_transform=slow, workers=0), verbose=0)
+"""
+)
+GENERATOR = MODEL + "model().fit(((x, y) for _ in range(100)), verbose=0)"
+FAILING = (
+    MODEL
+    + """
+from adapters import SafeSequence
+
+def broken(sample):
+    raise LookupError("no such picture")
+
+model().fit(SafeSequence((x, y), 8, transform=broken), verbose=0)
+"""
+)
+ENDLESS = (
+    MODEL
+    + """
+from adapters import SafeSequence
+
+def slow(sample):
+    print("ready", flush=True)
+    time.sleep(0.01)
+    return sample
+
+model().fit(SafeSequence((x, y), 8, transform=slow, workers=2), verbose=0)
+"""
+)
+
+
+# --- of a script with Keras ---
+
+
+def test_a_py_dataset_on_slow_storage_is_found_and_the_script_ends_there(tmp_path):
+    process = doctored(tmp_path, PY_DATASET, "--epochs", "3")
+    assert found_in(process) == "storage: fetching the samples"
+    assert "given ['--epochs', '3']" in process.stdout
+    assert "thread_safe = True in the PyDataset" in process.stdout
+    assert "the script went on" not in process.stdout
+
+
+def test_calls_of_fit_are_skipped_and_arrays_examined(tmp_path):
+    process = doctored(tmp_path, ARRAYS, options=["--skip", 1])
+    assert "skipped one" in process.stdout
+    assert "a batch of 16 " in process.stdout
+    assert found_in(process) == "the step itself"
+
+
+def test_the_step_time_to_keep_up_with_can_be_given(tmp_path):
+    process = doctored(tmp_path, SEQUENCE, options=["--t", 0.01])
+    assert "ready within t = 10 ms: 0.0% of the batches, too few" in process.stdout
+
+
+def test_a_generator_is_refused_in_a_line(tmp_path):
+    process = doctored(tmp_path, GENERATOR)
+    assert process.returncode == 1
+    assert "adapters doctor: fit was given a generator, which gives" in process.stderr
+    assert "Traceback" not in process.stderr
+
+
+def test_an_exception_in_a_transform_is_shown_with_its_sample(tmp_path):
+    process = doctored(tmp_path, FAILING)
+    assert process.returncode == 1
+    assert "LookupError: no such picture" in process.stderr
+    assert "in sample 0, batch 0 of epoch 0" in process.stderr
+
+
+def test_ctrl_c_ends_an_examination(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(ENDLESS)
+    process = subprocess.Popen(
+        command("doctor", "--seconds", 30, script),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout.readline().startswith("ready")
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.communicate()
+    assert (process.returncode, errors.splitlines()[-1:]) == (130, ["adapters doctor: interrupted"])
+
+
+# --- of a script without a loop ---
+
+
+def test_a_script_without_a_loop_is_an_error(tmp_path):
+    process = doctored(tmp_path, "print('trained nothing')")
+    assert process.returncode == 1
+    assert process.stdout == "trained nothing\n"
+    assert "came to its end without a call of Keras's fit or a loop" in process.stderr
+
+
+def test_an_exception_of_the_script_is_shown_with_its_place(tmp_path):
+    process = doctored(tmp_path, "def load():\n    raise ValueError('no data here')\nload()\n")
+    assert process.returncode == 1
+    assert "ValueError: no data here" in process.stderr
+    assert 'train.py", line 2, in load' in process.stderr
+
+
+def test_a_script_that_is_not_there_is_an_error(capsys):
+    assert main(["doctor", "nowhere.py"]) == 1
+    assert "adapters doctor: script must be the path of a file, got 'nowhere.py'" in (
+        capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize("option", ["--seconds", "--t"])
+def test_times_must_be_above_nothing(capsys, option):
+    with pytest.raises(SystemExit) as end:
+        main(["doctor", option, "0", "train.py"])
+    assert end.value.code == 2
+    assert f"{option} must be > 0 seconds, got 0" in capsys.readouterr().err
+
+
+# --- of the machine ---
+
+
+@pytest.fixture
+def machine(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs the command without a script: what it says, by the first word of each line."""
+
+    def said() -> dict[str, str]:
+        assert main(["doctor"]) == 0
+        return dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
+
+    return said
+
+
+def test_the_cpus_that_may_be_used_are_told(machine, monkeypatch):
+    monkeypatch.setattr(doctor, "usable_cpus", lambda: 3)
+    monkeypatch.setattr(doctor.os, "cpu_count", lambda: 8)
+    assert machine()["CPUs"] == "3 of 8 may be used"
+
+
+def test_versions_are_told_of_what_is_installed(machine, monkeypatch):
+    monkeypatch.setattr(doctor, "_FRAMEWORKS", ("numpy", "no-such-framework"))
+    ours, numpy = machine()["versions"].split(", ")
+    assert ours.startswith("loader-adapters ")
+    assert numpy.startswith("numpy ")
+
+
+def test_the_kernel_is_there(machine, monkeypatch):
+    monkeypatch.setattr(doctor, "load", lambda: object())
+    assert machine()["image kernel"] == "there"
+
+
+def test_a_kernel_that_is_switched_off_is_told_from_a_missing_one(machine, monkeypatch):
+    monkeypatch.setattr(doctor, "load", lambda: None)
+    monkeypatch.setenv("ADAPTERS_KERNEL", "0")
+    assert machine()["image kernel"].startswith("switched off by ADAPTERS_KERNEL=0")
+    monkeypatch.delenv("ADAPTERS_KERNEL")
+    assert machine()["image kernel"].startswith("missing; ")
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_headers_are_asked_for_where_they_are_missing(machine, monkeypatch, there):
+    monkeypatch.setattr(doctor, "load", lambda: None)
+    monkeypatch.delenv("ADAPTERS_KERNEL", raising=False)
+    monkeypatch.setattr(doctor.Path, "is_file", lambda path: there)
+    said = machine()["image kernel"]
+    assert ("apt-get install gcc libjpeg62-turbo-dev" in said) is not there
+    assert "pip install this package again" in said
+
+
+def test_a_library_that_is_missing_comes_with_its_remedy(machine, monkeypatch):
+    monkeypatch.setattr(doctor, "_LIBRARIES", {"numpy": "counts", "no_such": "pip install it"})
+    said = machine()
+    assert said["numpy"] == "there"
+    assert said["no_such"] == "missing; pip install it"

@@ -1,0 +1,1 @@
+"""Where the time goes: planted bottlenecks are found."""

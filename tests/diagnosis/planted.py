@@ -1,0 +1,110 @@
+"""Bottlenecks to be found: each takes far longer than all else.
+
+Worker processes import this file.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import keras
+import numpy as np
+
+SECONDS = 0.2
+SIZE, BATCH_SIZE = 64, 8
+SLOW = 0.002
+
+
+def burn(seconds: float) -> None:
+    """Compute for so long, however busy the machine is."""
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
+def burning(item: Any) -> Any:
+    """A transform that computes."""
+    burn(SLOW)
+    return item
+
+
+def burning_batch(batch: Any) -> Any:
+    """A batch_transform that computes."""
+    burn(BATCH_SIZE * SLOW)
+    return batch
+
+
+class Numbers:
+    """A data set that costs nothing."""
+
+    def __len__(self) -> int:
+        return SIZE
+
+    def __getitem__(self, number: int) -> Any:
+        return np.float32([number]), np.float32([-number])
+
+
+class Waiting(Numbers):
+    """A data set on slow storage."""
+
+    def __getitem__(self, number: int) -> Any:
+        time.sleep(SLOW)
+        return super().__getitem__(number)
+
+
+class Computing(Numbers):
+    """A data set that decodes by itself."""
+
+    def __getitem__(self, number: int) -> Any:
+        burn(SLOW)
+        return super().__getitem__(number)
+
+
+class Large(Numbers):
+    """A data set of samples of 3 MB that are there."""
+
+    def __init__(self) -> None:
+        self.samples = [np.zeros((1000, 1000, 3), np.uint8) for _ in range(BATCH_SIZE)]
+
+    def __getitem__(self, number: int) -> Any:
+        return self.samples[number % BATCH_SIZE]
+
+
+class Breaking(Numbers):
+    """A data set, a sample of which can't be read."""
+
+    def __getitem__(self, number: int) -> Any:
+        if number == 3:
+            raise KeyError("sample 3")
+        return super().__getitem__(number)
+
+
+class Batches(keras.utils.PyDataset):
+    """Whole batches of a data set, as Keras has them."""
+
+    def __init__(self, data: Any, **options: Any) -> None:
+        super().__init__(**options)
+        self.data = data
+
+    def __len__(self) -> int:
+        return SIZE // BATCH_SIZE
+
+    def __getitem__(self, index: int) -> Any:
+        samples = [self.data[index * BATCH_SIZE + row] for row in range(BATCH_SIZE)]
+        return tuple(np.stack(column) for column in zip(*samples))
+
+
+def slow_copy(batch: Any) -> Any:
+    """To a device that is far away."""
+    time.sleep(0.02)
+    return batch
+
+
+def quick_step(batch: Any) -> None:
+    """An accelerator that waits for nothing but batches."""
+
+
+def slow_step(batch: Any) -> None:
+    """One that is busy."""
+    time.sleep(0.02)

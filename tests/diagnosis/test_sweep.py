@@ -1,0 +1,210 @@
+"""The same source behind other workers, and which of them is recommended."""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adapters import SafeSequence
+from adapters.diagnosis import sweep as module
+from adapters.diagnosis.sweep import Found, Setting, Sweep, line_of, sweep, table_of
+from adapters.engine import Engine
+from tests.diagnosis.planted import BATCH_SIZE, Breaking, Numbers, Waiting
+
+INLINE, AUTO = Setting("inline", 0, 10), Setting("auto", 0, 10)
+TWO_THREADS, FOUR_THREADS = Setting("threads", 2, 10), Setting("threads", 4, 10)
+TWO_PROCESSES = Setting("processes", 2, 10)
+
+
+def found(**speeds: float) -> Sweep:
+    """Made-up speeds of the settings above, by name."""
+    return Sweep(
+        tuple(Found(globals()[name], (speed,) * 3) for name, speed in speeds.items()), (), 8
+    )
+
+
+class Unsendable:
+    """A transform that no process can be given."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def __call__(self, sample: Any) -> Any:
+        with self.lock:
+            return sample
+
+
+def swept(data: Any, **options: Any) -> Sweep:
+    with SafeSequence(data, BATCH_SIZE, transform=Unsendable(), **options) as sequence:
+        return sweep(sequence, seconds=0.02, rounds=2)
+
+
+# --- what is recommended ---
+
+
+def test_the_fastest_is_recommended():
+    assert found(INLINE=100, TWO_THREADS=200, FOUR_THREADS=400).recommended.setting == FOUR_THREADS
+
+
+def test_of_those_that_are_as_good_the_one_with_the_fewest_workers_is():
+    assert found(INLINE=10, TWO_THREADS=96, FOUR_THREADS=100).recommended.setting == TWO_THREADS
+
+
+def test_what_is_slower_by_more_than_a_twentieth_is_not_as_good():
+    assert found(TWO_THREADS=94, FOUR_THREADS=100).recommended.setting == FOUR_THREADS
+
+
+def test_auto_is_recommended_where_it_is_as_good():
+    assert found(AUTO=96, INLINE=10, FOUR_THREADS=100).recommended.setting == AUTO
+
+
+def test_threads_are_preferred_to_as_many_processes():
+    assert found(TWO_PROCESSES=100, TWO_THREADS=97).recommended.setting == TWO_THREADS
+
+
+def test_the_median_counts():
+    sweep = Sweep((Found(INLINE, (1, 5, 900)), Found(TWO_THREADS, (9, 10, 11))), (), 8)
+    assert sweep.recommended.setting == TWO_THREADS
+
+
+# --- the sweep ---
+
+
+def test_threads_are_recommended_for_a_source_that_waits():
+    found = swept(Waiting())
+    (inline,) = (each for each in found.found if each.setting.kind == "inline")
+    assert found.recommended.setting.kind in ("threads", "auto")
+    assert found.recommended.median > 1.5 * inline.median
+
+
+def test_every_setting_is_measured_in_every_round():
+    assert {len(each.speeds) for each in swept(Numbers()).found} == {2}
+
+
+def test_kinds_numbers_and_queues_are_swept_over(monkeypatch):
+    monkeypatch.setattr(module, "usable_cpus", lambda: 2)
+    settings = [each.setting for each in swept(Numbers()).found]
+    assert {(each.kind, each.workers) for each in settings if each.queue == 10} == {
+        ("auto", 0),
+        ("inline", 0),
+        ("threads", 1),
+        ("threads", 2),
+        ("threads", 4),
+    }
+    assert {each.queue for each in settings} == {2, 4, 10, 32}
+
+
+def test_processes_are_measured_where_they_can_be_had(monkeypatch):
+    monkeypatch.setattr(module, "usable_cpus", lambda: 1)
+    monkeypatch.setattr(module, "_QUEUES", ())
+    with SafeSequence(Numbers(), BATCH_SIZE) as sequence:
+        kinds = {each.setting.kind for each in sweep(sequence, seconds=0.02, rounds=1).found}
+    assert kinds == {"auto", "inline", "threads", "processes"}
+
+
+def test_why_processes_are_left_out_is_said():
+    (reason,) = swept(Numbers()).left_out
+    assert reason.startswith("processes: ")
+    assert "lock" in reason
+
+
+def test_the_queue_of_the_sequence_is_the_one_that_kinds_are_compared_with():
+    settings = [each.setting for each in swept(Numbers(), max_queue_size=7).found]
+    assert {each.queue for each in settings} == {2, 4, 7, 10, 32}
+
+
+def test_progress_ends_where_all_is_done():
+    calls: list[tuple[int, int]] = []
+    with SafeSequence(Numbers(), BATCH_SIZE, transform=Unsendable()) as sequence:
+        sweep(sequence, seconds=0.01, rounds=1, progress=lambda *call: calls.append(call))
+    assert [done for done, _ in calls] == sorted(done for done, _ in calls)
+    assert calls[-1][0] == calls[-1][1]
+
+
+def test_the_sequence_stands_where_it_stood():
+    with SafeSequence(Numbers(), BATCH_SIZE, shuffle=True, transform=Unsendable()) as sequence:
+        sequence.load_state_dict({"epoch": 1, "batch": 2})
+        sweep(sequence, seconds=0.01, rounds=1)
+        assert sequence.state_dict() == {"epoch": 1, "batch": 2}
+        assert sequence.waits.batches == 0
+
+
+def test_the_random_state_of_the_process_is_put_back():
+    def draws(sample: Any) -> Any:
+        return np.float32([random.random() + np.random.rand()])
+
+    with SafeSequence(Numbers(), BATCH_SIZE, transform=draws) as sequence:
+        random.seed(1)
+        np.random.seed(1)
+        pairs = []
+        for _ in range(2):
+            state = random.getstate(), np.random.get_state()
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(module, "obstacle_to_processes", lambda plan: "none today")
+                sweep(sequence, seconds=0.01, rounds=1)
+            pairs.append((random.random(), np.random.rand()))
+            random.setstate(state[0])
+            np.random.set_state(state[1])
+        assert pairs[0] == pairs[1]
+        assert pairs[0] == (random.random(), np.random.rand())
+
+
+def test_an_exception_arrives_as_its_own_type():
+    with pytest.raises(KeyError, match="sample 3"):
+        swept(Breaking())
+
+
+def test_no_engine_is_left_open_by_ctrl_c(monkeypatch):
+    def interrupted(self: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Engine, "start_jobs", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        swept(Waiting())
+
+
+def test_a_loader_of_another_package_is_refused():
+    with pytest.raises(TypeError, match=r"loader must be a SafeSequence or .* got list"):
+        sweep([1, 2])
+
+
+# --- for people ---
+
+
+def test_the_table_has_medians_and_ranges():
+    lines = list(table_of([Found(TWO_THREADS, (1000, 3000, 2000)), Found(AUTO, (5,))]))
+    assert lines[1].split() == ["threads", "2", "10", "2,000", "1,000", "to", "3,000"]
+    assert lines[2].split()[:2] == ["auto", "auto"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "line"),
+    [
+        (AUTO, 'workers="auto", use_multiprocessing=False, max_queue_size=10)'),
+        (INLINE, "workers=0, use_multiprocessing=False, max_queue_size=10)"),
+        (TWO_PROCESSES, "workers=2, use_multiprocessing=True, max_queue_size=10)"),
+    ],
+)
+def test_the_line_for_keras_can_be_pasted(setting, line):
+    with SafeSequence(Numbers()) as sequence:
+        assert line_of(sequence, setting) == f"SafeSequence(..., {line}"
+
+
+@pytest.mark.parametrize(
+    ("setting", "line"),
+    [
+        (AUTO, 'num_workers="auto", prefetch=10)'),
+        (INLINE, "num_workers=0)"),
+        (FOUR_THREADS, "num_workers=4, thread_pool=True, prefetch=10)"),
+        (TWO_PROCESSES, "num_workers=2, thread_pool=False, prefetch=10)"),
+    ],
+)
+def test_the_line_for_gluon_can_be_pasted(setting, line):
+    class Gluons:
+        workers_keyword = "num_workers"
+
+    assert line_of(Gluons(), setting) == f"gluon_loader(..., {line}"

@@ -1,0 +1,309 @@
+"""From times that are made up to the bottleneck, and to what to change."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from adapters.diagnosis import Diagnosis
+from adapters.diagnosis.verdict import Workers
+
+THREADS = Workers("threads", 2, 4)
+# A step of 10 ms that has to wait for a loader of 40 ms.
+SLOW = Diagnosis(
+    samples=64,
+    whole=0.040,
+    loader=0.040,
+    same=0.010,
+    copy=None,
+    storage=0.002,
+    memory=0.003,
+    collation=0.001,
+    alone=0.080,
+    fetch_computes=0.1,
+    waits_seconds=(0.03,) * 100,
+    workers=THREADS,
+)
+
+
+def made_up(**changes: Any) -> Diagnosis:
+    return dataclasses.replace(SLOW, **changes)
+
+
+STORAGE = made_up(storage=0.038)
+TRANSFORMS = made_up(memory=0.038)
+COLLATION = made_up(memory=0.036, collation=0.035)
+STEP = made_up(whole=0.0105, loader=0.005, same=0.010)
+COPY = made_up(whole=0.0105, loader=0.005, same=0.010, copy=0.008)
+FOREIGN = made_up(
+    storage=None, memory=None, collation=None, alone=None, workers=Workers("unknown", 0, 4)
+)
+
+
+def advice_of(diagnosis: Diagnosis) -> str:
+    return "\n".join(diagnosis.advice)
+
+
+# --- the bottleneck ---
+
+
+@pytest.mark.parametrize(
+    ("diagnosis", "bottleneck"),
+    [
+        (STORAGE, "storage"),
+        (TRANSFORMS, "transforms"),
+        (COLLATION, "collation"),
+        (COPY, "copy"),
+        (STEP, "step"),
+        (FOREIGN, "loader"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_part_that_takes_the_time_is_the_bottleneck(diagnosis, bottleneck):
+    assert diagnosis.bottleneck == bottleneck
+
+
+@pytest.mark.parametrize(("whole", "bottleneck"), [(0.0110, "step"), (0.0112, "storage")])
+def test_an_accelerator_with_work_for_nine_tenths_of_the_time_is_busy(whole, bottleneck):
+    assert made_up(storage=0.01, whole=whole, loader=0.010).bottleneck == bottleneck
+
+
+def test_a_loader_that_alone_is_three_times_as_fast_keeps_up_whatever_the_whole_took():
+    """They compete for the same cores where the step is computed on the CPU."""
+    assert made_up(whole=0.02, loader=0.003).bottleneck == "step"
+
+
+def test_a_loader_that_alone_is_twice_as_fast_may_not():
+    assert made_up(storage=0.038, whole=0.02, loader=0.005).bottleneck == "storage"
+
+
+def test_fetching_that_computes_belongs_to_the_transforms():
+    diagnosis = made_up(storage=0.038, fetch_computes=0.8)
+    assert diagnosis.parts["storage"] == 0
+    assert diagnosis.bottleneck == "transforms"
+
+
+def test_fetching_rows_of_arrays_is_collation_and_counted_once():
+    diagnosis = made_up(
+        storage=0.021, memory=0.02, collation=0.02, fetch_computes=1.0, gathers=True
+    )
+    assert diagnosis.parts == {
+        "storage": 0.0,
+        "transforms": 0.0,
+        "collation": pytest.approx(0.021),
+    }
+
+
+def test_rows_of_arrays_that_must_be_waited_for_are_storage():
+    diagnosis = made_up(storage=0.038, memory=0.002, collation=0.002, gathers=True)
+    assert diagnosis.parts["storage"] == pytest.approx(0.036)
+    assert diagnosis.bottleneck == "storage"
+
+
+def test_transforms_are_what_is_left_without_fetching_and_collation():
+    assert made_up(memory=0.005, collation=0.002).parts["transforms"] == pytest.approx(0.003)
+
+
+def test_no_part_takes_less_than_nothing():
+    assert made_up(memory=0.001, collation=0.002).parts["transforms"] == 0
+
+
+def test_a_copy_of_less_than_half_of_the_step_is_not_the_bottleneck():
+    assert made_up(whole=0.0105, loader=0.005, copy=0.004).bottleneck == "step"
+
+
+def test_a_copy_that_takes_next_to_no_time_is_not_the_bottleneck():
+    quick = made_up(whole=0.0005, loader=0.0001, same=0.0005, copy=0.0004)
+    assert quick.bottleneck == "step"
+
+
+def test_without_a_step_the_slowest_part_of_the_loader_is_named():
+    alone = made_up(whole=None, same=None, memory=0.038, waits_seconds=())
+    assert (alone.bottleneck, alone.busy_share, alone.gain) == ("transforms", None, None)
+
+
+# --- the requirement ---
+
+
+@pytest.mark.parametrize(("late", "share"), [(0, 1.0), (1, 0.99), (2, 0.98)])
+def test_batches_that_had_to_be_waited_for_were_not_ready(late, share):
+    waits = (0.005,) * late + (0.0,) * (100 - late)
+    assert made_up(waits_seconds=waits).ready_share == share
+
+
+@pytest.mark.parametrize(("late", "said"), [(1, "99.0% of the batches, enough"), (2, "too few")])
+def test_exactly_99_of_100_batches_are_enough(late, said):
+    waits = (0.005,) * late + (0.0,) * (100 - late)
+    assert said in str(made_up(waits_seconds=waits))
+
+
+@pytest.mark.parametrize(("wait", "share"), [(0.0005, 1.0), (0.0006, 0.0)])
+def test_a_wait_of_a_twentieth_of_the_step_is_none(wait, share):
+    assert made_up(waits_seconds=(wait,)).ready_share == share
+
+
+@pytest.mark.parametrize(("wait", "share"), [(0.0001, 1.0), (0.00011, 0.0)])
+def test_a_wait_of_a_tenth_of_a_millisecond_is_none(wait, share):
+    assert made_up(same=0.0002, waits_seconds=(wait,)).ready_share == share
+
+
+def test_the_step_time_that_was_asked_for_counts():
+    diagnosis = made_up(t=1.0)
+    assert (diagnosis.step_seconds, diagnosis.ready_share) == (1.0, 1.0)
+
+
+def test_without_waits_nothing_is_said_about_the_requirement():
+    diagnosis = made_up(waits_seconds=())
+    assert diagnosis.ready_share is None
+    assert "ready within" not in str(diagnosis)
+
+
+# --- what is gained ---
+
+
+def test_the_gain_is_bounded_by_the_step():
+    assert STORAGE.gain == pytest.approx(4.0)
+
+
+def test_the_gain_is_bounded_by_the_next_part():
+    assert made_up(storage=0.038, memory=0.021).gain == pytest.approx(2.0)
+
+
+def test_without_the_copy_the_rest_of_the_step_is_left():
+    assert COPY.gain == pytest.approx(0.0105 / 0.002)
+
+
+def test_nothing_is_gained_where_the_step_is_the_bottleneck():
+    assert STEP.gain == 1.0
+
+
+# --- what to change ---
+
+
+def test_more_fetches_at_once_by_what_one_takes_and_the_step_does():
+    assert advice_of(STORAGE).startswith("workers=8: that many fetches at once keep up")
+
+
+def test_more_than_64_fetches_at_once_are_not_advised():
+    advice = advice_of(made_up(storage=0.038, alone=10.0))
+    assert advice.startswith("workers=64: ")
+    assert "it would take 1,000 to keep up" in advice
+
+
+def test_the_loaders_own_word_for_workers_is_used():
+    workers = dataclasses.replace(THREADS, keyword="num_workers")
+    assert "num_workers=8" in advice_of(made_up(storage=0.038, workers=workers))
+
+
+def test_a_sequence_that_is_asked_one_at_a_time_must_change_before_workers_help():
+    advice = advice_of(made_up(storage=0.038, one_at_a_time=True))
+    assert "thread_safe = True" in advice
+    assert "workers=" not in advice
+
+
+def test_packing_is_advised_against_slow_storage():
+    assert "adapters pack" in advice_of(STORAGE)
+
+
+def test_workers_are_advised_up_to_the_cpus():
+    assert "workers=4: there are CPUs left" in advice_of(TRANSFORMS)
+
+
+def test_no_more_workers_are_advised_where_all_cpus_have_one():
+    advice = advice_of(made_up(memory=0.038, workers=Workers("processes", 4, 4)))
+    assert "CPUs left" not in advice
+    assert "8 CPUs would keep up with the step, and there are 4" in advice
+
+
+def test_a_loader_without_workers_is_given_some():
+    advice = advice_of(made_up(memory=0.038, workers=Workers("inline", 0, 4)))
+    assert advice.startswith('workers="auto", or 4')
+
+
+def test_processes_are_advised_where_threads_make_no_more_than_one():
+    assert "worker processes: 2 threads make 1 times" in advice_of(
+        made_up(memory=0.038, alone=0.040)
+    )
+
+
+def test_processes_are_not_advised_where_threads_scale():
+    assert "worker processes" not in advice_of(TRANSFORMS)
+
+
+def test_the_missing_kernel_comes_first():
+    assert advice_of(made_up(memory=0.038, kernel_missing=True)).startswith(
+        "build the image kernel"
+    )
+
+
+def test_the_kernel_is_not_mentioned_where_it_is_there():
+    assert "kernel" not in advice_of(TRANSFORMS)
+
+
+def test_keras_is_told_of_batch_transform_and_gluon_of_its_own_transforms():
+    gluon = made_up(memory=0.038, workers=Workers("threads", 2, 4, "num_workers"))
+    assert "batch_transform" in advice_of(TRANSFORMS)
+    assert "loader.explain()" in advice_of(gluon)
+
+
+def test_smaller_samples_are_advised_against_collation():
+    assert "uint8" in advice_of(COLLATION)
+
+
+def test_pinned_memory_is_advised_against_the_copy():
+    assert "pinned memory" in advice_of(COPY)
+
+
+def test_nothing_is_advised_where_the_accelerator_is_busy():
+    assert advice_of(STEP).startswith("nothing about the loader: the accelerator is busy")
+
+
+def test_a_foreign_loader_is_told_of_ours():
+    assert "SafeSequence" in advice_of(FOREIGN)
+
+
+def test_what_took_the_place_of_a_foreign_loader_is_said_with_its_speed():
+    diagnosis = made_up(memory=0.038, replaced="SafeSequence in the place of the PyDataset")
+    assert diagnosis.advice[0] == (
+        "SafeSequence in the place of the PyDataset: alone, it made 1,600 samples/s here"
+    )
+
+
+def test_where_the_accelerator_is_busy_no_other_loader_is_advised():
+    replaced = dataclasses.replace(STEP, replaced="SafeSequence in the place of the PyDataset")
+    assert replaced.advice == STEP.advice
+
+
+# --- for people ---
+
+
+def test_the_numbers_are_shown():
+    lines = str(STORAGE).splitlines()
+    assert lines[:3] == [
+        "bottleneck: storage: fetching the samples",
+        "the accelerator has work for 25% of the time",
+        "without the bottleneck, training would be up to 4 times as fast",
+    ]
+    rows = {line[:50].strip(): line[50:].split() for line in lines}
+    assert rows["the whole, loader and step"] == ["40", "1,600"]
+    assert rows["fetching alone"] == ["38", "1,684"]
+    assert rows["the step, with the same batch again and again"] == ["10", "6,400"]
+    assert "workers: 2 threads, on 4 CPUs" in lines
+    assert "ready within t = 10 ms: 0.0% of the batches, too few (wanted: 99%)" in lines
+
+
+def test_a_large_gain_is_shown_in_full():
+    assert "up to 1,250 times as fast" in str(made_up(storage=50.0, whole=50.0, same=0.04))
+
+
+def test_what_was_not_measured_is_not_shown():
+    text = str(FOREIGN)
+    assert "fetching alone" not in text
+    assert "copy to the device" not in text
+    assert "workers: " not in text
+
+
+def test_it_is_said_that_fetching_computes():
+    assert "(computing 80% of it)" in str(made_up(storage=0.038, fetch_computes=0.8))

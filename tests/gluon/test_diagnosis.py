@@ -1,0 +1,282 @@
+"""``adapters.diagnose`` of Gluon's loaders: what was planted is found, and nothing changes."""
+
+from __future__ import annotations
+
+import random
+import threading
+from pathlib import Path
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet.gluon.data import ArrayDataset, BatchSampler, DataLoader, Dataset, RandomSampler
+from mxnet.gluon.data.vision import transforms
+
+from adapters import ImageDecoder, diagnose, gluon_loader, open_records, pack
+from adapters.diagnosis import Diagnosis
+from adapters.diagnosis.sweep import sweep
+from tests.diagnosis.planted import (
+    BATCH_SIZE,
+    SECONDS,
+    SIZE,
+    SLOW,
+    Breaking,
+    Computing,
+    Large,
+    Numbers,
+    Waiting,
+    burn,
+    quick_step,
+    slow_copy,
+    slow_step,
+)
+from tests.packing.materials import jpeg
+
+KINDS_OF_WORKERS = [
+    pytest.param({"num_workers": 0}, id="inline"),
+    pytest.param({"num_workers": 2, "thread_pool": True}, id="threads"),
+    pytest.param({"num_workers": 1, "thread_pool": False}, id="processes"),
+]
+
+
+class Gluons(Dataset):
+    """A data set as a Gluon data set, which can be transformed."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, number: int) -> Any:
+        return self.data[number]
+
+
+def burning(*sample: Any) -> Any:
+    burn(SLOW)
+    return sample
+
+
+def burning_batchify(samples: list[Any]) -> Any:
+    burn(BATCH_SIZE * SLOW)
+    return mx.nd.array(np.stack([sample[0] for sample in samples]))
+
+
+def found(data: Any, step: Any = quick_step, **options: Any) -> Diagnosis:
+    options = {"num_workers": 0, "batch_size": BATCH_SIZE, **options}
+    with gluon_loader(data, **options) as loader:
+        return diagnose(loader, step, seconds=SECONDS)
+
+
+def arrays(*shape: int) -> ArrayDataset:
+    return ArrayDataset(np.zeros((SIZE, *shape), np.uint8), np.arange(SIZE))
+
+
+def batches_of(loader: Any) -> list[list[float]]:
+    return [batch[-1].asnumpy().ravel().tolist() for batch in loader]
+
+
+# --- planted bottlenecks ---
+
+
+@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
+def test_slow_storage_is_found(workers):
+    assert found(Waiting(), **workers).bottleneck == "storage"
+
+
+@pytest.mark.parametrize("workers", KINDS_OF_WORKERS[:2])
+def test_a_slow_transform_is_found(workers):
+    assert found(Gluons(Numbers()).transform(burning), **workers).bottleneck == "transforms"
+
+
+def test_a_data_set_that_computes_is_told_from_storage():
+    assert found(Computing()).bottleneck == "transforms"
+
+
+def test_a_slow_transform_of_rows_of_arrays_is_found():
+    assert found(arrays(3).transform(burning)).bottleneck == "transforms"
+
+
+def test_transforms_of_gluon_are_found():
+    resize = transforms.Compose([transforms.Resize(64), transforms.ToTensor()])
+    images = ArrayDataset(mx.nd.zeros((SIZE, 32, 32, 3), dtype="uint8"), np.arange(SIZE))
+    diagnosis = found(images.transform_first(resize))
+    assert diagnosis.bottleneck == "transforms"
+
+
+def test_a_slow_batchify_is_found_in_collation():
+    assert found(Numbers(), batchify_fn=burning_batchify).bottleneck == "collation"
+
+
+def test_large_samples_are_found_in_collation():
+    assert found(Large()).bottleneck == "collation"
+
+
+def test_large_rows_of_arrays_are_found_in_collation():
+    assert found(arrays(300, 300, 3), shuffle=True).bottleneck == "collation"
+
+
+def test_a_busy_accelerator_is_found():
+    assert found(Numbers(), slow_step).bottleneck == "step"
+
+
+def test_a_step_of_mxnet_is_waited_for():
+    square = mx.nd.ones((400, 400))
+    diagnosis = found(Numbers(), lambda batch: mx.nd.dot(square, square))
+    mx.nd.waitall()
+    assert diagnosis.bottleneck == "step"
+
+
+def test_a_slow_copy_is_found():
+    with gluon_loader(Numbers(), BATCH_SIZE, num_workers=0) as loader:
+        diagnosis = diagnose(loader, quick_step, to_device=slow_copy, seconds=SECONDS)
+    assert diagnosis.bottleneck == "copy"
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("photographs") / "train.rec"
+    pack([(jpeg(number, 375, 500), number) for number in range(32)], path, format="recordio")
+    return path
+
+
+def test_decoding_of_records_is_found(photographs):
+    diagnosis = found(open_records(photographs, decode=ImageDecoder(64)))
+    assert diagnosis.bottleneck == "transforms"
+    assert diagnosis.storage < diagnosis.memory / 5
+
+
+# --- which samples ---
+
+
+def test_a_sampler_of_ones_own_is_asked():
+    diagnosis = found(Waiting(), sampler=RandomSampler(SIZE))
+    assert (diagnosis.bottleneck, diagnosis.samples) == ("storage", BATCH_SIZE)
+
+
+def test_a_batch_sampler_of_ones_own_is_asked():
+    batches = [[0, 3, -1, 5], (1, 2, 4, 7), np.array([9, 8])]
+    diagnosis = found(Waiting(), batch_size=None, batch_sampler=batches)
+    assert diagnosis.bottleneck == "storage"
+
+
+def test_chosen_samples_of_a_data_set_are_asked():
+    chosen = Gluons(Waiting()).take(20).shard(2, 1)
+    assert found(chosen, batch_size=4).bottleneck == "storage"
+
+
+def test_samples_may_be_named_by_words():
+    class Named(Dataset):
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, name: str) -> Any:
+            slow_step(None)
+            return np.float32([len(name)])
+
+    diagnosis = found(Named(), batch_size=None, batch_sampler=[["one", "three"]])
+    assert diagnosis.bottleneck == "storage"
+
+
+def test_a_loader_of_one_batch_is_examined():
+    assert found(Waiting(), batch_size=SIZE).bottleneck == "storage"
+
+
+def test_a_loader_without_batches_is_refused():
+    with pytest.raises(ValueError, match="loader must give batches each time"):
+        found(Numbers(), batch_size=None, batch_sampler=[])
+
+
+# --- MXNet's own loader ---
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_mxnets_own_loader_is_examined_as_ours(workers):
+    theirs = DataLoader(Gluons(Waiting()), BATCH_SIZE, num_workers=workers, thread_pool=True)
+    diagnosis = diagnose(theirs, quick_step, seconds=SECONDS)
+    if workers:
+        theirs._worker_pool.terminate()
+        theirs._worker_pool.join()
+    assert diagnosis.bottleneck == "storage"
+    assert diagnosis.replaced == "gluon_loader in the place of DataLoader, same arguments"
+    assert diagnosis.workers.count == workers
+
+
+def test_a_batchify_of_mxnets_own_loader_is_taken_over():
+    theirs = DataLoader(Gluons(Numbers()), BATCH_SIZE, batchify_fn=burning_batchify)
+    assert diagnose(theirs, quick_step, seconds=SECONDS).bottleneck == "collation"
+
+
+# --- nothing changes ---
+
+
+def test_the_loader_goes_on_where_it_stood():
+    options = {"batch_size": BATCH_SIZE, "shuffle": True, "seed": 1, "num_workers": 0}
+    with (
+        gluon_loader(Numbers(), **options) as loader,
+        gluon_loader(Numbers(), **options) as untouched,
+    ):
+        assert batches_of(loader) == batches_of(untouched)
+        diagnose(loader, quick_step, seconds=SECONDS)
+        assert batches_of(loader) == batches_of(untouched)
+
+
+def test_what_is_left_over_of_a_pass_stays_for_the_next():
+    options = {"batch_size": 24, "shuffle": True, "seed": 1, "num_workers": 0}
+    with (
+        gluon_loader(Numbers(), last_batch="rollover", **options) as loader,
+        gluon_loader(Numbers(), last_batch="rollover", **options) as untouched,
+    ):
+        assert batches_of(loader) == batches_of(untouched)
+        diagnose(loader, quick_step, seconds=SECONDS)
+        assert [batches_of(loader) for _ in range(2)] == [batches_of(untouched) for _ in range(2)]
+
+
+def test_a_sampler_that_is_under_way_is_not_disturbed():
+    sampler = BatchSampler(range(SIZE), BATCH_SIZE, "rollover")
+    under_way = iter(sampler)
+    next(under_way)
+    with gluon_loader(Numbers(), batch_sampler=sampler, num_workers=0) as loader:
+        diagnose(loader, quick_step, seconds=SECONDS)
+    assert [len(batch) for batch in under_way] == [BATCH_SIZE] * (SIZE // BATCH_SIZE - 1)
+
+
+def test_the_random_state_of_the_process_is_put_back():
+    lock = threading.Lock()  # Can't be sent to processes, which would take their time to start.
+
+    def draws(*sample: Any) -> Any:
+        with lock:
+            return np.float32([random.random() + np.random.rand()])
+
+    data = Gluons(Numbers()).transform(draws)
+    with gluon_loader(data, BATCH_SIZE, num_workers=0, seed=1) as loader:
+        random.seed(1)
+        np.random.seed(1)
+        diagnose(loader, quick_step, seconds=SECONDS)
+        drawn = random.random(), np.random.rand()
+        random.seed(1)
+        np.random.seed(1)
+        sweep(loader, seconds=0.01, rounds=1)
+        again = random.random(), np.random.rand()
+    random.seed(1)
+    np.random.seed(1)
+    assert drawn == again == (random.random(), np.random.rand())
+
+
+def test_the_waits_of_a_loader_are_its_own():
+    with gluon_loader(Numbers(), BATCH_SIZE, num_workers=0) as loader:
+        batches_of(loader)
+        diagnose(loader, quick_step, seconds=SECONDS)
+        assert loader.waits.batches == SIZE // BATCH_SIZE
+
+
+def test_a_twin_that_is_closed_leaves_its_loader_open():
+    with gluon_loader(Numbers(), BATCH_SIZE, num_workers=2, thread_pool=True) as loader:
+        loader.twin().close()
+        assert len(batches_of(loader)) == SIZE // BATCH_SIZE
+
+
+def test_an_exception_arrives_as_its_own_type():
+    with pytest.raises(KeyError, match="sample 3"):
+        found(Breaking(), num_workers=2, thread_pool=True)
