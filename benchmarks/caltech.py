@@ -197,7 +197,7 @@ def _train(options: Mapping[str, Any]) -> Measurement:
         model.clock.start()
         window_begin, cpu_begin = time.monotonic(), tree_cpu_seconds()
         with GpuUtilisation() as gpu:
-            watch = _watch(options["seconds"], gpu)
+            watch = watch_of(model, options["seconds"], gpu)
             model.fit(loader, steps_per_epoch=options["batches"], callbacks=[watch], verbose=0)
     seconds = watch.end - window_begin
     waits = model.clock.waits_seconds
@@ -241,16 +241,21 @@ def _resnet(demand: Demand) -> Any:
     return model
 
 
-def _watch(seconds: float, gpu: GpuUtilisation) -> Any:
+def watch_of(model: Any, seconds: float, gpu: GpuUtilisation) -> Any:
+    """A callback that ends the epoch after so many seconds, and notes what was measured then.
+
+    `fit` itself can return seconds later, when TensorFlow has taken its pipeline down.
+
+    Args:
+        model: What is trained.
+        seconds: From the first epoch's begin.
+        gpu: Its utilisation.
+    """
     import keras
 
     class Watch(keras.callbacks.Callback):  # type: ignore[misc]
-        """Ends the epoch after so many seconds, and notes what was measured when it ended.
-
-        `fit` itself can return seconds later, when TensorFlow has taken its pipeline down.
-        """
-
-        # Keras may call it later, in a thread, so that no step waits for it.
+        # Keras may call it later, in a thread, so that no step waits for it. On JAX, `self.model`
+        # would take the training's state there, which the step being computed has given away.
         async_safe = True
 
         def on_train_begin(self, logs: Any = None) -> None:
@@ -258,7 +263,7 @@ def _watch(seconds: float, gpu: GpuUtilisation) -> Any:
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             if time.monotonic() > self.deadline:
-                self.model.stop_training = True
+                model.stop_training = True
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             # A step that was only dispatched must have been computed.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import os
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -72,7 +73,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--rows",
         default="",
         dest="benchmarks_rows",
-        help='only rows whose name contains this, as "threads workers 2"',
+        help='only rows whose name contains this, as "threads workers 2"; where it is the whole '
+        "name of a row, only that",
     )
     group.addoption(
         "--peers",
@@ -96,8 +98,12 @@ def pytest_configure(config: pytest.Config) -> None:
     repeats = config.getoption("benchmarks_repeats")
     if repeats is not None and repeats < 1:
         raise pytest.UsageError(f"--repeats must be >= 1, got {repeats}")
-    size = config.getoption("benchmarks_size")
-    config.stash[EARLIER] = earlier = _earlier(config.getoption("benchmarks_compare"), size)
+    size, out = config.getoption("benchmarks_size"), config.getoption("benchmarks_out").resolve()
+    config.stash[EARLIER] = earlier = _earlier(config.getoption("benchmarks_compare"), size, out)
+    _check_out(out)
+    data_dir = config.getoption("benchmarks_data_dir")
+    if data_dir is not None and not data_dir.is_dir():
+        raise pytest.UsageError(f"--data-dir must be a folder, got {data_dir}")
     capture = config.pluginmanager.getplugin("capturemanager")
 
     def uncaptured() -> AbstractContextManager[None]:
@@ -107,15 +113,16 @@ def pytest_configure(config: pytest.Config) -> None:
         size=size,
         repeats=repeats,
         rows=config.getoption("benchmarks_rows"),
-        out=config.getoption("benchmarks_out").resolve(),
-        data_dir=config.getoption("benchmarks_data_dir"),
+        out=out,
+        # Rows don't run in the folder that the command line means.
+        data_dir=None if data_dir is None else data_dir.resolve(),
         uncaptured=uncaptured,
         least_repeats=1 if earlier is None else USUAL_RUNS,
         peers=config.getoption("benchmarks_peers"),
     )
 
 
-def _earlier(path: Path | None, size: str) -> Earlier | None:
+def _earlier(path: Path | None, size: str, out: Path) -> Earlier | None:
     """What `--compare` names, before hours are spent."""
     if path is None:
         return None
@@ -124,12 +131,28 @@ def _earlier(path: Path | None, size: str) -> Earlier | None:
         check_size(earlier, size)
     except ValueError as error:
         raise pytest.UsageError(f"--compare: {error}") from error
+    written = {"run.json", *(f"{name}.json" for name in earlier.runs)}
+    if path.resolve().parent == out and path.name in written:
+        raise pytest.UsageError(
+            f"--compare: this session would write over {path}, and the next one compare with what "
+            "may be slower: move the file, or choose another --out"
+        )
     return earlier
+
+
+def _check_out(out: Path) -> None:
+    """See that something can be written there; nothing is made yet."""
+    there = next(each for each in (out, *out.parents) if each.exists())
+    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+        raise pytest.UsageError(f"--out must be a folder that can be written to, got {out}")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Select the peers; no time limit of the tests' for a sweep, as each row has its own."""
+    """Select the peers; no time limit of the tests' for a sweep, as each row has its own.
+
+    Nor does a sweep run again when it failed: its runs would count twice.
+    """
     if config.getoption("benchmarks_peers"):
         others = [item for item in items if item.get_closest_marker("peers") is None]
         config.hook.pytest_deselected(items=others)
@@ -138,6 +161,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if Path(__file__).parent in item.path.parents:
                 item.add_marker(pytest.mark.timeout(0))
+    if config.pluginmanager.hasplugin("rerunfailures"):
+        for item in items:
+            if "session" in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.flaky(reruns=0))
 
 
 @pytest.fixture
@@ -149,9 +176,13 @@ def session(request: pytest.FixtureRequest) -> Session:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Compare, and fail where a row got slower."""
+    """Compare, and fail where a row got slower; or where no row has the name asked for."""
     earlier, own = session.config.stash[EARLIER], session.config.stash[SESSION]
-    if earlier is None or not any(each.runs for each in own.experiments.values()):
+    if not own.ran:
+        if _none_named(session.config, exitstatus):
+            session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
+        return
+    if earlier is None:
         return
     comparison = compare_results(earlier, own.experiments.values(), describe_machine())
     session.config.stash[COMPARISON] = comparison
@@ -159,8 +190,15 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
+def _none_named(config: pytest.Config, exitstatus: int) -> bool:
+    """Whether `--rows` found nothing to run, and nothing else went wrong."""
+    own = config.stash[SESSION]
+    well = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+    return bool(own.rows) and well and not own.ran and not config.option.collectonly
+
+
 def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+    terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
 ) -> None:
     """Print each experiment's table, draw its figure; write the report, and say where all lies."""
     session = config.stash[SESSION]
@@ -173,14 +211,19 @@ def pytest_terminal_summary(
         terminalreporter.write_line("")
         markdown = session.out / f"{experiment.name}.md"
         written = [experiment.write_json(session.out), markdown]
-        markdown.write_text(markdown_table(experiment) + "\n")
+        markdown.write_text(markdown_table(experiment) + "\n", encoding="utf-8")
         figure = draw_figure(experiment, session.out)
         if figure is not None:
             figures[experiment.name] = figure
             written.append(figure)
         for path in written:
             terminalreporter.write_line(f"written: {path}")
-    if session.experiments:
+    if _none_named(config, exitstatus):
+        terminalreporter.section("no row ran")
+        terminalreporter.write_line(
+            f"none of this size has a name that contains {session.rows!r}; run.json is as it was"
+        )
+    elif session.experiments:
         _write_session(terminalreporter, config, figures)
 
 

@@ -151,7 +151,14 @@ class _Watch:
         else:
             left = psutil.wait_procs(self._seen, timeout=CHILDREN_LIMIT_SECONDS)[1]
         running = [one for one in left if _is_alive(one)]
+        # Last, when they have removed what the others leave in shared memory.
+        trackers = [one for one in running if _is_tracker(one)]
         for one in running:
+            if one not in trackers:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    one.kill()
+        psutil.wait_procs(trackers, timeout=CHILDREN_LIMIT_SECONDS)
+        for one in trackers:
             with contextlib.suppress(psutil.NoSuchProcess):
                 one.kill()
         with contextlib.suppress(ProcessLookupError):
@@ -184,6 +191,14 @@ def _is_alive(process: psutil.Process) -> bool:
     try:
         return bool(process.is_running()) and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
+        return False
+
+
+def _is_tracker(process: psutil.Process) -> bool:
+    """Whether it is a resource tracker of multiprocessing's or loky's; they end by themselves."""
+    try:
+        return "resource_tracker" in " ".join(process.cmdline())
+    except psutil.Error:
         return False
 
 

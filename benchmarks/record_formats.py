@@ -148,10 +148,11 @@ def _speed(framework: str, format: str, paths: list[Path], workers: int) -> floa
         source = open_records(paths, decode=_decoder())
     with _loader_of(framework, source, transform, workers) as loader:
         found = sum(rows(batch) for batch in loader)
+        seconds = time.perf_counter() - began
     if format != FILES:
         source.close()  # Nor could its pages be dropped while they are mapped.
     assert found == PICTURES, found
-    return found / (time.perf_counter() - began)
+    return found / seconds
 
 
 class Decode:
@@ -172,10 +173,12 @@ def _decoder() -> Any:
 
 
 def _loader_of(framework: str, source: Any, transform: Any, workers: int) -> Any:
-    from adapters import SafeSequence, gluon_loader
-
     if framework == "Keras":
+        from adapters import SafeSequence
+
         return SafeSequence(source, BATCH, transform=transform, shuffle=True, workers=workers)
+    from adapters import gluon_loader  # Asks for MXNet.
+
     if transform is not None:
         source = _Transformed(source, transform)
     return gluon_loader(source, BATCH, shuffle=True, num_workers=workers, thread_pool=True)

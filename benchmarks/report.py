@@ -53,7 +53,8 @@ def write_report(report: Report, folder: Path) -> Path:
     """Write `<folder>/report.html`; returns the path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "report.html"
-    path.write_text(page(report), encoding="utf-8")
+    # Names of files may hold what isn't Unicode.
+    path.write_text(page(report), encoding="utf-8", errors="backslashreplace")
     return path
 
 

@@ -45,7 +45,7 @@ class RowSpec:
     @property
     def name(self) -> str:
         """What `--rows` is looked for in."""
-        return f"{self.framework} {self.loader} workers {self.workers}"
+        return f"{self.framework} {self.loader} workers {self.workers}".rstrip()
 
 
 @dataclass
@@ -55,7 +55,8 @@ class Session:
     Args:
         size: "smoke", "default" or "full".
         repeats: How many times each row runs; None leaves it to the experiment.
-        rows: Only rows whose name contains this, whatever the case.
+        rows: Only rows whose name contains this, whatever the case; where it is a row's whole name,
+            that row only.
         out: The folder for JSON and figures.
         data_dir: Where to look for data sets first.
         uncaptured: Gives a context in which output reaches the terminal.
@@ -74,18 +75,26 @@ class Session:
     least_repeats: int = 1
     peers: bool = False
 
+    @property
+    def ran(self) -> bool:
+        """Whether any row did."""
+        return any(each.runs for each in self.experiments.values())
+
     def experiment(self, name: str, title: str) -> Experiment:
         """The experiment of that name: the same one for every test that adds rows to it."""
         return self.experiments.setdefault(name, Experiment(name, title, size=self.size))
 
     def command(self, spec: RowSpec) -> str:
         """What to type in order to run this row again, from the repository's root."""
-        test = os.environ.get("PYTEST_CURRENT_TEST", "benchmarks").partition("::")[0]
-        words = ["pytest", test, "--rows", spec.name.strip()]
+        # The test, as others of the same file may have a row of that name; then "(call)".
+        test = os.environ.get("PYTEST_CURRENT_TEST", "benchmarks (call)").rpartition(" (")[0]
+        words = ["pytest", test, "--rows", spec.name]
         if self.size != "default":
             words.append(f"--{self.size}")
         if self.repeats is not None:
             words += ["--repeats", str(self.repeats)]
+        elif self.least_repeats > 1:
+            words += ["--repeats", str(self.least_repeats)]
         if self.data_dir is not None:
             words += ["--data-dir", str(self.data_dir)]
         backend = os.environ.get("KERAS_BACKEND")
@@ -104,7 +113,7 @@ class Session:
         Returns:
             The runs of this sweep, failed ones too.
         """
-        chosen = [spec for spec in specs if self.rows.lower() in spec.name.lower()]
+        chosen = self._chosen(list(specs))
         times = max(repeats, self.least_repeats) if self.repeats is None else self.repeats
         planned = chosen * times
         runs = []
@@ -134,6 +143,12 @@ class Session:
                 experiment.runs.append(run)
                 experiment.write_json(self.out)
         return runs
+
+    def _chosen(self, specs: list[RowSpec]) -> list[RowSpec]:
+        """The rows that were asked for: "workers 1" is part of "workers 16", too."""
+        wanted = self.rows.strip().lower()
+        named = [spec for spec in specs if spec.name.lower() == wanted]
+        return named or [spec for spec in specs if self.rows.lower() in spec.name.lower()]
 
 
 def our_failures(runs: Iterable[Run]) -> list[str]:

@@ -43,10 +43,11 @@ def test_races(session: Session) -> None:
         "differing: between the two runs, which have equal seeds; errors: calls that raised one",
         "generator: Keras reads it without workers; in threads: several take from one, by hand",
     ]
-    first = os.environ.get("KERAS_BACKEND", "tensorflow")
+    asked = os.environ.get("KERAS_BACKEND", "tensorflow")
     backends = [
-        name for name in dict.fromkeys([first, *BACKENDS]) if importlib.util.find_spec(name)
+        name for name in dict.fromkeys([asked, *BACKENDS]) if importlib.util.find_spec(name)
     ]
+    first = backends[0]
     missing = [name for name in BACKENDS if name not in backends]
     experiment.notes += [f"not run, as {name} isn't installed: Keras on it" for name in missing]
     specs = [

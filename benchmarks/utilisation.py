@@ -51,18 +51,36 @@ class GpuUtilisation:
 def find_reader() -> Callable[[], float | None]:
     """What reads the percentage of the first visible GPU: pynvml, nvidia-smi or nothing."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0].strip() or "0"
+    reader = _nvml_reader(visible)
+    if reader is not None:
+        return reader
+    if shutil.which("nvidia-smi") is None:
+        return lambda: None
+    return lambda: _ask_nvidia_smi(visible)
+
+
+def _nvml_reader(gpu: str) -> Callable[[], float | None] | None:
+    """Through pynvml; None where there is none, or it finds no driver's library or no such GPU."""
     try:
         import pynvml
     except ImportError:
-        if shutil.which("nvidia-smi") is None:
-            return lambda: None
-        return lambda: _ask_nvidia_smi(visible)
-    pynvml.nvmlInit()
-    if visible.isdigit():
-        handle = pynvml.nvmlDeviceGetHandleByIndex(int(visible))
-    else:
-        handle = pynvml.nvmlDeviceGetHandleByUUID(visible)
-    return lambda: float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+        return None
+    try:
+        pynvml.nvmlInit()
+        if gpu.isdigit():
+            handle = pynvml.nvmlDeviceGetHandleByIndex(int(gpu))
+        else:
+            handle = pynvml.nvmlDeviceGetHandleByUUID(gpu)
+    except pynvml.NVMLError:
+        return None
+
+    def read() -> float | None:
+        try:
+            return float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+        except pynvml.NVMLError:  # As of a part of a GPU.
+            return None
+
+    return read
 
 
 def parse_percent(output: str) -> float | None:

@@ -212,3 +212,10 @@ def test_the_comparison_is_on_the_page(report: Report) -> None:
     assert row in text
     without = Elements(page(dataclasses.replace(report, comparison=None)))
     assert "Against earlier results" not in without.text
+
+
+def test_a_name_that_is_no_unicode_is_written_all_the_same(tmp_path: Path) -> None:
+    """As of a folder on the command line whose name is in another encoding."""
+    machine = {**MACHINE, "arguments": ["--data-dir", "caf\udce9"]}
+    path = write_report(Report(machine=machine, experiments=[]), tmp_path)
+    assert "caf\\udce9" in path.read_text(encoding="utf-8")

@@ -33,10 +33,23 @@ def test_skipped(session):
 """
 
 
-def benchmark(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+FAILING = """
+from tests.benchmarks.made_up import sleeping_row
+
+
+def test_sleeping(session):
+    experiment = session.experiment("sleeping", "Samples that take their time")
+    session.sweep(experiment, [sleeping_row("plain", 0.01)], 1)
+    assert False
+"""
+
+
+def benchmark(
+    folder: Path, *options: str, text: str = BENCHMARK
+) -> subprocess.CompletedProcess[str]:
     """Run a benchmark of one row, with the harness's own conftest."""
     test = folder / "test_sleeping.py"
-    test.write_text(BENCHMARK)
+    test.write_text(text)
     environment = {name: text for name, text in os.environ.items() if "PYTEST" not in name}
     return subprocess.run(
         [
@@ -115,3 +128,47 @@ def test_a_bad_file_ends_the_session_before_it_begins(tmp_path: Path) -> None:
     assert other.returncode == pytest.ExitCode.USAGE_ERROR
     assert "choose the same by --full" in other.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_an_earlier_session_is_not_written_over(tmp_path: Path) -> None:
+    assert benchmark(tmp_path).returncode == 0
+    for name in ("run.json", "sleeping.json"):
+        done = benchmark(tmp_path, "--compare", str(tmp_path / "out" / name))
+        assert done.returncode == pytest.ExitCode.USAGE_ERROR
+        assert "would write over" in done.stderr
+
+
+def test_no_row_of_that_name_is_no_success(tmp_path: Path) -> None:
+    done = benchmark(tmp_path, "--rows", "plian", "--compare", earlier(tmp_path, 1))
+    assert done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED, done.stdout + done.stderr
+    assert "none of this size has a name that contains 'plian'" in done.stdout
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_failed_sweep_does_not_run_again(tmp_path: Path) -> None:
+    done = benchmark(tmp_path, "--reruns", "2", text=FAILING)
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED
+    content = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert len(content["experiments"][0]["runs"]) == 1
+
+
+def test_folders_are_looked_at_before_the_session_begins(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for option, path, reason in (
+        ("--data-dir", tmp_path / "none", "--data-dir must be a folder"),
+        ("--out", tmp_path / "file", "--out must be a folder that can be written to"),
+        ("--out", tmp_path / "file" / "below", "--out must be a folder that can be written to"),
+    ):
+        done = benchmark(tmp_path, option, str(path))
+        assert done.returncode == pytest.ExitCode.USAGE_ERROR
+        assert reason in done.stderr
+
+
+def test_a_data_dir_is_the_same_folder_for_rows(tmp_path: Path) -> None:
+    """They run in the repository's root, wherever the session does."""
+    data = os.path.relpath(tmp_path, ROOT)
+    done = benchmark(tmp_path, "--data-dir", data)
+    assert done.returncode == 0, done.stdout + done.stderr
+    content = json.loads((tmp_path / "out" / "run.json").read_text())
+    command = content["experiments"][0]["runs"][0]["command"]
+    assert command.endswith(f"--data-dir {tmp_path.resolve()}")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from pathlib import Path
 
@@ -21,7 +22,7 @@ def test_a_command_repeats_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for run in run_rows(tmp_path):
         program, test, option, rows = shlex.split(run.command)
         assert (program, option) == ("pytest", "--rows")
-        assert Path(test).name == Path(__file__).name
+        assert test == "tests/benchmarks/test_sweeps.py::test_a_command_repeats_its_row"
         assert {each.name for each in run_rows(tmp_path, rows)} == {run.name}
 
 
@@ -33,9 +34,27 @@ def test_a_command_names_what_was_asked_for(
     session = open_session(tmp_path, repeats=2)
     session.size, session.data_dir = "full", Path("my data")
     assert session.command(sleeping_row("plain")) == (
-        "KERAS_BACKEND=jax pytest benchmarks/test_it.py --rows 'Plain plain workers 0' --full "
-        "--repeats 2 --data-dir 'my data'"
+        "KERAS_BACKEND=jax pytest 'benchmarks/test_it.py::test_it[a::b]' "
+        "--rows 'Plain plain workers 0' --full --repeats 2 --data-dir 'my data'"
     )
+
+
+def test_a_command_repeats_as_often_as_a_comparison_asks(tmp_path: Path) -> None:
+    session = open_session(tmp_path)
+    session.least_repeats = 5
+    assert session.command(sleeping_row("plain")).endswith(" --repeats 5")
+
+
+def test_a_whole_name_is_no_part_of_another(tmp_path: Path) -> None:
+    specs = [
+        dataclasses.replace(sleeping_row("plain", 0.001), workers=workers) for workers in (1, 16)
+    ]
+    ran = {}
+    for rows in ("plain plain workers 1", "workers 1"):
+        session = open_session(tmp_path, rows=rows)
+        runs = session.sweep(session.experiment("sleeping", "Sleeping"), specs, 1)
+        ran[rows] = [run.workers for run in runs]
+    assert ran == {"plain plain workers 1": [1], "workers 1": [1, 16]}
 
 
 def test_rounds_follow_each_other(tmp_path: Path) -> None:

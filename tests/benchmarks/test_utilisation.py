@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import sys
 import threading
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
-from benchmarks.utilisation import GpuUtilisation, parse_percent
+from benchmarks.utilisation import GpuUtilisation, find_reader, parse_percent
 
 
 @pytest.mark.parametrize(("output", "percent"), [("0\n", 0.0), ("97\n", 97.0), (" 100 \n", 100.0)])
@@ -37,3 +41,46 @@ def test_no_share_without_samples() -> None:
     with GpuUtilisation(lambda: None) as gpu:
         pass
     assert gpu.share is None
+
+
+class NVMLError(Exception):
+    pass
+
+
+def fail(*arguments: object) -> Any:
+    raise NVMLError
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """pynvml of a GPU that is half busy, and no nvidia-smi."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+    made: Any = ModuleType("pynvml")
+    made.NVMLError = NVMLError
+    made.nvmlInit = lambda: None
+    made.nvmlDeviceGetHandleByIndex = lambda index: index
+    made.nvmlDeviceGetUtilizationRates = lambda handle: type("Rates", (), {"gpu": 50 + handle})
+    monkeypatch.setitem(sys.modules, "pynvml", made)
+    return made
+
+
+def test_the_first_visible_gpu_is_asked(nvml: Any) -> None:
+    assert find_reader()() == 51
+
+
+@pytest.mark.parametrize(
+    "broken", ["nvmlInit", "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUtilizationRates"]
+)
+def test_pynvml_that_cannot_tell_ends_nothing(nvml: Any, broken: str) -> None:
+    """There is no driver's library, or no such GPU, or it is a part of one."""
+    setattr(nvml, broken, fail)
+    assert find_reader()() is None
+
+
+def test_nvidia_smi_is_asked_where_pynvml_finds_no_driver(nvml: Any, tmp_path: Path) -> None:
+    nvml.nvmlInit = fail
+    program = tmp_path / "nvidia-smi"
+    program.write_text('#!/bin/sh\n[ "$1" = --id=1 ] && echo 42\n')
+    program.chmod(0o755)
+    assert find_reader()() == 42
