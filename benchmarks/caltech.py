@@ -179,8 +179,16 @@ def _pace(options: Mapping[str, Any]) -> Measurement:
             "cpu_percent": 100 * (cpu_end - cpu_begin) / (window_end - window_begin),
         },
         "window": (window_begin, window_end),
-        "rounds": rounds_of(steps.starts, demand.batch_size),
+        "rounds": _rounds(steps.starts, demand, steps.waits_seconds),
     }
+
+
+def _rounds(starts: list[float], demand: Demand, waits: list[float]) -> dict[str, list[float]]:
+    rounds = rounds_of(starts, demand.batch_size, waits)
+    if rounds:
+        rounds["epoch_seconds"] = [EPOCH / speed for speed in rounds["samples_per_second"]]
+        rounds["utilisation"] = [1 - share for share in rounds["waited_share"]]
+    return rounds
 
 
 def _train(options: Mapping[str, Any]) -> Measurement:
@@ -216,7 +224,7 @@ def _train(options: Mapping[str, Any]) -> Measurement:
         "device": describe_device(),
         "metrics": metrics,
         "window": (window_begin, watch.end),
-        "rounds": rounds_of(model.clock.moments, demand.batch_size),
+        "rounds": rounds_of(model.clock.moments, demand.batch_size, waits),
     }
 
 

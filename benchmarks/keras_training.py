@@ -189,7 +189,7 @@ def measure_training(
             "cpu_percent": 100 * (cpu_end - cpu_begin) / train_seconds,
         },
         "window": (window_begin, window_end),
-        "rounds": rounds_of(model.clock.moments, batch_size),
+        "rounds": rounds_of(model.clock.moments, batch_size, model.clock.waits_seconds),
     }
 
 

@@ -166,7 +166,7 @@ def measure(options: Mapping[str, Any]) -> Measurement:
             "cpu_percent": 100 * (cpu_end - cpu_begin) / train_seconds,
         },
         "window": (window_begin, window_end),
-        "rounds": rounds_of(batches.moments, BATCH_SIZE),
+        "rounds": rounds_of(batches.moments, BATCH_SIZE, batches.waits_seconds),
     }
 
 

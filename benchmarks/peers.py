@@ -98,7 +98,7 @@ def measure(options: Mapping[str, Any]) -> Measurement:
             "cpu_percent": 100 * (cpu_ended - cpu_began) / (ended - began),
         },
         window=(began, ended),
-        rounds=speeds,
+        rounds={"samples_per_second": speeds},
     )
 
 

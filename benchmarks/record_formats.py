@@ -65,7 +65,7 @@ def measure(options: Mapping[str, Any]) -> Measurement:
         device="the CPU",
         metrics=metrics,
         window=(began, time.monotonic()),
-        rounds=speeds,
+        rounds={"samples_per_second": speeds} if speeds else {},
     )
 
 

@@ -67,7 +67,7 @@ class Run:
         workers: How many, or "auto".
         ours: Whether the loader is this package's.
         metrics: Numbers under column keys; empty where there is no result.
-        rounds: Speeds of parts of the run, samples/s; empty where it has only one.
+        rounds: Metrics of parts of the run, which widen the row's ranges.
         software: Framework and backend with versions; empty without a result.
         device: What was trained on; empty without a result.
         failure: Why the run doesn't count as good, or None.
@@ -84,7 +84,7 @@ class Run:
     device: str
     failure: str | None
     log: str
-    rounds: tuple[float, ...] = ()
+    rounds: dict[str, list[float]] = field(default_factory=dict)
     command: str = ""
 
     @property
@@ -117,7 +117,7 @@ class Run:
             device="" if result is None else result["device"],
             failure=outcome.failure,
             log=outcome.log,
-            rounds=() if result is None else tuple(result.get("rounds", ())),
+            rounds={} if result is None else result.get("rounds", {}),
             command=command,
         )
 
@@ -131,8 +131,7 @@ class Row:
         loader: As in `Run`.
         workers: As in `Run`.
         medians: Of each metric, over the runs that have it.
-        ranges: The least and the most of each metric over the runs; of the speed, over their
-            rounds, too.
+        ranges: The least and the most of each metric over the runs and their rounds.
         runs: How many.
         failures: The reasons of those that failed.
         command: Repeats the row; empty where it was not measured here.
@@ -251,10 +250,11 @@ def write_json(content: Mapping[str, Any], path: Path) -> Path:
 def _sum_up(runs: list[Run]) -> Row:
     keys = dict.fromkeys(key for run in runs for key in run.metrics)
     values = {key: [run.metrics[key] for run in runs if key in run.metrics] for key in keys}
-    ranges = {key: (min(numbers), max(numbers)) for key, numbers in values.items()}
-    speeds = [*values.get(SPEED, ()), *(speed for run in runs for speed in run.rounds)]
-    if speeds:
-        ranges[SPEED] = (min(speeds), max(speeds))
+    spread = {
+        key: [*numbers, *(each for run in runs for each in run.rounds.get(key, ()))]
+        for key, numbers in values.items()
+    }
+    ranges = {key: (min(numbers), max(numbers)) for key, numbers in spread.items()}
     return Row(
         framework=runs[0].framework,
         loader=runs[0].loader,

@@ -31,10 +31,10 @@ class Measurement(_Needed, total=False):
     versions, and what it trained on. `metrics` are numbers under the keys of the experiment's
     columns. `window` is the begin and the end, by `time.monotonic`, of what was measured: the
     harness, which shares that clock, takes the peak of its memory samples over it. `rounds` are the
-    speeds, samples/s, of parts of what was measured, where one process can tell its own spread.
+    same metrics of parts of what was measured, where one process can tell its own spread.
     """
 
-    rounds: list[float]
+    rounds: dict[str, list[float]]
 
 
 def main() -> None:

@@ -222,15 +222,17 @@ def measure(options: Mapping[str, Any]) -> Measurement:
             _warm_up(passes, workers)
         speeds = [ITEMS / _one_pass(passes())[0] for _ in range(options["passes"])]
     speed = statistics.median(speeds)
-    metrics = {"samples_per_second": speed}
+    metrics, rounds = {"samples_per_second": speed}, {"samples_per_second": speeds}
     if workers != "auto":
-        metrics["ideal_share"] = speed / ideal_speed(workers, wait_seconds)
+        ideal = ideal_speed(workers, wait_seconds)
+        metrics["ideal_share"] = speed / ideal
+        rounds["ideal_share"] = [each / ideal for each in speeds]
     return {
         "software": f"{contestant.library} {_version(contestant.library)}",
         "device": "the CPU",
         "metrics": metrics,
         "window": (began, time.monotonic()),
-        "rounds": speeds,
+        "rounds": rounds,
     }
 
 

@@ -61,6 +61,13 @@ def spread(row: Row, column: Column) -> str:
     return " to ".join(format(end, column.form) for end in row.ranges[column.key])
 
 
+def _with_spread(row: Row, column: Column) -> str:
+    least, most = row.ranges.get(column.key, (0.0, 0.0))
+    if format(least, column.form) == format(most, column.form):
+        return number(row, column)
+    return f"{number(row, column)} ({spread(row, column)})"
+
+
 def footnotes(experiment: Experiment) -> list[str]:
     """One line for each row in which something failed."""
     return [
@@ -91,9 +98,11 @@ def _cells(experiment: Experiment) -> tuple[list[str], list[list[str]], int]:
             lines.append([*line, "failed", *[MISSING] * (len(heads) - len(line) - 1)][: len(heads)])
             continue
         for column in columns:
-            star = BEST_MARK * (column.key == lead and row in best)
-            line.append(number(row, column) + star)
-            if column.key == lead and spreads:
+            if column.key != lead:
+                line.append(_with_spread(row, column))
+                continue
+            line.append(number(row, column) + BEST_MARK * (row in best))
+            if spreads:
                 line.append(spread(row, column))
         lines.append(line)
     return heads, lines, len(names) + 1

@@ -46,7 +46,7 @@ def made_up_run(
         device=device if metrics else "",
         failure=failure,
         log=log,
-        rounds=rounds,
+        rounds={"samples_per_second": list(rounds)} if rounds else {},
         command=f"pytest benchmarks/test_it.py --rows '{framework} {loader} workers {workers}'",
     )
 

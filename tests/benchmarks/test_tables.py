@@ -81,3 +81,14 @@ def test_a_table_of_failures_only() -> None:
 def test_a_pipe_in_a_name_is_no_column() -> None:
     experiment = Experiment("x", "X", runs=speeds("a|b", 10))
     assert lines_of(experiment)[1][0] == "a\\|b"
+
+
+def test_every_number_has_its_spread_where_it_is_known() -> None:
+    run = made_up_run("a", samples_per_second=100, waited_share=0.5)
+    run.rounds["waited_share"] = [0.25, 0.75]
+    columns = (
+        Column("samples_per_second", "samples/s", ",.0f"),
+        Column("waited_share", "waited", ".0%"),
+    )
+    experiment = Experiment("x", "X", columns, runs=[run])
+    assert lines_of(experiment)[1] == ["a", "0", "100*", "50% (25% to 75%)"]
