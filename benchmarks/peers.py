@@ -8,8 +8,6 @@ starts, its first batch is looked at: a loader that delivers anything else fails
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 import os
 import statistics
 import time
@@ -26,6 +24,7 @@ from benchmarks import pipeline_peers as pipelines
 from benchmarks import record_peers as peers
 from benchmarks.comparisons import BATCH, endless
 from benchmarks.cpu import tree_cpu_seconds
+from benchmarks.installed import is_installed, version_of
 from benchmarks.machine import usable_cpus
 from benchmarks.photographs import find_photographs
 from benchmarks.record_peers import EVAL, SHORT, SIDE, TRAIN, Batches
@@ -67,15 +66,12 @@ class Loader:
         """Whether it isn't installed."""
         if self.absent is not None:
             return self.absent()
-        try:
-            return importlib.util.find_spec(self.module) is None
-        except ModuleNotFoundError:  # The package around it isn't there either.
-            return True
+        return not is_installed(self.module)
 
     @property
     def versions(self) -> str:
         """Names and versions of what is installed."""
-        return ", ".join(_version(name) for name in self.distributions)
+        return ", ".join(version_of(name) for name in self.distributions)
 
 
 def measure(options: Mapping[str, Any]) -> Measurement:
@@ -130,15 +126,6 @@ def check(batch: Any, work: str) -> None:
     difference = abs(float(pictures.mean() - centres.mean()))
     if difference > MOST_MEAN_DIFFERENCE or pictures.std(axis=(1, 2, 3)).min() == 0:
         raise ValueError(f"not boxes of the pictures: the mean is {difference:.1f} off")
-
-
-def _version(distribution: str) -> str:
-    for name in (distribution, f"{distribution}-cpu"):
-        try:
-            return f"{name} {importlib.metadata.version(name)}"
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return distribution
 
 
 def _round(batches: Batches, seconds: float) -> float:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
-import importlib.util
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from benchmarks import packing_peers as packing
 from benchmarks import pipeline_peers as pipelines
 from benchmarks import record_peers as peers
 from benchmarks.comparisons import BATCH, Comparison, Contestant, compare, endless, pace
+from benchmarks.installed import is_installed, version_of
 from benchmarks.photographs import find_digit_records, find_photographs
 from benchmarks.row import Measurement
 
@@ -44,20 +43,12 @@ class Peer:
         """Whether it isn't installed."""
         if self.absent is not None:
             return self.absent()
-        try:
-            return importlib.util.find_spec(self.module) is None
-        except ModuleNotFoundError:  # The package around it isn't there either.
-            return True
+        return not is_installed(self.module)
 
     @property
     def version(self) -> str:
         """For the table: name and version of what is installed."""
-        for name in (self.distribution, f"{self.distribution}-cpu"):
-            try:
-                return f"{name} {importlib.metadata.version(name)}"
-            except importlib.metadata.PackageNotFoundError:
-                continue
-        return self.distribution
+        return version_of(self.distribution)
 
 
 def measure(options: Mapping[str, Any]) -> Measurement:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from adapters import __version__
-from adapters.cli import commands, doctor, planning, tune
+from adapters.cli import arguments, commands, doctor, planning, tune
 from adapters.errors import AdapterError
 
 # Of the shell: the command was ended by Ctrl-C.
@@ -62,11 +62,15 @@ def _parser() -> argparse.ArgumentParser:
     pack.add_argument("source", help="a folder with a folder per class, or an .lst file")
     pack.add_argument("out", help='"train" gives train-00000-of-00003.tfrecord, and so on')
     pack.add_argument("--format", choices=["recordio", "tfrecord"], help="else by OUT's ending")
-    pack.add_argument("--resize", type=_positive, metavar="PIXELS", help="of the shorter side")
-    pack.add_argument("--quality", type=_quality, help="of JPEGs, 1 to 100")
+    pack.add_argument(
+        "--resize", type=arguments.positive, metavar="PIXELS", help="of the shorter side"
+    )
+    pack.add_argument("--quality", type=arguments.quality, help="of JPEGs, 1 to 100")
     pack.add_argument("--encoding", choices=["jpeg", "raw"], default="jpeg")
-    pack.add_argument("--shard-bytes", type=_size, default=128 << 20, help="such as 64MB")
-    pack.add_argument("--workers", type=_workers, default="auto", help='threads, or "auto"')
+    pack.add_argument("--shard-bytes", type=arguments.size, default=128 << 20, help="such as 64MB")
+    pack.add_argument(
+        "--workers", type=arguments.workers, default="auto", help='threads, or "auto"'
+    )
     pack.add_argument("--root", help="of the paths in a list; else the list's folder")
     pack.add_argument(
         "--on-error", choices=["raise", "skip"], default="raise", help="with what is no image"
@@ -89,7 +93,9 @@ def _parser() -> argparse.ArgumentParser:
 
     inspect = subparsers.add_parser("inspect", help="show the first records")
     inspect.add_argument("files", nargs="+")
-    inspect.add_argument("--count", type=_positive, default=5, help="of records that are shown")
+    inspect.add_argument(
+        "--count", type=arguments.positive, default=5, help="of records that are shown"
+    )
     inspect.add_argument("--sheet", metavar="PNG", help="also draw their images into this file")
     inspect.set_defaults(run=commands.run_inspect)
 
@@ -97,33 +103,3 @@ def _parser() -> argparse.ArgumentParser:
     planning.add_parser(subparsers)
     tune.add_parser(subparsers, commands.bar)
     return parser
-
-
-def _size(text: str) -> int:
-    number, unit = text.strip().upper().removesuffix("B"), 1
-    for power, letter in enumerate("KMG", 1):
-        if number.endswith(letter):
-            number, unit = number[:-1], 1 << (10 * power)
-    if not number.isdecimal() or not int(number):
-        raise argparse.ArgumentTypeError(f"must be bytes such as 1000000 or 64MB, got {text!r}")
-    return int(number) * unit
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"must be an integer >= 1, got {text!r}")
-    return int(text)
-
-
-def _quality(text: str) -> int:
-    if _positive(text) > 100:
-        raise argparse.ArgumentTypeError(f"must be <= 100, got {text!r}")
-    return int(text)
-
-
-def _workers(text: str) -> int | str:
-    if text == "auto":
-        return text
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f'must be a number or "auto", got {text!r}')
-    return int(text)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import math
 import time
 from collections.abc import Iterator
 from typing import Any
 
 from adapters import ImageDecoder, open_records
+from adapters.cli import arguments
 from adapters.planning import (
     DEVICES,
     MODELS,
@@ -40,27 +40,36 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     )
     plan.add_argument("--model", help=", ".join(MODELS))
     plan.add_argument("--device", help=", ".join(DEVICES))
-    plan.add_argument("--batch-size", type=_positive, metavar="N", help="n, of one GPU")
-    plan.add_argument("--gpus", type=_positive, default=1, help="of one experiment")
-    plan.add_argument("--experiments", type=_positive, default=1, help="that run at once")
-    plan.add_argument("--example-bytes", type=_size, metavar="SIZE", help="as stored: 64KB")
-    plan.add_argument("--examples", type=_positive, metavar="COUNT", help="in the data set")
+    plan.add_argument("--batch-size", type=arguments.positive, metavar="N", help="n, of one GPU")
+    plan.add_argument("--gpus", type=arguments.positive, default=1, help="of one experiment")
+    plan.add_argument("--experiments", type=arguments.positive, default=1, help="that run at once")
+    plan.add_argument(
+        "--example-bytes", type=arguments.size, metavar="SIZE", help="as stored: 64KB"
+    )
+    plan.add_argument(
+        "--examples", type=arguments.positive, metavar="COUNT", help="in the data set"
+    )
     step = plan.add_mutually_exclusive_group()
-    step.add_argument("--step-ms", type=_number, metavar="MS", help="t, as you measured it")
+    step.add_argument(
+        "--step-ms", type=arguments.above_zero, metavar="MS", help="t, as you measured it"
+    )
     step.add_argument(
         "--flops",
-        type=_number,
+        type=arguments.above_zero,
         metavar="COUNT",
         help="multiply-adds of a forward pass for an example, as papers give them: 4.1e9",
     )
-    plan.add_argument("--utilisation", type=_share, help="of the device's peak; else 0.35")
+    plan.add_argument("--utilisation", type=arguments.share, help="of the device's peak; else 0.35")
     plan.add_argument("--precision", help="fp32, tf32, fp16: whose peak; else the fastest")
     rate = plan.add_mutually_exclusive_group()
     rate.add_argument(
-        "--per-core", type=_number, metavar="RATE", help="examples/s that one core prepares"
+        "--per-core",
+        type=arguments.above_zero,
+        metavar="RATE",
+        help="examples/s that one core prepares",
     )
     rate.add_argument("--measure", metavar="PATH", help="measure that on these record files")
-    plan.add_argument("--memory", type=_size, metavar="SIZE", help="of the machine: 64GB")
+    plan.add_argument("--memory", type=arguments.size, metavar="SIZE", help="of the machine: 64GB")
     plan.set_defaults(run=run_plan)
 
 
@@ -144,35 +153,3 @@ def _plan(options: argparse.Namespace) -> Iterator[str]:
     )
     need = required(workload)
     return plan_lines(workload, step, need, storage_that_fits(need, STORAGE), basis)
-
-
-def _size(text: str) -> int:
-    number, unit = text.strip().upper().removesuffix("B"), 1
-    for power, letter in enumerate("KMGT", 1):
-        if number.endswith(letter):
-            number, unit = number[:-1], 1 << (10 * power)
-    if not number.isdecimal() or not int(number):
-        raise argparse.ArgumentTypeError(f"must be bytes such as 65536 or 64KB, got {text!r}")
-    return int(number) * unit
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"must be an integer >= 1, got {text!r}")
-    return int(text)
-
-
-def _number(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a number > 0, got {text!r}")
-    return value
-
-
-def _share(text: str) -> float:
-    if _number(text) > 1:
-        raise argparse.ArgumentTypeError(f"must be > 0 and <= 1, got {text!r}")
-    return float(text)

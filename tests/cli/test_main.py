@@ -239,7 +239,7 @@ def test_a_file_that_holds_no_records_is_a_line_and_status_1(tmp_path, say, comm
         (["pack", "a", "b.rec", "--format", "zip"], "invalid choice: 'zip'"),
         (
             ["pack", "a", "b.rec", "--shard-bytes", "many"],
-            "bytes such as 1000000 or 64MB, got 'many'",
+            "bytes such as 65536 or 64MB, got 'many'",
         ),
         (["pack", "a", "b.rec", "--shard-bytes", "1.5G"], "got '1.5G'"),
         (["pack", "a", "b.rec", "--shard-bytes", "-1"], "argument --shard-bytes"),

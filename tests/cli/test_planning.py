@@ -180,8 +180,8 @@ def test_what_makes_no_sense_together_is_an_argument_error(words, message):
     [
         (["--batch-size", "0"], "must be an integer >= 1, got '0'"),
         (["--gpus", "two"], "must be an integer >= 1, got 'two'"),
-        (["--example-bytes", "64XB"], "must be bytes such as 65536 or 64KB, got '64XB'"),
-        (["--memory", "0GB"], "must be bytes such as 65536 or 64KB, got '0GB'"),
+        (["--example-bytes", "64XB"], "must be bytes such as 65536 or 64MB, got '64XB'"),
+        (["--memory", "0GB"], "must be bytes such as 65536 or 64MB, got '0GB'"),
         (["--step-ms", "0"], "must be a number > 0, got '0'"),
         (["--per-core", "nan"], "must be a number > 0, got 'nan'"),
         (["--flops", "many"], "must be a number > 0, got 'many'"),

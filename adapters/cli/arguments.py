@@ -1,0 +1,58 @@
+"""What the words of a command line mean."""
+
+from __future__ import annotations
+
+import argparse
+import math
+
+
+def size(text: str) -> int:
+    """Bytes: 65536, 64KB, 64MB and so on, of powers of 1,024."""
+    number, unit = text.strip().upper().removesuffix("B"), 1
+    for power, letter in enumerate("KMGT", 1):
+        if number.endswith(letter):
+            number, unit = number[:-1], 1 << (10 * power)
+    if not number.isdecimal() or not int(number):
+        raise argparse.ArgumentTypeError(f"must be bytes such as 65536 or 64MB, got {text!r}")
+    return int(number) * unit
+
+
+def positive(text: str) -> int:
+    """An integer from 1."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"must be an integer >= 1, got {text!r}")
+    return int(text)
+
+
+def above_zero(text: str) -> float:
+    """A finite number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a number > 0, got {text!r}")
+    return value
+
+
+def share(text: str) -> float:
+    """A number above 0, up to 1."""
+    if above_zero(text) > 1:
+        raise argparse.ArgumentTypeError(f"must be > 0 and <= 1, got {text!r}")
+    return float(text)
+
+
+def quality(text: str) -> int:
+    """Of a JPEG, 1 to 100."""
+    if positive(text) > 100:
+        raise argparse.ArgumentTypeError(f"must be <= 100, got {text!r}")
+    return int(text)
+
+
+def workers(text: str) -> int | str:
+    """A number, or "auto"."""
+    if text == "auto":
+        return text
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f'must be a number or "auto", got {text!r}')
+    return int(text)
