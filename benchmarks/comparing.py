@@ -4,7 +4,8 @@ The unit is the run, a fresh process: the rounds inside of one share its luck. A
 every run of now is worse than every earlier one, and the medians differ by more than 5 percent. One
 timing, or two, are never compared. Where nothing changed and runs scatter normally by 5 percent
 (standard deviation), 3 in 100 rows with three runs each look slower all the same, and 3 in 1,000
-with five (simulated): repeat a suspicious row with more.
+with five (simulated). So a row that looks slower runs as often once more, and counts as slower if
+none of all its runs reaches the earlier ones.
 """
 
 from __future__ import annotations
@@ -208,6 +209,17 @@ def compare_results(
         only_before=tuple(_name(key) for key in before if key not in now),
         only_now=tuple(_name(key) for key in now if key not in before),
     )
+
+
+def suspects(earlier: Earlier, experiment: Experiment) -> set[tuple[str, str, int | str]]:
+    """Framework, loader and workers of the rows that look slower so far."""
+    before, metric = _by_row(earlier.runs), _metric(experiment)
+    rows = _by_row({experiment.name: experiment.runs})
+    return {
+        key[1:]
+        for key, runs in rows.items()
+        if key in before and judge(key, metric, before[key], runs).verdict == SLOWER
+    }
 
 
 def judge(key: Key, metric: tuple[str, bool], before: list[Run], now: list[Run]) -> Change:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import os
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from benchmarks.comparing import (
     compare_results,
     comparison_lines,
     read_earlier,
+    suspects,
 )
 from benchmarks.figures import draw_figure
 from benchmarks.machine import describe_machine
@@ -119,6 +121,7 @@ def pytest_configure(config: pytest.Config) -> None:
         uncaptured=uncaptured,
         least_repeats=1 if earlier is None else USUAL_RUNS,
         peers=config.getoption("benchmarks_peers"),
+        suspects=(lambda experiment: set()) if earlier is None else partial(suspects, earlier),
     )
 
 

@@ -63,6 +63,8 @@ class Session:
         experiments: By name; filled by the tests.
         least_repeats: How many times each row runs at least, where the command line leaves it open.
         peers: Only the peers were asked for.
+        suspects: Framework, loader and workers of those rows of an experiment that seem to have
+            become slower: they run as often once more.
     """
 
     size: str
@@ -74,6 +76,7 @@ class Session:
     experiments: dict[str, Experiment] = field(default_factory=dict)
     least_repeats: int = 1
     peers: bool = False
+    suspects: Callable[[Experiment], set[tuple[str, str, int | str]]] = lambda experiment: set()
 
     @property
     def ran(self) -> bool:
@@ -115,7 +118,12 @@ class Session:
         """
         chosen = self._chosen(list(specs))
         times = max(repeats, self.least_repeats) if self.repeats is None else self.repeats
-        planned = chosen * times
+        runs = self._run(experiment, chosen * times)
+        suspects = self.suspects(experiment)
+        again = [spec for spec in chosen if (spec.framework, spec.loader, spec.workers) in suspects]
+        return runs + self._run(experiment, again * times)
+
+    def _run(self, experiment: Experiment, planned: list[RowSpec]) -> list[Run]:
         runs = []
         with (
             self.uncaptured(),

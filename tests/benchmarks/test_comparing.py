@@ -15,6 +15,7 @@ from benchmarks.comparing import (
     compare_results,
     comparison_lines,
     read_earlier,
+    suspects,
 )
 from benchmarks.results import Experiment, Run, write_json
 from tests.benchmarks.made_up import MACHINE, made_up_run, sleeping_row, speeds, swept
@@ -203,3 +204,14 @@ def test_another_size_is_refused(tmp_path: Path) -> None:
         ValueError, match="is of the size smoke, this run would be of the size full"
     ):
         check_size(read_earlier(path), "full")
+
+
+def test_rows_that_look_slower_are_suspects_until_a_run_is_as_fast(tmp_path: Path) -> None:
+    before = [*speeds("steady", 100, 101, 102), *speeds("unlucky", 100, 101, 102)]
+    earlier = Experiment("made_up", "Made up", runs=before)
+    path = write_json({**earlier.content(), "machine": MACHINE}, tmp_path / "earlier.json")
+    now = Experiment("made_up", "Made up", runs=[*speeds("steady", 99, 100, 101)])
+    now.runs += speeds("unlucky", 80, 81, 82)
+    assert {loader for _, loader, _ in suspects(read_earlier(path), now)} == {"unlucky"}
+    now.runs += speeds("unlucky", 100, 101, 102)
+    assert suspects(read_earlier(path), now) == set()

@@ -102,7 +102,7 @@ def test_a_session_fails_where_a_row_got_slower(tmp_path: Path) -> None:
     assert "1 passed, 1 skipped" in done.stdout
     content = json.loads((tmp_path / "out" / "run.json").read_text())
     (change,) = content["comparison"]["changes"]
-    assert (change["verdict"], change["now"]["runs"]) == ("slower", 5)
+    assert (change["verdict"], change["now"]["runs"]) == ("slower", 10)
     assert "Against earlier results" in (tmp_path / "out" / "report.html").read_text()
 
 

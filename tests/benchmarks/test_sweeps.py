@@ -77,3 +77,16 @@ def test_a_row_that_fails_says_why(tmp_path: Path) -> None:
     (run,) = session.sweep(experiment, [sleeping_row("broken", error="no such thing")], 1)
     assert run.failure == "exit code 1: RuntimeError: no such thing"
     assert "Traceback" in run.log
+
+
+def test_a_row_that_looks_slower_runs_as_often_once_more(tmp_path: Path) -> None:
+    session = open_session(tmp_path, repeats=2)
+    session.suspects = lambda experiment: {("Plain", "another loader", 0)}
+    experiment = session.experiment("sleeping", "Samples that take their time")
+    specs = [sleeping_row("plain", 0.001), sleeping_row("another loader", 0.001)]
+    runs = session.sweep(experiment, specs, 1)
+    assert [run.loader for run in runs] == [
+        *["plain", "another loader"] * 2,
+        *["another loader"] * 2,
+    ]
+    assert experiment.runs == runs
