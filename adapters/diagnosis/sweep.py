@@ -25,6 +25,7 @@ _SKIPPED = 14
 # As good as the best.
 _TIE = 0.95
 _QUEUES = (2, 4, 10, 32)
+_MOST_THREADS = 64
 _AUTO = "auto"
 
 
@@ -144,7 +145,8 @@ def _swept(
 def _settings_for(plan: Plan, base: Settings) -> tuple[list[Setting], tuple[str, ...]]:
     """What is worth a try, and why the rest isn't."""
     cpus, queue = usable_cpus(), base.max_queue_size
-    counts = sorted({1, cpus, 2 * cpus})
+    # Threads beyond the CPUs are for work that waits.
+    counts = sorted({1, cpus, 2 * cpus, min(8 * cpus, _MOST_THREADS)})
     settings, left_out = [Setting(_AUTO, 0, queue), Setting("inline", 0, queue)], []
     if plan.threads:
         settings += [Setting("threads", count, queue) for count in counts]

@@ -94,6 +94,7 @@ def test_kinds_numbers_and_queues_are_swept_over(monkeypatch):
         ("threads", 1),
         ("threads", 2),
         ("threads", 4),
+        ("threads", 16),
     }
     assert {each.queue for each in settings} == {2, 4, 10, 32}
 
