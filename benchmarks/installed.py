@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+from collections.abc import Callable
 
 
-def is_installed(module: str) -> bool:
-    """Whether a module, or the package around it, is there."""
+def is_missing(module: str, absent: Callable[[], bool] | None) -> bool:
+    """Whether a module, or the package around it, isn't there; or what `absent` says, if given."""
+    if absent is not None:
+        return absent()
     try:
-        return importlib.util.find_spec(module) is not None
+        return importlib.util.find_spec(module) is None
     except ModuleNotFoundError:
-        return False
+        return True
 
 
 def version_of(distribution: str) -> str:

@@ -24,7 +24,7 @@ from benchmarks import pipeline_peers as pipelines
 from benchmarks import record_peers as peers
 from benchmarks.comparisons import BATCH, endless
 from benchmarks.cpu import tree_cpu_seconds
-from benchmarks.installed import is_installed, version_of
+from benchmarks.installed import is_missing, version_of
 from benchmarks.machine import usable_cpus
 from benchmarks.photographs import find_photographs
 from benchmarks.record_peers import EVAL, SHORT, SIDE, TRAIN, Batches
@@ -64,9 +64,7 @@ class Loader:
     @property
     def missing(self) -> bool:
         """Whether it isn't installed."""
-        if self.absent is not None:
-            return self.absent()
-        return not is_installed(self.module)
+        return is_missing(self.module, self.absent)
 
     @property
     def versions(self) -> str:

@@ -13,7 +13,7 @@ from benchmarks import packing_peers as packing
 from benchmarks import pipeline_peers as pipelines
 from benchmarks import record_peers as peers
 from benchmarks.comparisons import BATCH, Comparison, Contestant, compare, endless, pace
-from benchmarks.installed import is_installed, version_of
+from benchmarks.installed import is_missing, version_of
 from benchmarks.photographs import find_digit_records, find_photographs
 from benchmarks.row import Measurement
 
@@ -41,9 +41,7 @@ class Peer:
     @property
     def missing(self) -> bool:
         """Whether it isn't installed."""
-        if self.absent is not None:
-            return self.absent()
-        return not is_installed(self.module)
+        return is_missing(self.module, self.absent)
 
     @property
     def version(self) -> str:

@@ -24,7 +24,7 @@ _LATE_SHARE, _LATE_SECONDS = 0.05, 0.0001
 _MOST_FETCHES = 64
 # Of the mini-batches, must be ready within the time of a step.
 REQUIRED_SHARE = 0.99
-# What packing at 256 pixels saved of JPEGs of 500x375, and the kernel of all JPEGs.
+# What the image kernel is worth for JPEGs of 500x375.
 _KERNEL_GAIN = "1.3 to 1.5 times as many images/s in our benchmarks"
 
 
