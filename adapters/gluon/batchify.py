@@ -101,8 +101,9 @@ def _stack(items: list[Any], remote: bool, allocate: Allocate, keys: Sequence[An
     if not isinstance(first, mx.nd.NDArray):
         return _stack_numpy(items, allocate, keys)
     # MXNet would find shapes that differ when it computes, which nobody could tell the sample of.
-    shape, problem = first.shape, None
-    alike = all(isinstance(item, mx.nd.NDArray) and item.shape == shape for item in items)
+    problem = None
+    alike = all(issubclass(kind, mx.nd.NDArray) for kind in set(map(type, items)))
+    alike = alike and len({item.shape for item in items}) == 1
     try:
         stacked = (mx.np.stack(items) if is_np_array() else mx.nd.stack(*items)) if alike else None
     except Exception as error:
