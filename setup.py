@@ -13,8 +13,8 @@ setup(
     ext_modules=[
         Extension(
             "adapters.images._kernel",
-            [f"{SOURCES}/{name}.c" for name in ("jpeg", "module", "resize")],
-            depends=[f"{SOURCES}/jpeg.h", f"{SOURCES}/resize.h"],
+            [f"{SOURCES}/{name}.c" for name in ("huffman", "jpeg", "module", "resize")],
+            depends=[f"{SOURCES}/{name}.h" for name in ("huffman", "jpeg", "resize")],
             libraries=["jpeg"],
             extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden"],
             # A library without what the kernel asks for is to be noticed when it is loaded.

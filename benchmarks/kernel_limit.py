@@ -40,7 +40,8 @@ def bare_loop(photographs: Photographs, threads: int) -> Contestant:
         with tempfile.TemporaryDirectory() as folder:
             program, crops = f"{folder}/limit", f"{folder}/crops"
             np.array(wanted, np.int32)[order].tofile(crops)
-            sources = [NATIVE / "jpeg.c", NATIVE / "resize.c", Path(__file__).parent / "limit.c"]
+            own = [NATIVE / f"{name}.c" for name in ("huffman", "jpeg", "resize")]
+            sources = [*own, Path(__file__).with_name("limit.c")]
             command = [
                 "cc",
                 *FLAGS,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
-import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,8 @@ IMAGES = int(os.environ.get("ADAPTERS_FUZZ_IMAGES", "60000"))
 
 
 @pytest.fixture(scope="module")
-def fuzz(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program, where there are a compiler, sanitizers and libjpeg-turbo's headers."""
+def fuzz(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Builds the program, where there are a compiler, sanitizers and libjpeg-turbo's headers."""
     compiler = shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         pytest.skip("there is no C compiler")
@@ -29,34 +30,74 @@ def fuzz(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("sanitizers", "stdio.h", SANITIZERS),
         ("libjpeg-turbo's headers", "jpeglib.h", ["-ljpeg"]),
     ):
-        probe = folder / "probe.c"
-        probe.write_text(f"#include <stdio.h>\n#include <{include}>\nint main(void) {{}}\n")
-        command = [compiler, str(probe), "-o", str(folder / "probe"), *more]
-        if subprocess.run(command, capture_output=True).returncode:
+        if not compiles(folder, compiler, include, more):
             pytest.skip(f"there are no {name}")
-    program = folder / "fuzz"
-    sources = [str(path) for path in (NATIVE / "jpeg.c", NATIVE / "resize.c", HERE / "fuzz.c")]
-    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}", *SANITIZERS]
-    subprocess.run([compiler, *flags, *sources, "-o", str(program), "-ljpeg", "-lm"], check=True)
-    return program
+
+    @functools.cache
+    def built(own_huffman: bool) -> Path:
+        if own_huffman and not compiles(folder, compiler, "jpeglib.h>\n#include <jpegint.h", []):
+            pytest.skip("libjpeg-turbo's internal header isn't installed")
+        program = folder / f"fuzz-{own_huffman}"
+        own = [NATIVE / f"{name}.c" for name in ("huffman", "jpeg", "resize")]
+        flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}", *SANITIZERS]
+        flags.append(f"-DHAVE_JPEGINT={int(own_huffman)}")
+        sources = [str(path) for path in (*own, HERE / "fuzz.c")]
+        command = [compiler, *flags, *sources, "-o", str(program), "-ljpeg", "-lm"]
+        subprocess.run(command, check=True)
+        return program
+
+    return built
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_no_mutant_reads_or_writes_where_it_should_not(fuzz, tmp_path, seed):
-    photo = picture(75, 103)
-    files = {
+def compiles(folder: Path, compiler: str, include: str, more: list[str]) -> bool:
+    probe = folder / "probe.c"
+    probe.write_text(f"#include <stdio.h>\n#include <{include}>\nint main(void) {{}}\n")
+    command = [compiler, str(probe), "-o", str(folder / "probe"), *more]
+    return subprocess.run(command, capture_output=True).returncode == 0
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    """JPEGs of 103x75, of which the mutants are made."""
+    photo, grey = picture(75, 103), picture(75, 103, 1)
+    contents = {
         "420": encoded(photo, "JPEG"),
         "444": encoded(photo, "JPEG", subsampling=0, quality=98),
         "422": encoded(photo, "JPEG", subsampling=1, quality=40),
-        "grey": encoded(picture(75, 103, 1), "JPEG"),
+        "grey": encoded(grey, "JPEG"),
+        "tables of its own": encoded(photo, "JPEG", optimize=True, quality=100),
+        "few coefficients": encoded(photo, "JPEG", optimize=True, quality=3),
         "progressive": encoded(photo, "JPEG", progressive=True),
         "restarts": encoded(photo, "JPEG", restart_marker_rows=1),
     }
-    for name, content in files.items():
+    for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
-    command = [fuzz, str(seed), str(IMAGES), *(tmp_path / name for name in files)]
+    return [tmp_path / name for name in contents]
+
+
+def outcomes(program: Path, seed: int, files: list[Path]) -> list[str]:
+    """What became of each mutant: "left", or a number made of the pixels."""
+    command = [program, str(seed), str(IMAGES), *files]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110)
     assert (done.returncode, done.stderr) == (0, "")
-    decoded, left = map(int, re.findall(r"\d+", done.stdout))
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_no_mutant_reads_or_writes_where_it_should_not(fuzz, files, seed):
+    found = outcomes(fuzz(own_huffman=False), seed, files)
+    left = found.count("left")
     # Both ways were taken often.
-    assert min(decoded, left) > IMAGES // 20
+    assert len(found) == IMAGES
+    assert min(left, IMAGES - left) > IMAGES // 20
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_huffman_decoding_is_libjpegs_to_the_bit_or_leaves_the_image(fuzz, files, seed):
+    own = outcomes(fuzz(own_huffman=True), seed, files)
+    libjpegs = outcomes(fuzz(own_huffman=False), seed, files)
+    pairs = list(zip(own, libjpegs, strict=True))
+    assert all(mine in ("left", other) for mine, other in pairs)
+    # Damage that libjpeg says nothing about is rare.
+    decoded = sum(mine != "left" for mine in own)
+    assert decoded > 0.9 * sum(other != "left" for other in libjpegs) > IMAGES // 20

@@ -7,6 +7,7 @@
 
 #include <jpeglib.h>
 
+#include "huffman.h"
 #include "resize.h"
 
 #ifndef LIBJPEG_TURBO_VERSION
@@ -32,6 +33,7 @@ typedef struct {
 struct Decoder {
     struct jpeg_decompress_struct jpeg;
     Errors errors;
+    Huffman huffman;
     /* As large as the largest image so far needed. */
     Tap *taps;
     int16_t *lines;  /* Two rows that were resized along the horizontal axis. */
@@ -115,14 +117,15 @@ static void turn(Tap *taps, int32_t count) {
 /* Start with the crop's columns, at its first row.
  *
  * Returns how many pixels of the reduced image are left of a row's first one. */
-static JDIMENSION start(struct jpeg_decompress_struct *jpeg, int32_t top, int32_t left,
-                        int32_t right) {
+static JDIMENSION start(Decoder *decoder, int32_t top, int32_t left, int32_t right) {
+    struct jpeg_decompress_struct *jpeg = &decoder->jpeg;
     jpeg_start_decompress(jpeg);
     int32_t begin = left > CHROMA_MARGIN ? left - CHROMA_MARGIN : 0;
     int32_t end = right + CHROMA_MARGIN;
     if (end > (int32_t)jpeg->output_width) end = (int32_t)jpeg->output_width;
     JDIMENSION from = (JDIMENSION)begin, count = (JDIMENSION)(end - begin);
     jpeg_crop_scanline(jpeg, &from, &count);
+    huffman_take_over(&decoder->huffman, jpeg, from, count);
     if (top > 0) jpeg_skip_scanlines(jpeg, (JDIMENSION)top);
     return from;
 }
@@ -247,7 +250,7 @@ static Outcome decode(Decoder *decoder, const Crop *crop, const Batch *batch) {
     rows.begin = rows.end = vertical->begin + down[0].at;
     int32_t left = horizontal->begin + across[0].at;
     int32_t right = horizontal->begin + end_of(&across[width - 1], horizontal);
-    int32_t from = (int32_t)start(&decoder->jpeg, rows.begin, left, right);
+    int32_t from = (int32_t)start(decoder, rows.begin, left, right);
     for (int32_t x = 0; x < width; x++) across[x].at += horizontal->begin - from;
     if (crop->flip) turn(across, width);
     if (vertical->length == vertical->resized && horizontal->length == horizontal->resized)
@@ -273,6 +276,7 @@ Outcome decoder_decode(Decoder *decoder, const uint8_t *bytes, size_t size, cons
         return NOT_OURS;
     /* A new one for each image, as tables that it lacks would be those of the one before. */
     decoder->jpeg.mem = NULL;
+    decoder->jpeg.client_data = &decoder->huffman;
     if (setjmp(decoder->errors.way_out)) {
         jpeg_destroy_decompress(&decoder->jpeg);
         return NOT_OURS;

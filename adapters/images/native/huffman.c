@@ -1,0 +1,311 @@
+#include "huffman.h"
+
+#include <string.h>
+
+#if !defined(HAVE_JPEGINT) && defined(__has_include)
+#if __has_include(<jpegint.h>)
+#define HAVE_JPEGINT 1
+#endif
+#endif
+
+#if !HAVE_JPEGINT
+void huffman_take_over(Huffman *huffman, struct jpeg_decompress_struct *jpeg, JDIMENSION from,
+                       JDIMENSION columns) {
+    (void)huffman, (void)jpeg, (void)from, (void)columns;
+}
+#else
+#include <jpegint.h>
+
+/* An entry of `look`: how many bits it takes, how many coefficients are zero before the next one,
+ * and that one's value. */
+#define ENTRY(taken, zeros, value) \
+    ((uint32_t)(taken) | (uint32_t)(zeros) << 8 | (uint32_t)(uint16_t)(value) << 16)
+#define TAKEN(entry) ((int)((entry)&63))
+#define ZEROS(entry) ((int)((entry) >> 8 & 255))
+#define VALUE(entry) ((int16_t)((entry) >> 16))
+/* No such code: so many zeros are no block's. */
+#define DAMAGED ENTRY(0, DCTSIZE2, 0)
+
+enum {
+    /* In an entry: the bits of the code only, and as the value, how many bits that has; they don't
+     * fit. Without bits, the code doesn't. */
+    PARTIAL = 1 << 6,
+    /* As zeros: there are no more coefficients. */
+    NO_MORE = 128,
+    /* An entry of `skim`: bits, then coefficients, then whether there are no more. */
+    SKIM_STEP = 1 << 4,
+    SKIM_NO_MORE = 1 << 15,
+    LOOKS = 4, /* For which the bits of one refill are enough. */
+};
+
+typedef enum { GOES_ON, WHOLE, BROKEN } State; /* Of a block. */
+
+static const uint8_t NATURAL[DCTSIZE2] = {
+    0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48,
+    41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,
+    30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
+};
+
+/* --- tables --- */
+
+/* The number that so many bits stand for. */
+static int32_t number_of(uint32_t bits, int size) {
+    if (size == 0) return 0;
+    uint32_t negative = (bits >> (size - 1)) - 1; /* All ones, or none. */
+    return (int32_t)(bits - (negative & ((1U << size) - 1)));
+}
+
+/* The zeros before a coefficient, by its symbol; a size of none is the end but after fifteen. */
+static int zeros_of(uint8_t symbol, int is_ac) {
+    if (!is_ac) return 0;
+    return symbol & 15 || symbol == 0xF0 ? symbol >> 4 : NO_MORE;
+}
+
+static void fill_look(Codes *codes, uint32_t code, int length, uint8_t symbol, int is_ac) {
+    int size = symbol & 15, spare = LOOK_BITS - length - size, zeros = zeros_of(symbol, is_ac);
+    uint32_t begin = code << (LOOK_BITS - length), count = 1U << (LOOK_BITS - length);
+    for (uint32_t i = 0; i < count; i++)
+        codes->look[begin + i] = spare < 0
+                                     ? ENTRY(length, zeros, size) | PARTIAL
+                                     : ENTRY(length + size, zeros, number_of(i >> spare, size));
+}
+
+/* As many coefficients as fit. */
+static void fill_skim(Codes *codes) {
+    for (uint32_t i = 0; i < 1U << SKIM_BITS; i++) {
+        int bits = 0, step = 0, no_more = 0;
+        while (!no_more) {
+            uint32_t rest = i << bits & ((1U << SKIM_BITS) - 1);
+            uint32_t entry = codes->look[rest >> (SKIM_BITS - LOOK_BITS)];
+            int own = TAKEN(entry) + (entry & PARTIAL ? VALUE(entry) : 0);
+            int more = ZEROS(entry) == NO_MORE ? 0 : ZEROS(entry) + 1;
+            if (TAKEN(entry) == 0 || bits + own > SKIM_BITS || step + more >= DCTSIZE2) break;
+            bits += own;
+            step += more;
+            no_more = more == 0;
+        }
+        codes->skim[i] = (uint16_t)(bits + step * SKIM_STEP + (no_more ? SKIM_NO_MORE : 0));
+    }
+}
+
+/* libjpeg has seen to it, when the scan began, that this is a Huffman table. */
+static void make_codes(Codes *codes, const JHUFF_TBL *table, int is_ac) {
+    if (codes->known && memcmp(codes->lengths, table->bits, sizeof codes->lengths) == 0 &&
+        memcmp(codes->symbols, table->huffval, sizeof codes->symbols) == 0)
+        return;
+    memcpy(codes->lengths, table->bits, sizeof codes->lengths);
+    memcpy(codes->symbols, table->huffval, sizeof codes->symbols);
+    for (int i = 0; i < 1 << LOOK_BITS; i++) codes->look[i] = PARTIAL;
+    uint32_t code = 0;
+    int place = 0;
+    for (int length = 1; length <= 16; length++) {
+        codes->first[length] = place - (int32_t)code;
+        for (int i = 0; i < codes->lengths[length]; i++, code++, place++)
+            if (length <= LOOK_BITS)
+                fill_look(codes, code, length, codes->symbols[place & 255], is_ac);
+        codes->limits[length] = code << (16 - length);
+        code <<= 1;
+    }
+    if (is_ac) fill_skim(codes);
+    codes->known = 1;
+}
+
+/* --- bits --- */
+
+/* What is seldom called takes and gives `Bits` as they are, so that others have them in registers. */
+static Bits refilled_bytewise(Bits bits) {
+    for (; bits.count < 56; bits.count += 8) {
+        uint64_t byte = 0;
+        if (bits.at < bits.end && bits.at[0] != 0xFF)
+            byte = *bits.at++;
+        else if (bits.end - bits.at > 1 && bits.at[1] == 0)
+            byte = 0xFF, bits.at += 2;
+        else
+            bits.borrowed += 8; /* A marker. */
+        bits.held |= byte << (56 - bits.count);
+    }
+    return bits;
+}
+
+/* At least 56 bits. */
+static inline void refill(Bits *bits) {
+    if (bits->end - bits->at >= 8) {
+        const uint8_t *at = bits->at;
+        uint64_t next = (uint64_t)at[0] << 56 | (uint64_t)at[1] << 48 | (uint64_t)at[2] << 40 |
+                        (uint64_t)at[3] << 32 | (uint64_t)at[4] << 24 | (uint64_t)at[5] << 16 |
+                        (uint64_t)at[6] << 8 | (uint64_t)at[7];
+        /* No byte is 0xFF: those may have something else behind them than data. */
+        if (((~next - 0x0101010101010101U) & next & 0x8080808080808080U) == 0) {
+            /* A byte of which a part is held already is there again the next time. */
+            bits->held |= next >> bits->count;
+            bits->at += (63 - bits->count) >> 3;
+            bits->count |= 56;
+            return;
+        }
+    }
+    *bits = refilled_bytewise(*bits);
+}
+
+static inline void take(Bits *bits, int count) {
+    bits->held <<= count;
+    bits->count -= count;
+}
+
+/* The entry of a code that has more bits than a look, as if the value didn't fit. */
+static uint32_t find_long(uint32_t top, const Codes *codes, int is_ac) {
+    int length = LOOK_BITS + 1;
+    while (length <= 16 && top >= codes->limits[length]) length++;
+    if (length > 16) return DAMAGED;
+    int32_t place = codes->first[length] + (int32_t)(top >> (16 - length));
+    uint8_t symbol = codes->symbols[place & 255];
+    return ENTRY(length, zeros_of(symbol, is_ac), symbol & 15);
+}
+
+/* A coefficient of which a look gives a part. */
+static inline uint32_t decode_partial(Bits *bits, const Codes *codes, uint32_t entry, int is_ac) {
+    refill(bits);
+    if (TAKEN(entry) == 0) entry = find_long((uint32_t)(bits->held >> 48), codes, is_ac);
+    take(bits, TAKEN(entry));
+    int size = VALUE(entry);
+    if (size == 0) return entry;
+    uint32_t value = (uint32_t)(bits->held >> (64 - size));
+    take(bits, size);
+    return ENTRY(TAKEN(entry), ZEROS(entry), number_of(value, size));
+}
+
+/* --- blocks --- */
+
+/* The difference to the DC coefficient before; 0 if it is damaged. Bits for LOOKS are left. */
+static inline int decode_dc(Bits *bits, const Codes *codes, uint32_t *last) {
+    refill(bits);
+    uint32_t entry = codes->look[bits->held >> (64 - LOOK_BITS)];
+    if (entry & PARTIAL) {
+        entry = decode_partial(bits, codes, entry, 0);
+        refill(bits);
+    } else {
+        take(bits, TAKEN(entry));
+    }
+    *last += (uint32_t)(int32_t)VALUE(entry);
+    return ZEROS(entry) == 0;
+}
+
+/* Go past a coefficient, which is put into the block, if it has one. */
+static inline State put(uint32_t entry, uint32_t *at, JCOEF *block, int has_block) {
+    *at += (uint32_t)ZEROS(entry);
+    if (*at >= DCTSIZE2) return *at >= NO_MORE ? WHOLE : BROKEN;
+    if (has_block) block[NATURAL[*at]] = VALUE(entry);
+    return ++*at == DCTSIZE2 ? WHOLE : GOES_ON;
+}
+
+/* The next coefficients of a block, as many as there are bits for. */
+static inline State decode_some(Bits *bits, const Codes *codes, uint32_t *at, JCOEF *block) {
+#pragma GCC unroll 4
+    for (int looks = 0; looks < LOOKS; looks++) {
+        uint32_t entry = codes->look[bits->held >> (64 - LOOK_BITS)];
+        if (entry & PARTIAL) return put(decode_partial(bits, codes, entry, 1), at, block, 1);
+        take(bits, TAKEN(entry));
+        State state = put(entry, at, block, 1);
+        if (state != GOES_ON) return state;
+    }
+    return GOES_ON;
+}
+
+/* Go past the next coefficients, as many as there are bits for. */
+static inline State skim_some(Bits *bits, const Codes *codes, uint32_t *at) {
+#pragma GCC unroll 4
+    for (int looks = 0; looks < LOOKS; looks++) {
+        uint32_t several = codes->skim[bits->held >> (64 - SKIM_BITS)];
+        uint32_t taken = several % SKIM_STEP, step = several / SKIM_STEP % DCTSIZE2;
+        if (taken == 0 || *at + step >= DCTSIZE2) {
+            uint32_t entry = codes->look[bits->held >> (64 - LOOK_BITS)];
+            if (entry & PARTIAL)
+                entry = decode_partial(bits, codes, entry, 1);
+            else
+                take(bits, TAKEN(entry));
+            return put(entry, at, NULL, 0);
+        }
+        take(bits, (int)taken);
+        if (several & SKIM_NO_MORE) return WHOLE;
+        *at += step;
+    }
+    return GOES_ON;
+}
+
+/* The two ways through the coefficients behind the first one, each with all registers its own. */
+__attribute__((noinline)) static State decode_ac(Bits *kept, const Codes *codes, JCOEF *block) {
+    Bits bits = *kept;
+    uint32_t at = 1;
+    State state;
+    while ((state = decode_some(&bits, codes, &at, block)) == GOES_ON) refill(&bits);
+    *kept = bits;
+    return state;
+}
+
+__attribute__((noinline)) static State skim_ac(Bits *kept, const Codes *codes) {
+    Bits bits = *kept;
+    uint32_t at = 1;
+    State state;
+    while ((state = skim_some(&bits, codes, &at)) == GOES_ON) refill(&bits);
+    *kept = bits;
+    return state;
+}
+
+/* The blocks of an MCU, NULL for none; 0 if they are damaged. */
+static int decode_blocks(Huffman *huffman, const struct jpeg_decompress_struct *jpeg, Bits *bits,
+                         JBLOCKROW *blocks) {
+    for (int i = 0; i < jpeg->blocks_in_MCU; i++) {
+        int component = jpeg->MCU_membership[i];
+        const jpeg_component_info *info = jpeg->cur_comp_info[component];
+        const Codes *dc = &huffman->dc[info->dc_tbl_no], *ac = &huffman->ac[info->ac_tbl_no];
+        if (!decode_dc(bits, dc, &huffman->last_dc[component])) return 0;
+        if (blocks != NULL) (*blocks[i])[0] = (JCOEF)huffman->last_dc[component];
+        State state = blocks != NULL ? decode_ac(bits, ac, *blocks[i]) : skim_ac(bits, ac);
+        if (state == BROKEN) return 0;
+    }
+    return bits->count >= bits->borrowed;
+}
+
+/* Give the data back to libjpeg, which looks for the next marker; 0 if that isn't next. */
+static int hand_back(struct jpeg_decompress_struct *jpeg, Bits *bits) {
+    refill(bits);
+    if (bits->borrowed == 0 || bits->count - bits->borrowed >= 8) return 0;
+    jpeg->src->next_input_byte = bits->at;
+    jpeg->src->bytes_in_buffer = (size_t)(bits->end - bits->at);
+    return 1;
+}
+
+/* Instead of libjpeg's: `blocks` is NULL where none of them are used. */
+static boolean decode_mcu(j_decompress_ptr jpeg, JBLOCKROW *blocks) {
+    Huffman *huffman = jpeg->client_data;
+    Bits bits = huffman->bits;
+    if (huffman->column < huffman->first || huffman->column > huffman->last) blocks = NULL;
+    if (++huffman->column == jpeg->MCUs_per_row) huffman->column = 0;
+    int sound = huffman->left > 0 && decode_blocks(huffman, jpeg, &bits, blocks);
+    if (sound && --huffman->left == 0) sound = hand_back(jpeg, &bits);
+    if (!sound) jpeg->err->error_exit((j_common_ptr)jpeg);
+    huffman->bits = bits;
+    return TRUE;
+}
+
+void huffman_take_over(Huffman *huffman, struct jpeg_decompress_struct *jpeg, JDIMENSION from,
+                       JDIMENSION columns) {
+    if (jpeg->arith_code || jpeg->progressive_mode || jpeg->restart_interval != 0 ||
+        jpeg->data_precision != 8 || jpeg->comps_in_scan > COMPONENTS)
+        return;
+    for (int i = 0; i < jpeg->comps_in_scan; i++) {
+        const jpeg_component_info *info = jpeg->cur_comp_info[i];
+        make_codes(&huffman->dc[info->dc_tbl_no], jpeg->dc_huff_tbl_ptrs[info->dc_tbl_no], 0);
+        make_codes(&huffman->ac[info->ac_tbl_no], jpeg->ac_huff_tbl_ptrs[info->ac_tbl_no], 1);
+        huffman->last_dc[i] = 0;
+    }
+    const uint8_t *begin = jpeg->src->next_input_byte;
+    huffman->bits = (Bits){0, 0, 0, begin, begin + jpeg->src->bytes_in_buffer};
+    JDIMENSION pixels = (JDIMENSION)jpeg->min_DCT_scaled_size;
+    if (jpeg->comps_in_scan > 1) pixels *= (JDIMENSION)jpeg->max_h_samp_factor;
+    huffman->column = 0;
+    huffman->first = from / pixels;
+    huffman->last = (from + columns - 1) / pixels;
+    huffman->left = jpeg->MCUs_per_row * jpeg->MCU_rows_in_scan;
+    jpeg->entropy->decode_mcu = decode_mcu;
+}
+#endif

@@ -1,0 +1,56 @@
+/* Huffman decoding in libjpeg's stead, which is what takes most of its time.
+ *
+ * A coefficient takes one look into a table, not three steps; where only the place in the data
+ * matters, left and right of the columns that are used or above the rows, a look takes several. The
+ * coefficients are libjpeg's to the bit; damage that it would warn of ends the image. Where
+ * libjpeg's internal header is not installed, and for images that are coded in another way, libjpeg
+ * decodes by itself.
+ */
+#ifndef ADAPTERS_IMAGES_HUFFMAN_H
+#define ADAPTERS_IMAGES_HUFFMAN_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include <jpeglib.h>
+
+enum {
+    LOOK_BITS = 10, /* Of a coefficient's code and value, most have no more. */
+    SKIM_BITS = 11,
+    COMPONENTS = 3,
+};
+
+/* A Huffman table, and what it was made of. */
+typedef struct {
+    uint8_t lengths[17], symbols[256];
+    int known;
+    uint32_t limits[17]; /* Behind the last code of so many bits, as the first of 16 bits. */
+    int32_t first[17];   /* The symbol's place is this and a code of so many bits. */
+    uint32_t look[1 << LOOK_BITS];
+    uint16_t skim[1 << SKIM_BITS]; /* For AC tables. */
+} Codes;
+
+/* The next `count` bits are the uppermost of `held`; of those, the last `borrowed` are no data. */
+typedef struct {
+    uint64_t held;
+    int count, borrowed;
+    const uint8_t *at, *end;
+} Bits;
+
+typedef struct {
+    Codes dc[NUM_HUFF_TBLS], ac[NUM_HUFF_TBLS];
+    Bits bits;
+    uint32_t last_dc[COMPONENTS];
+    JDIMENSION column, first, last; /* MCUs of a row; the coefficients of first to last are used. */
+    JDIMENSION left;                /* MCUs of the image. */
+} Huffman;
+
+/* Decode in libjpeg's stead, where that can be done.
+ *
+ * Called between jpeg_start_decompress and the first row that is read or skipped, with `columns` of
+ * the output's pixels from `from` on, both as jpeg_crop_scanline left them. `client_data` must be
+ * `huffman`, which may be that of the image before. */
+void huffman_take_over(Huffman *huffman, struct jpeg_decompress_struct *jpeg, JDIMENSION from,
+                       JDIMENSION columns);
+
+#endif
