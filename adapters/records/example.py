@@ -28,6 +28,7 @@ Feature = list[bytes] | NDArray[np.float32] | NDArray[np.int64]
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 BYTES_LIST, FLOAT_LIST, INT64_LIST = 1, 2, 3
 _FIRST = (1, _BYTES)
+_TAG_1, _TAG_2 = 1 << 3 | _BYTES, 2 << 3 | _BYTES
 
 
 class Padded(int):
@@ -62,16 +63,9 @@ def lists(
     Raises:
         ContentError: Not an Example.
     """
-    found: dict[str, tuple[int, memoryview]] = {}
-    for number, kind, features in _fields(memoryview(payload)):
-        if (number, kind) != _FIRST:
-            continue
-        for entry, inner, item in _fields(features):
-            if (entry, inner) == _FIRST:
-                name, feature = _entry(item)
-                if names is None or name in names:
-                    found[name] = _list(feature)
-    return found
+    view = memoryview(payload)
+    usual = _usual_lists(view, names)
+    return _any_lists(view, names) if usual is None else usual
 
 
 def values(kind: int, view: memoryview) -> Feature:
@@ -87,12 +81,26 @@ def values(kind: int, view: memoryview) -> Feature:
     return [bytes(item) for item in strings(view)]
 
 
+def integer(view: memoryview) -> int | None:
+    """The value of a packed list of one integer, as labels are; None of any other list."""
+    if len(view) < 3 or view[0] != _TAG_1 or view[1] != len(view) - 2:
+        return None
+    value, end = _varint(view, 2)
+    if end != len(view):
+        return None
+    return value - (1 << 64) if value >> 63 else value
+
+
 def strings(view: memoryview) -> list[memoryview]:
     """The values of a list of bytes, where they lie.
 
     Raises:
         ContentError: Damaged.
     """
+    if len(view) > 1 and view[0] == _TAG_1:
+        size, begin = _size(view, 1)
+        if begin + size == len(view):
+            return [view[begin:]]
     return [item for number, kind, item in _fields(view) if (number, kind) == _FIRST]
 
 
@@ -111,6 +119,61 @@ def encode(features: Mapping[str, Any]) -> bytes:
         feature = _encoded(name, features[name])
         entries.append(_field(1, _field(1, name.encode()) + _field(2, feature)))
     return _field(1, b"".join(entries))
+
+
+def _any_lists(view: memoryview, names: Container[str] | None) -> dict[str, tuple[int, memoryview]]:
+    found: dict[str, tuple[int, memoryview]] = {}
+    for number, kind, features in _fields(view):
+        if (number, kind) != _FIRST:
+            continue
+        for entry, inner, item in _fields(features):
+            if (entry, inner) == _FIRST:
+                name, feature = _entry(item)
+                if names is None or name in names:
+                    found[name] = _list(feature)
+    return found
+
+
+def _usual_lists(
+    view: memoryview, names: Container[str] | None
+) -> dict[str, tuple[int, memoryview]] | None:
+    """``lists`` in a quarter of the time; None where fields aren't in the order that writers use.
+
+    That is: one ``Features`` and nothing else, in each entry the name before the feature, in each
+    feature one list. What is damaged isn't told from what is unusual.
+    """
+    found = {}
+    end = len(view)
+    try:
+        size, at = _size(view, 1)
+        if view[0] != _TAG_1 or at + size != end:
+            return None
+        while at < end:
+            if view[at] != _TAG_1:
+                return None
+            size, at = _size(view, at + 1)
+            stop = at + size
+            if view[at] != _TAG_1 or stop > end:
+                return None
+            size, at = _size(view, at + 1)
+            name = view[at : at + size]
+            at += size
+            if view[at] != _TAG_2:
+                return None
+            size, at = _size(view, at + 1)
+            kind = view[at] >> 3
+            if at + size != stop or view[at] & 7 != _BYTES or not 0 < kind < 4:
+                return None
+            size, at = _size(view, at + 1)
+            if at + size != stop:
+                return None
+            known = str(name, "utf-8", "replace")
+            if names is None or known in names:
+                found[known] = kind, view[at:stop]
+            at = stop
+    except IndexError:
+        return None
+    return found
 
 
 def _entry(view: memoryview) -> tuple[str, memoryview]:
@@ -182,6 +245,24 @@ def _fields(view: memoryview) -> Iterator[tuple[int, int, Any]]:
             raise ContentError(f"a field of {size} bytes", f"{end - at} before the message's end")
         yield number, kind, view[at : at + size]
         at += size
+
+
+def _size(view: memoryview, at: int) -> tuple[int, int]:
+    """A varint, which nearly always has at most three bytes; and where the next byte is.
+
+    Raises:
+        IndexError: It doesn't end.
+    """
+    size = view[at]
+    if size < 128:
+        return size, at + 1
+    second = view[at + 1]
+    if second < 128:
+        return size & 127 | second << 7, at + 2
+    third = view[at + 2]
+    if third < 128:
+        return size & 127 | (second & 127) << 7 | third << 14, at + 3
+    return _varint(view, at)
 
 
 def _varint(view: memoryview, at: int) -> tuple[int, int]:

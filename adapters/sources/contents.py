@@ -138,7 +138,9 @@ class Images:
         images = example.strings(view) if kind == example.BYTES_LIST else []
         if len(images) != 1:
             raise ContentError(f"one image as {self._image!r}", f"{len(images)}")
-        return images[0], _label(example.values(*features[self.label]))
+        kind, view = features[self.label]
+        label = example.integer(view) if kind == example.INT64_LIST else None
+        return images[0], _label(example.values(kind, view)) if label is None else label
 
 
 def identity(payload: memoryview, format: str) -> int:

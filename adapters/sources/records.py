@@ -344,6 +344,10 @@ def _put(label: Any, labels: NDArray[Any], row: int) -> None:
     if type(label) is int and labels.ndim == 1 and labels.dtype == np.int64:
         labels[row] = label
         return
+    if type(label) is float and labels.ndim == 1 and labels.dtype.kind == "f":
+        labels[row] = label
+        if labels[row] == label:
+            return
     array = np.asarray(label)
     if array.shape != labels.shape[1:]:
         raise ContentError(f"a label of shape {labels.shape[1:]}", f"shape {array.shape}")

@@ -177,3 +177,26 @@ def _outcome(content: bytes) -> type:
         return type(example.decode(content))
     except ContentError as error:
         return type(error)
+
+
+@given(any_features, st.data())
+def test_the_short_way_through_the_usual_order_finds_what_the_long_one_finds(features, data):
+    content = bytearray(example.encode(features))
+    for _ in range(data.draw(st.integers(0, 2))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    view = memoryview(bytes(content[: data.draw(st.integers(0, len(content)))]))
+    usual = example._usual_lists(view, None)
+    if usual is None:
+        assert len(view) < len(content) or content != example.encode(features)
+        return
+    found = example._any_lists(view, None)
+    assert {name: (kind, bytes(part)) for name, (kind, part) in usual.items()} == {
+        name: (kind, bytes(part)) for name, (kind, part) in found.items()
+    }
+
+
+@given(st.lists(_INT64, min_size=1, max_size=2))
+def test_one_integer_is_read_as_among_many(integers):
+    kind, view = example.lists(example.encode({"a": integers}))["a"]
+    assert kind == example.INT64_LIST
+    assert example.integer(view) == (integers[0] if len(integers) == 1 else None)
