@@ -27,7 +27,7 @@ from benchmarks.comparisons import endless
 from benchmarks.cpu import tree_cpu_seconds
 from benchmarks.paced import consume
 from benchmarks.record_peers import SIDE, with_opencv
-from benchmarks.rounds import rounds_of
+from benchmarks.rounds import PARTS, rounds_of
 from benchmarks.row import Measurement
 from benchmarks.utilisation import GpuUtilisation
 
@@ -188,6 +188,8 @@ def _rounds(starts: list[float], demand: Demand, waits: list[float]) -> dict[str
     if rounds:
         rounds["epoch_seconds"] = [EPOCH / speed for speed in rounds["samples_per_second"]]
         rounds["utilisation"] = [1 - share for share in rounds["waited_share"]]
+        parts = np.array_split(waits, PARTS)
+        rounds["on_time_share"] = [float(np.mean(part == 0)) for part in parts]
     return rounds
 
 

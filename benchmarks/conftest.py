@@ -212,6 +212,7 @@ def pytest_terminal_summary(
         terminalreporter.section(experiment.name)
         terminalreporter.write_line(text_table(experiment))
         terminalreporter.write_line("")
+        terminalreporter.write_line("with the range of every figure, in Markdown and as a page:")
         markdown = session.out / f"{experiment.name}.md"
         written = [experiment.write_json(session.out), markdown]
         markdown.write_text(markdown_table(experiment) + "\n", encoding="utf-8")

@@ -20,7 +20,7 @@ import keras
 import numpy as np
 
 from benchmarks.cpu import tree_cpu_seconds
-from benchmarks.rounds import rounds_of
+from benchmarks.rounds import evaluation_rounds_of, rounds_of
 from benchmarks.row import Measurement
 
 
@@ -107,6 +107,12 @@ class _End(keras.callbacks.Callback):  # type: ignore[misc]
         self.moment = time.monotonic()
         self.cpu_seconds = tree_cpu_seconds()
 
+    def on_test_begin(self, logs: Any = None) -> None:
+        self.moments: list[float] = []
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.moments.append(time.monotonic())
+
     def on_test_end(self, logs: Any = None) -> None:
         """Likewise."""
         float(logs["loss"])
@@ -190,7 +196,11 @@ def measure_training(
             "cpu_percent": 100 * (cpu_end - cpu_begin) / train_seconds,
         },
         "window": (window_begin, window_end),
-        "rounds": rounds_of(model.clock.moments, batch_size, model.clock.waits_seconds),
+        "busy": (window_begin, trained),
+        "rounds": {
+            **rounds_of(model.clock.moments, batch_size, model.clock.waits_seconds, train_samples),
+            **evaluation_rounds_of(end.moments, batch_size, test_samples, accuracy),
+        },
     }
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from adapters.gluon import import_mxnet
 from benchmarks.cpu import tree_cpu_seconds
 from benchmarks.digits import load_digits
-from benchmarks.rounds import rounds_of
+from benchmarks.rounds import evaluation_rounds_of, rounds_of
 from benchmarks.row import Measurement
 
 mx = import_mxnet()
@@ -148,7 +148,8 @@ def measure(options: Mapping[str, Any]) -> Measurement:
     train(net, batches, ctx)
     mx.nd.waitall()
     trained, cpu_end = time.monotonic(), tree_cpu_seconds()
-    known = accuracy(net, load(test_set, False), ctx)
+    tested = Timed(load(test_set, False))
+    known = accuracy(net, tested, ctx)
     window_end = time.monotonic()
     train_seconds = trained - window_begin
     p50, p99 = np.percentile(batches.waits_seconds, [50, 99])
@@ -166,7 +167,11 @@ def measure(options: Mapping[str, Any]) -> Measurement:
             "cpu_percent": 100 * (cpu_end - cpu_begin) / train_seconds,
         },
         "window": (window_begin, window_end),
-        "rounds": rounds_of(batches.moments, BATCH_SIZE, batches.waits_seconds),
+        "busy": (window_begin, trained),
+        "rounds": {
+            **rounds_of(batches.moments, BATCH_SIZE, batches.waits_seconds, len(train_set)),
+            **evaluation_rounds_of(tested.moments, BATCH_SIZE, len(test_set), known),
+        },
     }
 
 

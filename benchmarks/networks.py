@@ -193,5 +193,5 @@ def measure(options: Mapping[str, Any]) -> Measurement:
             "cpu_percent": 100 * (end.cpu_seconds - cpu_begin) / seconds,
         },
         "window": (window_begin, end.moment),
-        "rounds": rounds_of(model.clock.moments, batch_size, model.clock.waits_seconds),
+        "rounds": rounds_of(model.clock.moments, batch_size, model.clock.waits_seconds, samples),
     }

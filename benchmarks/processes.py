@@ -15,13 +15,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
+from benchmarks.cpu import cpu_seconds_of
 from benchmarks.row import Measurement
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,14 +46,15 @@ class Outcome:
         result: What the row program returned, if it came that far.
         failure: Why the row doesn't count as good; None where nothing went wrong. With a result,
             it is about the end: a hang at exit, processes left behind.
-        peak_pss_bytes: The most memory that the tree held at once over the measured window,
-            shared pages counted once; None where the system doesn't tell.
+        rounds: `peak_pss_mib`, the memory that the tree held at once, shared pages counted once, at
+            each look inside the measured window; and `cpu_percent` between two looks. Empty where
+            the system doesn't tell, or the window is too short.
         log: The end of the row's output where it failed, with the threads' tracebacks of a hang.
     """
 
     result: Measurement | None
     failure: str | None
-    peak_pss_bytes: int | None
+    rounds: dict[str, list[float]]
     log: str
 
 
@@ -95,8 +98,8 @@ def run_row(program: str, options: Mapping[str, Any], limit_seconds: float) -> O
     if failure is not None and failure.startswith(EXIT_CODE) and output:
         # An exception's own line; other ends leave tracebacks of many threads.
         failure += ": " + output.splitlines()[-1].strip()
-    peak = None if result is None else watch.peak_pss_bytes(*result["window"])
-    return Outcome(result, failure, peak, "" if failure is None else output[-LOG_CHARACTERS:])
+    rounds = {} if result is None else watch.rounds(result)
+    return Outcome(result, failure, rounds, "" if failure is None else output[-LOG_CHARACTERS:])
 
 
 def _environment() -> dict[str, str]:
@@ -108,13 +111,21 @@ def _environment() -> dict[str, str]:
     return environment
 
 
+class _Sample(NamedTuple):
+    """What the tree held at a moment of `time.monotonic`, and what it had computed until then."""
+
+    moment: float
+    pss_bytes: int
+    cpu_seconds: float
+
+
 class _Watch:
     """Owns the row's process and its descendants until `end`; used by one thread."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self._seen: set[psutil.Process] = set()
-        self._samples: list[tuple[float, int]] = []
+        self._samples: list[_Sample] = []
 
     def wait(self, result_path: Path, limit_seconds: float) -> str | None:
         """Sample memory until the process ends or its time is up; say what went wrong."""
@@ -165,25 +176,41 @@ class _Watch:
             os.killpg(self._process.pid, signal.SIGKILL)
         return len(running)
 
-    def peak_pss_bytes(self, begin: float, end: float) -> int | None:
-        """The largest sample in a stretch of monotonic time."""
-        inside = [pss for moment, pss in self._samples if begin <= moment <= end]
-        return max(inside, default=None)
+    def rounds(self, result: Measurement) -> dict[str, list[float]]:
+        """What the samples of the measured time tell; see `Outcome`."""
+        busy = result.get("busy", result["window"])
+        memory = [one.pss_bytes / 2**20 for one in self._inside(result["window"])]
+        loads = [
+            100 * max(0.0, later.cpu_seconds - one.cpu_seconds) / (later.moment - one.moment)
+            for one, later in pairwise(self._inside(busy))
+        ]
+        rounds = {"peak_pss_mib": memory, "cpu_percent": loads}
+        return {name: values for name, values in rounds.items() if values}
+
+    def _inside(self, window: Sequence[float]) -> list[_Sample]:
+        begin, end = window
+        return [one for one in self._samples if begin <= one.moment <= end]
 
     def _sample(self) -> None:
         moment = time.monotonic()
-        sizes = [_pss_bytes(pid) for pid in [self._process.pid, *self._descendants()]]
-        known = [size for size in sizes if size is not None]
-        if known:
-            self._samples.append((moment, sum(known)))
+        tree = [*self._tree(), *self._descendants()]
+        sizes = [size for size in map(_pss_bytes, tree) if size is not None]
+        if sizes:
+            self._samples.append(_Sample(moment, sum(sizes), cpu_seconds_of(tree)))
 
-    def _descendants(self) -> list[int]:
+    def _tree(self) -> list[psutil.Process]:
         try:
-            children = psutil.Process(self._process.pid).children(recursive=True)
+            return [psutil.Process(self._process.pid)]
+        except psutil.NoSuchProcess:
+            return []
+
+    def _descendants(self) -> list[psutil.Process]:
+        try:
+            children = [child for one in self._tree() for child in one.children(recursive=True)]
         except psutil.NoSuchProcess:
             return []
         self._seen.update(children)
-        return [child.pid for child in children]
+        return children
 
 
 def _is_alive(process: psutil.Process) -> bool:
@@ -202,10 +229,10 @@ def _is_tracker(process: psutil.Process) -> bool:
         return False
 
 
-def _pss_bytes(pid: int) -> int | None:
+def _pss_bytes(process: psutil.Process) -> int | None:
     """Proportional set size: own pages, and of each shared page this process's part."""
     try:
-        with Path(f"/proc/{pid}/smaps_rollup").open() as file:
+        with Path(f"/proc/{process.pid}/smaps_rollup").open() as file:
             for line in file:
                 if line.startswith("Pss:"):
                     return int(line.split()[1]) * 1024

@@ -105,8 +105,8 @@ class Run:
         """The run that ended with this outcome."""
         result = outcome.result
         metrics = {} if result is None else dict(result["metrics"])
-        if outcome.peak_pss_bytes is not None:
-            metrics["peak_pss_mib"] = outcome.peak_pss_bytes / 2**20
+        if "peak_pss_mib" in outcome.rounds:
+            metrics["peak_pss_mib"] = max(outcome.rounds["peak_pss_mib"])
         return cls(
             framework=framework,
             loader=loader,
@@ -117,7 +117,7 @@ class Run:
             device="" if result is None else result["device"],
             failure=outcome.failure,
             log=outcome.log,
-            rounds={} if result is None else result.get("rounds", {}),
+            rounds={} if result is None else {**result.get("rounds", {}), **outcome.rounds},
             command=command,
         )
 

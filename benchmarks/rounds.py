@@ -2,31 +2,72 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
+
 PARTS = 5
+# Of a normal distribution: 95 % are so many standard deviations from the middle, or fewer.
+_DEVIATIONS = 1.96
 
 
 def rounds_of(
-    moments: Sequence[float], batch_size: int, waits_seconds: Sequence[float]
+    moments: Sequence[float],
+    batch_size: int,
+    waits_seconds: Sequence[float],
+    samples: int | None = None,
 ) -> dict[str, list[float]]:
-    """Speed and share waited in five stretches of an epoch; none of one that is too short for that.
+    """Speed and waits in five stretches of an epoch; nothing of one that is too short for that.
 
     Args:
         moments: When each batch was there, in seconds of any clock.
         batch_size: Samples in each.
         waits_seconds: How long each was waited for.
+        samples: Of the epoch; None where its time isn't a figure of the table.
 
     Returns:
-        `samples_per_second` and `waited_share`, of each stretch.
+        `samples_per_second`, `waited_share`, `wait_p50_ms` and `wait_p99_ms` of each stretch, and
+        `train_seconds`, that the epoch would have taken at its speed.
     """
     if len(moments) <= PARTS:
         return {}
     borders = [place * (len(moments) - 1) // PARTS for place in range(PARTS + 1)]
-    speeds, shares = [], []
+    names = ["samples_per_second", "waited_share", "wait_p50_ms", "wait_p99_ms"]
+    rounds: dict[str, list[float]] = {name: [] for name in names}
     for begin, end in pairwise(borders):
         seconds = moments[end] - moments[begin]
-        speeds.append((end - begin) * batch_size / seconds)
-        shares.append(min(1.0, sum(waits_seconds[begin + 1 : end + 1]) / seconds))
-    return {"samples_per_second": speeds, "waited_share": shares}
+        waits = waits_seconds[begin + 1 : end + 1]
+        p50, p99 = np.percentile(waits, [50, 99])
+        rounds["samples_per_second"].append((end - begin) * batch_size / seconds)
+        rounds["waited_share"].append(min(1.0, sum(waits) / seconds))
+        rounds["wait_p50_ms"].append(1000 * float(p50))
+        rounds["wait_p99_ms"].append(1000 * float(p99))
+    if samples is not None:
+        rounds["train_seconds"] = [samples / speed for speed in rounds["samples_per_second"]]
+    return rounds
+
+
+def evaluation_rounds_of(
+    moments: Sequence[float], batch_size: int, samples: int, accuracy: float
+) -> dict[str, list[float]]:
+    """The spread of an evaluation.
+
+    Args:
+        moments: When each of its batches was there, or done.
+        batch_size: Samples in each.
+        samples: Of all of them.
+        accuracy: The share of them that were right.
+
+    Returns:
+        `eval_seconds` at the speed of each stretch, and the ends of the 95 % interval that so many
+        samples leave of `accuracy`.
+    """
+    speeds = rounds_of(moments, batch_size, [0.0] * len(moments)).get("samples_per_second", [])
+    deviation = math.sqrt(accuracy * (1 - accuracy) / samples)
+    ends = [accuracy + sign * _DEVIATIONS * deviation for sign in (-1, 1)]
+    return {
+        "eval_seconds": [samples / speed for speed in speeds],
+        "accuracy": [min(1.0, max(0.0, end)) for end in ends],
+    }

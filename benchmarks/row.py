@@ -31,10 +31,12 @@ class Measurement(_Needed, total=False):
     versions, and what it trained on. `metrics` are numbers under the keys of the experiment's
     columns. `window` is the begin and the end, by `time.monotonic`, of what was measured: the
     harness, which shares that clock, takes the peak of its memory samples over it. `rounds` are the
-    same metrics of parts of what was measured, where one process can tell its own spread.
+    same metrics of parts of what was measured, where one process can tell its own spread. `busy` is
+    the part of `window` that `cpu_percent` is of, where that isn't all of it.
     """
 
     rounds: dict[str, list[float]]
+    busy: tuple[float, float]
 
 
 def main() -> None:

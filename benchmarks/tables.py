@@ -11,15 +11,18 @@ MISSING = "-"
 
 
 def text_table(experiment: Experiment) -> str:
-    """The table with its title and head lines; the best row of a framework bears a `*`."""
-    heads, lines, words = _cells(experiment)
+    """The table with its title and head lines; the best row of a framework bears a `*`.
+
+    So that it fits into a terminal, the figure that rows are compared by alone has its range.
+    """
+    heads, lines, words = _cells(experiment, every_range=False)
     table = align(heads, lines, words)
     return "\n".join([experiment.title, *experiment.heads(), "", *table, *footnotes(experiment)])
 
 
 def markdown_table(experiment: Experiment) -> str:
-    """The same as Markdown."""
-    heads, lines, words = _cells(experiment)
+    """The same as Markdown, every figure with its range."""
+    heads, lines, words = _cells(experiment, every_range=True)
     rule = [":--" if place < words else "--:" for place in range(len(heads))]
     rows = [
         "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |"
@@ -78,7 +81,7 @@ def footnotes(experiment: Experiment) -> list[str]:
     ]
 
 
-def _cells(experiment: Experiment) -> tuple[list[str], list[list[str]], int]:
+def _cells(experiment: Experiment, every_range: bool) -> tuple[list[str], list[list[str]], int]:
     """Heads, lines, and how many columns are words."""
     rows = experiment.rows()
     columns = measured_columns(experiment)
@@ -99,7 +102,7 @@ def _cells(experiment: Experiment) -> tuple[list[str], list[list[str]], int]:
             continue
         for column in columns:
             if column.key != lead:
-                line.append(_with_spread(row, column))
+                line.append(_with_spread(row, column) if every_range else number(row, column))
                 continue
             line.append(number(row, column) + BEST_MARK * (row in best))
             if spreads:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.rounds import rounds_of
+from benchmarks.rounds import evaluation_rounds_of, rounds_of
 
 
 def test_an_even_pace_has_no_spread() -> None:
-    rounds = rounds_of([float(moment) for moment in range(11)], 32, [0.5] * 11)
+    rounds = rounds_of([float(moment) for moment in range(11)], 32, [0.5] * 11, 320)
     assert rounds == {
         "samples_per_second": pytest.approx([32.0] * 5),
         "waited_share": pytest.approx([0.5] * 5),
+        "wait_p50_ms": pytest.approx([500.0] * 5),
+        "wait_p99_ms": pytest.approx([500.0] * 5),
+        "train_seconds": pytest.approx([10.0] * 5),
     }
 
 
@@ -21,7 +24,19 @@ def test_a_slow_stretch_is_seen_in_its_round_alone() -> None:
     rounds = rounds_of(moments, 32, waits)
     assert rounds["samples_per_second"] == pytest.approx([32, 32, 32, 8, 32])
     assert rounds["waited_share"] == pytest.approx([0, 0, 0, 0.75, 0])
+    assert rounds["wait_p50_ms"] == pytest.approx([0, 0, 0, 3000, 0])
 
 
 def test_too_few_batches_have_no_rounds() -> None:
     assert rounds_of([0.0, 1, 2, 3, 4], 32, [0.0] * 5) == {}
+
+
+def test_an_evaluation_has_the_spread_of_its_speed_and_of_so_many_samples() -> None:
+    rounds = evaluation_rounds_of([float(moment) for moment in range(11)], 10, 100, 0.5)
+    assert rounds["eval_seconds"] == pytest.approx([10.0] * 5)
+    # Of 100 throws of a coin, 95 % give 40 to 60 heads.
+    assert rounds["accuracy"] == pytest.approx([0.4, 0.6], abs=0.003)
+
+
+def test_nothing_is_known_beyond_certainty() -> None:
+    assert evaluation_rounds_of([], 10, 100, 1.0) == {"eval_seconds": [], "accuracy": [1.0, 1.0]}

@@ -4,6 +4,7 @@ from benchmarks.results import Column, Experiment
 from benchmarks.tables import markdown_table, text_table
 from tests.benchmarks.made_up import made_up_run, speeds
 
+SPEEDS = (Column("samples_per_second", "samples/s", ",.0f"),)
 COUNTS = (Column("lost", "lost", ",.0f"), Column("repeated", "repeated", ",.0f"))
 
 
@@ -26,6 +27,13 @@ def test_a_row_has_the_median_and_the_range_of_its_runs() -> None:
 def test_rounds_widen_the_range_and_move_no_median() -> None:
     run = made_up_run("a", samples_per_second=100, rounds=(80.0, 130.0))
     assert lines_of(Experiment("x", "X", runs=[run]))[1] == ["a", "0", "100*", "80 to 130"]
+
+
+def test_only_the_terminal_leaves_out_the_ranges_of_other_figures() -> None:
+    runs = [made_up_run("a", samples_per_second=100, waits=waits) for waits in (1, 2, 3)]
+    experiment = Experiment("x", "X", (*SPEEDS, Column("waits", "waits", ".0f")), runs=runs)
+    assert "2 (1 to 3)" in markdown_table(experiment)
+    assert "(1 to 3)" not in text_table(experiment)
 
 
 def test_a_range_of_nothing_is_left_out() -> None:
