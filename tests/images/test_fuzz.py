@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -101,3 +102,22 @@ def test_huffman_decoding_is_libjpegs_to_the_bit_or_leaves_the_image(fuzz, files
     # Damage that libjpeg says nothing about is rare.
     decoded = sum(mine != "left" for mine in own)
     assert decoded > 0.9 * sum(other != "left" for other in libjpegs) > IMAGES // 20
+
+
+def test_it_compiles_with_the_interface_of_libjpeg_8_as_ubuntu_has_it(fuzz, tmp_path):
+    compiler = shutil.which("gcc") or shutil.which("clang")
+    command = [compiler, "-M", "-x", "c", "-"]
+    source = "#include <stdio.h>\n#include <jpeglib.h>\n#include <jpegint.h>\n"
+    done = subprocess.run(command, input=source, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip("libjpeg-turbo's internal header isn't installed")
+    for path in map(Path, done.stdout.split()):
+        if path.name.startswith("j") and path.suffix == ".h":
+            shutil.copy(path, tmp_path)
+    config = tmp_path / "jconfig.h"
+    version, count = re.subn(r"(define JPEG_LIB_VERSION ).*", r"\1 80", config.read_text())
+    assert count == 1
+    config.write_text(version)
+    for name in ("huffman", "jpeg"):
+        flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{tmp_path}", "-fsyntax-only"]
+        subprocess.run([compiler, *flags, NATIVE / f"{name}.c"], check=True)

@@ -16,6 +16,13 @@ void huffman_take_over(Huffman *huffman, struct jpeg_decompress_struct *jpeg, JD
 #else
 #include <jpegint.h>
 
+/* Of a block's sides, in pixels of the output; the two are the same. */
+#if JPEG_LIB_VERSION >= 70
+#define SCALED_SIZE min_DCT_h_scaled_size
+#else
+#define SCALED_SIZE min_DCT_scaled_size
+#endif
+
 /* An entry of `look`: how many bits it takes, how many coefficients are zero before the next one,
  * and that one's value. */
 #define ENTRY(taken, zeros, value) \
@@ -300,7 +307,7 @@ void huffman_take_over(Huffman *huffman, struct jpeg_decompress_struct *jpeg, JD
     }
     const uint8_t *begin = jpeg->src->next_input_byte;
     huffman->bits = (Bits){0, 0, 0, begin, begin + jpeg->src->bytes_in_buffer};
-    JDIMENSION pixels = (JDIMENSION)jpeg->min_DCT_scaled_size;
+    JDIMENSION pixels = (JDIMENSION)jpeg->SCALED_SIZE;
     if (jpeg->comps_in_scan > 1) pixels *= (JDIMENSION)jpeg->max_h_samp_factor;
     huffman->column = 0;
     huffman->first = from / pixels;
