@@ -193,12 +193,12 @@ class _Watch:
 
     def _sample(self) -> None:
         moment = time.monotonic()
-        tree = [*self._tree(), *self._descendants()]
+        tree = [*self._root(), *self._descendants()]
         sizes = [size for size in map(_pss_bytes, tree) if size is not None]
         if sizes:
             self._samples.append(_Sample(moment, sum(sizes), cpu_seconds_of(tree)))
 
-    def _tree(self) -> list[psutil.Process]:
+    def _root(self) -> list[psutil.Process]:
         try:
             return [psutil.Process(self._process.pid)]
         except psutil.NoSuchProcess:
@@ -206,7 +206,7 @@ class _Watch:
 
     def _descendants(self) -> list[psutil.Process]:
         try:
-            children = [child for one in self._tree() for child in one.children(recursive=True)]
+            children = [child for one in self._root() for child in one.children(recursive=True)]
         except psutil.NoSuchProcess:
             return []
         self._seen.update(children)

@@ -171,7 +171,7 @@ def _usual_lists(
             if names is None or known in names:
                 found[known] = kind, view[at:stop]
             at = stop
-    except IndexError:
+    except (IndexError, ContentError):
         return None
     return found
 
@@ -251,17 +251,20 @@ def _size(view: memoryview, at: int) -> tuple[int, int]:
     """A varint, which nearly always has at most three bytes; and where the next byte is.
 
     Raises:
-        IndexError: It doesn't end.
+        ContentError: It doesn't end.
     """
-    size = view[at]
-    if size < 128:
-        return size, at + 1
-    second = view[at + 1]
-    if second < 128:
-        return size & 127 | second << 7, at + 2
-    third = view[at + 2]
-    if third < 128:
-        return size & 127 | (second & 127) << 7 | third << 14, at + 3
+    try:
+        size = view[at]
+        if size < 128:
+            return size, at + 1
+        second = view[at + 1]
+        if second < 128:
+            return size & 127 | second << 7, at + 2
+        third = view[at + 2]
+        if third < 128:
+            return size & 127 | (second & 127) << 7 | third << 14, at + 3
+    except IndexError:
+        pass  # _varint says it.
     return _varint(view, at)
 
 

@@ -200,3 +200,16 @@ def test_one_integer_is_read_as_among_many(integers):
     kind, view = example.lists(example.encode({"a": integers}))["a"]
     assert kind == example.INT64_LIST
     assert example.integer(view) == (integers[0] if len(integers) == 1 else None)
+
+
+@pytest.mark.parametrize("view", [b"\x0a\xff", b"\x0a\xff\xff", b"\x0a\xff\xff\xff", b"\x0a\x05a"])
+def test_a_list_whose_size_is_cut_or_too_large_is_an_error(view):
+    with pytest.raises(ContentError):
+        example.strings(memoryview(view))
+
+
+def test_a_field_that_only_looks_like_a_size_is_skipped():
+    fixed64 = b"\x09" + b"\xff" * 8
+    of_a_large_number = b"\x81\x80\x01" + b"\xff" * 8
+    content = fixed64 + of_a_large_number + example.encode({"a": [1]})
+    assert example.decode(content)["a"].tolist() == [1]
