@@ -177,10 +177,10 @@ class ImageDecoder:
             raise ValueError("rng_of must give generators for a random crop or flip")
         crops: list[Crop | None] = []
         failures: list[tuple[int, Exception]] = []
-        for place, buffer in enumerate(buffers):
+        for place, size in enumerate(kernel.sizes(buffers)):
             try:
                 rng = rng_of(place) if rng_of is not None else None
-                crops.append(self.crop_of(*size_of(buffer), rng))
+                crops.append(self.crop_of(*(size or size_of(buffers[place])), rng))
             except Exception as error:
                 crops.append(None)
                 failures.append((place, error))

@@ -32,6 +32,15 @@ def load() -> ModuleType | None:
         return None
 
 
+def sizes(buffers: Sequence[memoryview | bytes]) -> Sequence[tuple[int, int] | None]:
+    """Height and width of encoded images, without a decoder; None where it takes one to tell."""
+    kernel = load()
+    if kernel is None:
+        return [None] * len(buffers)
+    found: list[tuple[int, int] | None] = kernel.sizes(buffers)
+    return found
+
+
 def decode_rows(
     buffers: Sequence[memoryview | bytes],
     crops: Sequence[Crop | None],

@@ -29,6 +29,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 BYTES_LIST, FLOAT_LIST, INT64_LIST = 1, 2, 3
 _FIRST = (1, _BYTES)
 _TAG_1, _TAG_2 = 1 << 3 | _BYTES, 2 << 3 | _BYTES
+_TAG_UNPACKED = 1 << 3 | _VARINT
 
 
 class Padded(int):
@@ -82,10 +83,14 @@ def values(kind: int, view: memoryview) -> Feature:
 
 
 def integer(view: memoryview) -> int | None:
-    """The value of a packed list of one integer, as labels are; None of any other list."""
-    if len(view) < 3 or view[0] != _TAG_1 or view[1] != len(view) - 2:
+    """The value of a list of one integer, as labels are; None of any other list."""
+    if len(view) > 1 and view[0] == _TAG_UNPACKED:
+        begin = 1
+    elif len(view) > 2 and view[0] == _TAG_1 and view[1] == len(view) - 2:
+        begin = 2
+    else:
         return None
-    value, end = _varint(view, 2)
+    value, end = _varint(view, begin)
     if end != len(view):
         return None
     return value - (1 << 64) if value >> 63 else value

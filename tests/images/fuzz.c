@@ -1,4 +1,4 @@
-/* fuzz SEED COUNT FILE...: decode mutants of JPEGs, with any crops, under the compiler's sanitizers.
+/* fuzz SEED COUNT FILE...: size and decode mutants of JPEGs, with any crops, under the compiler's sanitizers.
  *
  * Prints a line for each: a number made of what was decoded, or "left". */
 #include <stdio.h>
@@ -79,6 +79,8 @@ int main(int count, char **arguments) {
         crop.horizontal = draw_axis((103 + crop.factor - 1) / crop.factor, batch.width);
         crop.flip = (int32_t)draw(2);
         if (draw(50) == 0) crop.factor = draw_number();
+        int32_t height, width;
+        if (jpeg_size(jpeg, bytes, &height, &width) && (height < 1 || width < 1)) return 4;
         if (decoder_decode(decoder, jpeg, bytes, &crop, &batch) == DECODED)
             printf("%016llx\n", (unsigned long long)digest(batch.start, row));
         else

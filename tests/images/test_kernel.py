@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import cv2
@@ -128,6 +129,49 @@ def test_every_layout_and_dtype_has_the_values_of_the_other_way(layout, more, mo
     for number, row in enumerate(rows):
         other = decoder.decode(BASELINE, generator(0, 0, number, DECODE))
         np.testing.assert_array_equal(row, other)
+
+
+# --- sizes ---
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(jpeg(PHOTO, sampling) for sampling in SAMPLINGS),
+        encoded(PHOTO, "JPEG", progressive=True),
+        encoded(PHOTO, "JPEG", "CMYK"),
+        encoded(picture(75, 103, 1), "JPEG"),
+    ],
+)
+def test_the_size_of_any_jpeg_is_known_without_a_decoder(content):
+    assert kernel.sizes([content, memoryview(content)]) == [(75, 103), (75, 103)]
+
+
+@pytest.mark.parametrize(
+    "content",
+    {
+        "PNG": encoded(PHOTO, "PNG"),
+        "nothing": b"",
+        "two markers": b"\xff\xd8\xff\xd9",
+        "no height yet": BASELINE.replace(b"\x00\x4b\x00\x67", b"\x00\x00\x00\x67", 1),
+        "too large": BASELINE.replace(b"\x00\x4b\x00\x67", b"\xff\xff\xff\xff", 1),
+        "gaps": memoryview(BASELINE)[::2],
+    }.values(),
+)
+def test_the_size_of_anything_else_is_not(content):
+    assert kernel.sizes([content]) == [None]
+
+
+@given(st.data())
+@settings(deadline=None)
+def test_a_size_that_is_known_is_the_decoders(data):
+    content = bytearray(BASELINE[:700])
+    for _ in range(data.draw(st.integers(0, 3))):
+        content[data.draw(st.integers(0, 250))] = data.draw(st.integers(0, 255))
+    (size,) = kernel.sizes([bytes(content[: data.draw(st.integers(0, 700))])])
+    if size is not None:
+        with contextlib.suppress(ContentError):  # It sees more than the size.
+            assert size == pixels.size_of(bytes(content) + BASELINE[700:])
 
 
 # --- what it leaves to others ---

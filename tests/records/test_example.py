@@ -202,6 +202,26 @@ def test_one_integer_is_read_as_among_many(integers):
     assert example.integer(view) == (integers[0] if len(integers) == 1 else None)
 
 
+@pytest.mark.parametrize(
+    ("view", "value"),
+    [
+        (b"\x08\x07", 7),
+        (b"\x08\xac\x02", 300),
+        (b"\x08" + b"\xff" * 9 + b"\x01", -1),
+        (b"\x08\x07\x08\x07", None),
+        (b"\x08\x07\x0a\x01\x07", None),
+        (b"\x08", None),
+        (b"\x0a\x01\x07\x08\x07", None),
+        (b"", None),
+    ],
+)
+def test_one_integer_may_be_written_by_itself(view, value):
+    """Not packed, as protobuf has it where a schema doesn't ask for it."""
+    assert example.integer(memoryview(view)) == value
+    if value is not None:
+        assert example.values(example.INT64_LIST, memoryview(view)).tolist() == [value]
+
+
 @pytest.mark.parametrize("view", [b"\x0a\xff", b"\x0a\xff\xff", b"\x0a\xff\xff\xff", b"\x0a\x05a"])
 def test_a_list_whose_size_is_cut_or_too_large_is_an_error(view):
     with pytest.raises(ContentError):

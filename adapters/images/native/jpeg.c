@@ -287,3 +287,22 @@ Outcome decoder_decode(Decoder *decoder, const uint8_t *bytes, size_t size, cons
     jpeg_destroy_decompress(&decoder->jpeg);
     return outcome;
 }
+
+int jpeg_size(const uint8_t *jpeg, size_t bytes, int32_t *height, int32_t *width) {
+    if (bytes < 2 || jpeg[0] != 0xFF || jpeg[1] != 0xD8) return 0;
+    /* A segment: 0xFF, what it is, the size of what follows in two bytes. */
+    for (size_t at = 2; at + 9 <= bytes && jpeg[at] == 0xFF;) {
+        const uint8_t *segment = jpeg + at;
+        int kind = segment[1];
+        if (kind >= 0xC0 && kind <= 0xC2) { /* Baseline, extended or progressive. */
+            *height = segment[5] << 8 | segment[6];
+            *width = segment[7] << 8 | segment[8];
+            uint32_t pixels = (uint32_t)*height * (uint32_t)*width;
+            return pixels > 0 && pixels <= MOST_PIXELS;
+        }
+        int is_table = kind == 0xC4 || kind == 0xDB || kind == 0xDD;
+        if (!is_table && (kind < 0xE0 || kind > 0xEF) && kind != JPEG_COM) return 0;
+        at += 2 + (size_t)(segment[2] << 8 | segment[3]);
+    }
+    return 0;
+}

@@ -43,6 +43,9 @@ typedef enum {
     NO_MEMORY = 2,
 } Outcome;
 
+/* Height and width as the header has them; 0 where it isn't as usual, or the image too large. */
+int jpeg_size(const uint8_t *jpeg, size_t bytes, int32_t *height, int32_t *width);
+
 typedef struct Decoder Decoder;
 
 /* NULL where there is no memory. */

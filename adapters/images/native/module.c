@@ -97,7 +97,40 @@ without_crops:
     return result;
 }
 
+/* (height, width), or None; NULL, with an exception, where there is no memory. */
+static PyObject *size_of(PyObject *object) {
+    int32_t height, width;
+    Py_buffer jpeg;
+    if (PyObject_GetBuffer(object, &jpeg, PyBUF_SIMPLE) < 0) {
+        PyErr_Clear(); /* A decoder will say what it is. */
+        return Py_BuildValue("");
+    }
+    int is_known = jpeg_size(jpeg.buf, (size_t)jpeg.len, &height, &width);
+    PyBuffer_Release(&jpeg);
+    return is_known ? Py_BuildValue("(ii)", height, width) : Py_BuildValue("");
+}
+
+static PyObject *kernel_sizes(PyObject *self, PyObject *jpegs) {
+    (void)self;
+    PyObject *tuple = PySequence_Tuple(jpegs); /* Which nobody can change. */
+    if (tuple == NULL) return NULL;
+    Py_ssize_t count = PyTuple_Size(tuple);
+    PyObject *sizes = PyList_New(count);
+    for (Py_ssize_t i = 0; i < count && sizes != NULL; i++) {
+        PyObject *size = size_of(PyTuple_GetItem(tuple, i));
+        if (size == NULL)
+            Py_CLEAR(sizes);
+        else
+            PyList_SetItem(sizes, i, size);
+    }
+    Py_DECREF(tuple);
+    return sizes;
+}
+
 static PyMethodDef methods[] = {
+    {"sizes", kernel_sizes, METH_O,
+     "sizes(jpegs) -> list\n\n"
+     "(height, width) of each JPEG, as its header has it; None where that isn't easy to tell."},
     {"decode", kernel_decode, METH_VARARGS,
      "decode(jpegs, crops, out, shape, channels_first, table) -> bytes\n\n"
      "Decode what is wanted of each JPEG into its row of out; a 1 for each that could be, a 0 for\n"
