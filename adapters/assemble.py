@@ -93,6 +93,13 @@ class Plan:
         """Whether it calls functions that threads had better not run at once; processes may."""
         return False
 
+    @property
+    def only_decodes(self) -> bool:
+        """Whether it decodes images and little else, which takes no interpreter lock."""
+        source = self.source
+        decodes = isinstance(source, RecordSource) and source.decodes
+        return decodes and self.batch_transform is None and self._foretold() is not None
+
     def batch(self, epoch: int, index: int, allocate: Allocate) -> Assembled:
         """Compute batch ``index`` of ``epoch``.
 

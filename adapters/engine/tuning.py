@@ -34,6 +34,8 @@ _SCALES = 1.3
 # The first times, the threads also fill memory that is new to them: where two decode 1.9 times as
 # many JPEGs later on, they made 1.0 to 1.3.
 _TRIES = 4
+# Of an image that is decoded; Python has about 15 us to do with each, with the interpreter lock.
+_DECODING_SECONDS = 0.00015
 # Below this share of a CPU, the work is taken to wait for something.
 _WAITS = 0.5
 _MOST_WAITING_THREADS = 64
@@ -162,6 +164,8 @@ class Trial:
             )
         if self._plan.own_functions and obstacle_to_processes(self._plan) is None:
             return self._scaled_choice(1.0, "MXNet's operations take turns on threads")
+        if self._plan.only_decodes and alone > _DECODING_SECONDS * self._plan.order.batch_size:
+            return self._scaled_choice(_SCALES, "images are decoded without the interpreter lock")
         return None
 
     def _threadless_choice(self) -> Choice:

@@ -87,6 +87,13 @@ class GluonPlan(Plan):
         """Whether there are functions of the user's own, which may call MXNet for each sample."""
         return bool(self.recipe.opaque) or self.batchify is not None
 
+    @property
+    def only_decodes(self) -> bool:
+        """Whether it decodes images and little else, which takes no interpreter lock."""
+        records = self.recipe.records
+        decodes = records is not None and records.decodes and records.leaves is not None
+        return decodes and not self._runs and self.batchify is None
+
     def begin_pass(self) -> None:
         """Take the arrays and the semantics as they are now."""
         self.semantics = (is_np_shape(), is_np_array())

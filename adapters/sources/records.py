@@ -168,6 +168,11 @@ class RecordSource:
         return isinstance(self._content, Images)
 
     @property
+    def decodes(self) -> bool:
+        """Whether an ``ImageDecoder`` makes the samples' arrays."""
+        return isinstance(self._content, Images) and self._content.decoder is not None
+
+    @property
     def function(self) -> Callable[[bytes], Any] | None:
         """The user's own ``decode``."""
         return getattr(self._content, "function", None)

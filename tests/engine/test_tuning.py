@@ -149,6 +149,27 @@ def test_functions_that_threads_had_better_not_run_get_processes_unless_they_wai
     assert stream.made == 2  # Nothing was tried on threads.
 
 
+class Decoding(Plan):
+    only_decodes = True
+
+
+@pytest.mark.usefixtures("four_cpus")
+@pytest.mark.parametrize(
+    ("stream", "kind", "made"),
+    [
+        (Scripted(0.05, scales=False), "threads", 2),
+        (Scripted(0.002, scales=False), "processes", 11),
+        (Scripted(0.05, cpu_share=0.25), "threads", 2),
+    ],
+    ids=["large images", "small ones", "on slow storage"],
+)
+def test_who_only_decodes_gets_threads_without_a_trial(stream, kind, made):
+    """Where the machine has other things to do, two threads may be no faster than one."""
+    plan = plan_of(Numbers(64), 32)
+    plan.__class__ = Decoding
+    assert (choice_for(stream, plan).kind, stream.made) == (kind, made)
+
+
 @pytest.mark.usefixtures("four_cpus")
 def test_who_asks_for_processes_is_not_measured():
     stream = Scripted(0.05)

@@ -225,3 +225,19 @@ def test_raw_grey_images_keep_their_one_channel(tmp_path):
     path = write_images(tmp_path / "a.rec", "recordio", [npy(picture(28, 28, 1))] * 3)
     with opened(open_records(path, decode="image"), "inline") as loader:
         assert next(iter(loader))[0].shape == (3, 28, 28, 1)
+
+
+@every_format
+def test_a_loader_knows_whether_it_only_decodes_images(files, format):
+    """For those, threads are right without a measurement."""
+    source = open_records(files[format], decode=RANDOM)
+    assert gluon_loader(source, 4)._plan.only_decodes
+    first_member = SimpleDataset(source).transform_first(ToTensor())
+    others = [
+        gluon_loader(open_records(files[format], decode="image"), 4),
+        gluon_loader(first_member, 4),
+        gluon_loader(source, 4, batchify_fn=lambda samples: samples),
+        gluon_loader(SimpleDataset(source).transform(lambda *sample: sample), 4),
+        gluon_loader(SimpleDataset([1, 2, 3]), 2),
+    ]
+    assert not any(loader._plan.only_decodes for loader in others)

@@ -156,3 +156,20 @@ def test_processes_do_not_get_the_file(tmp_path):
     source = open_records(path, decode="image")
     assert path.stat().st_size > 30_000_000
     assert len(cloudpickle.dumps(plan_of(source))) < 10_000
+
+
+@every_format
+def test_a_plan_knows_whether_it_only_decodes_images(tmp_path, format):
+    """For those, threads are right without a measurement."""
+    jpegs, arrays = jpeg_file(tmp_path, format), raw_file(tmp_path, format)
+    assert plan_of(open_records(jpegs, decode=RANDOM)).only_decodes
+    others = [
+        plan_of(open_records(jpegs, decode=ImageDecoder())),  # Of any size: samples are collated.
+        plan_of(open_records(jpegs, decode="image")),
+        plan_of(open_records(arrays, decode="image")),
+        plan_of(open_records(jpegs)),
+        plan_of(open_records(jpegs, decode=RANDOM), transform=lambda sample: sample),
+        plan_of(open_records(jpegs, decode=RANDOM), batch_transform=lambda batch: batch),
+        plan_of([1, 2, 3]),
+    ]
+    assert not any(plan.only_decodes for plan in others)
