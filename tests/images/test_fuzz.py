@@ -104,6 +104,19 @@ def test_huffman_decoding_is_libjpegs_to_the_bit_or_leaves_the_image(fuzz, files
     assert decoded > 0.9 * sum(other != "left" for other in libjpegs) > IMAGES // 20
 
 
+def test_every_processors_own_resizing_is_the_plain_one_to_the_bit(fuzz, tmp_path):
+    program = tmp_path / "variants"
+    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}", *SANITIZERS]
+    command = [shutil.which("gcc") or shutil.which("clang"), *flags, HERE / "resize_variants.c"]
+    subprocess.run([*command, "-o", program, "-lm"], check=True)
+    done = subprocess.run([program], capture_output=True, text=True, timeout=110)
+    assert (done.returncode, done.stderr) == (0, "")
+    eights, partly = map(int, re.findall(r"\d+", done.stdout))
+    if eights:  # The processor has AVX-512 VBMI.
+        assert eights > 10_000
+        assert partly > 100
+
+
 def test_it_compiles_with_the_interface_of_libjpeg_8_as_ubuntu_has_it(fuzz, tmp_path):
     compiler = shutil.which("gcc") or shutil.which("clang")
     command = [compiler, "-M", "-x", "c", "-"]

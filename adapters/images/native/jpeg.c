@@ -19,10 +19,10 @@ enum {
     ROWS_AT_ONCE = 4,
     /* Pixels that upsampling looks at beside those that it makes. */
     CHROMA_MARGIN = 2,
-    /* Where rows begin, beyond a multiple of ROW_UNIT: libjpeg-turbo writes aligned rows past the
-     * cache, from where they would have to come back at once. */
+    LINE = 64, /* Bytes of the processor's cache. */
+    /* Where rows begin in a line: libjpeg-turbo writes aligned rows past the cache, from where they
+     * would have to come back at once. */
     ROW_START = 8,
-    ROW_UNIT = 64,
 };
 
 typedef struct {
@@ -36,10 +36,11 @@ struct Decoder {
     Huffman huffman;
     /* As large as the largest image so far needed. */
     Tap *taps;
+    Eight *eights;
     int16_t *lines;  /* Two rows that were resized along the horizontal axis. */
     uint8_t *pixels; /* ROWS_AT_ONCE rows as they were decoded. */
     uint8_t *done;   /* A row of the batch, before it is laid out. */
-    size_t taps_bytes, lines_bytes, pixels_bytes, done_bytes;
+    size_t taps_bytes, eights_bytes, lines_bytes, pixels_bytes, done_bytes;
 };
 
 static void leave(j_common_ptr jpeg) {
@@ -68,6 +69,7 @@ Decoder *decoder_new(void) {
 void decoder_free(Decoder *decoder) {
     if (decoder == NULL) return;
     free(decoder->taps);
+    free(decoder->eights);
     free(decoder->lines);
     free(decoder->pixels);
     free(decoder->done);
@@ -80,12 +82,14 @@ typedef struct {
     int32_t begin, end;
 } Rows;
 
-/* Whether there are as many bytes; what they held is lost. */
+/* Whether there are as many bytes, from a cache line's first one; what they held is lost. */
 static int grown(void **memory, size_t *held, size_t bytes) {
     if (*held >= bytes) return 1;
     free(*memory);
-    *memory = calloc(1, bytes); /* What has no weight is read all the same. */
+    bytes = (bytes + LINE - 1) / LINE * LINE;
+    *memory = aligned_alloc(LINE, bytes);
     *held = *memory == NULL ? 0 : bytes;
+    if (*held) memset(*memory, 0, bytes); /* What has no weight is read all the same. */
     return *memory != NULL;
 }
 
@@ -100,9 +104,9 @@ static int32_t end_of(const Tap *tap, const Axis *axis) {
     return tap->at + 1 < axis->length ? tap->at + 2 : tap->at + 1;
 }
 
-/* Numbers of a row that was resized along the horizontal axis. */
+/* Numbers of a row that was resized along the horizontal axis, up to the next cache line. */
 static size_t line_of(const Batch *batch) {
-    return 4 * ((size_t)batch->width + 4);
+    return (4 * (size_t)batch->width * sizeof(int16_t) + LINE - 1) / LINE * LINE / sizeof(int16_t);
 }
 
 /* Left to right. */
@@ -184,16 +188,17 @@ static int begun(struct jpeg_decompress_struct *jpeg, const Crop *crop, const Ba
 static int prepared(Decoder *decoder, const Batch *batch, Rows *rows) {
     size_t width = (size_t)batch->width, height = (size_t)batch->height;
     size_t row_bytes = 3 * (size_t)decoder->jpeg.output_width + ROW_MARGIN;
-    row_bytes = (row_bytes + ROW_UNIT - 1) / ROW_UNIT * ROW_UNIT;
+    row_bytes = (row_bytes + LINE - 1) / LINE * LINE;
     if (!grown((void **)&decoder->taps, &decoder->taps_bytes, (width + height) * sizeof(Tap)) ||
+        !grown((void **)&decoder->eights, &decoder->eights_bytes, width / 8 * sizeof(Eight)) ||
         !grown((void **)&decoder->lines, &decoder->lines_bytes,
                2 * line_of(batch) * sizeof(int16_t)) ||
         !grown((void **)&decoder->pixels, &decoder->pixels_bytes,
-               (ROWS_AT_ONCE + 1) * row_bytes + ROW_START) ||
+               ROWS_AT_ONCE * row_bytes + ROW_START) ||
         !grown((void **)&decoder->done, &decoder->done_bytes, 3 * width + ROW_MARGIN))
         return 0;
-    uint8_t *pixels = decoder->pixels + ROW_UNIT - (uintptr_t)decoder->pixels % ROW_UNIT;
-    for (int i = 0; i < ROWS_AT_ONCE; i++) rows->at[i] = pixels + ROW_START + i * row_bytes;
+    for (int i = 0; i < ROWS_AT_ONCE; i++)
+        rows->at[i] = decoder->pixels + ROW_START + i * row_bytes;
     return 1;
 }
 
@@ -221,6 +226,7 @@ static void copy_rows(Decoder *decoder, Rows *rows, const Tap *across, const Tap
 
 static void resize_rows(Decoder *decoder, Rows *rows, const Tap *across, const Tap *down,
                         const Crop *crop, const Batch *batch) {
+    int32_t eights = eights_fill(decoder->eights, across, batch->width);
     int16_t *lines[2] = {decoder->lines, decoder->lines + line_of(batch)};
     int32_t lined[2] = {-1, -1}; /* Which of the image's rows are there. */
     for (int32_t i = 0; i < batch->height; i++) {
@@ -229,7 +235,7 @@ static void resize_rows(Decoder *decoder, Rows *rows, const Tap *across, const T
         for (int32_t y = above; y <= below; y++) {
             if (lined[y & 1] == y) continue;
             const uint8_t *row = row_of(&decoder->jpeg, rows, y);
-            resize_horizontally(row, across, batch->width, lines[y & 1]);
+            resize_horizontally(row, across, batch->width, decoder->eights, eights, lines[y & 1]);
             lined[y & 1] = y;
         }
         resize_vertically(lines[above & 1], lines[below & 1], down[i].weight, batch->width,
