@@ -15,8 +15,8 @@ setup(
             "adapters.images._kernel",
             [f"{SOURCES}/{name}.c" for name in ("huffman", "jpeg", "module", "resize")],
             depends=[f"{SOURCES}/{name}.h" for name in ("huffman", "jpeg", "resize")],
-            libraries=["jpeg"],
-            extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden"],
+            libraries=["jpeg", "m"],
+            extra_compile_args=["-std=c11", "-O3", "-fno-math-errno", "-fvisibility=hidden"],
             # A library without what the kernel asks for is to be noticed when it is loaded.
             extra_link_args=["-Wl,-z,now"] if sys.platform == "linux" else [],
             define_macros=[("Py_LIMITED_API", "0x030B0000")] if STABLE_ABI else [],

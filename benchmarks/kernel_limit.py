@@ -17,7 +17,7 @@ from benchmarks.processes import ROOT
 from benchmarks.record_peers import SIDE
 
 NATIVE = ROOT / "adapters" / "images" / "native"
-FLAGS = ["-std=gnu11", "-O3", f"-I{NATIVE}"]  # As setup.py builds the kernel.
+FLAGS = ["-std=gnu11", "-O3", "-fno-math-errno", f"-I{NATIVE}"]  # As setup.py builds the kernel.
 
 
 def missing() -> bool:

@@ -43,6 +43,7 @@ enum {
     SKIM_STEP = 1 << 4,
     SKIM_NO_MORE = 1 << 15,
     LOOKS = 4, /* For which the bits of one refill are enough. */
+    LAST = DCTSIZE2 - 1,
 };
 
 typedef enum { GOES_ON, WHOLE, BROKEN } State; /* Of a block. */
@@ -199,9 +200,13 @@ static inline int decode_dc(Bits *bits, const Codes *codes, uint32_t *last) {
 /* Go past a coefficient, which is put into the block, if it has one. */
 static inline State put(uint32_t entry, uint32_t *at, JCOEF *block, int has_block) {
     *at += (uint32_t)ZEROS(entry);
-    if (*at >= DCTSIZE2) return *at >= NO_MORE ? WHOLE : BROKEN;
+    if (*at >= LAST) {
+        if (*at == LAST && has_block) block[LAST] = VALUE(entry);
+        return *at == LAST || *at >= NO_MORE ? WHOLE : BROKEN;
+    }
     if (has_block) block[NATURAL[*at]] = VALUE(entry);
-    return ++*at == DCTSIZE2 ? WHOLE : GOES_ON;
+    ++*at;
+    return GOES_ON;
 }
 
 /* The next coefficients of a block, as many as there are bits for. */
@@ -238,38 +243,35 @@ static inline State skim_some(Bits *bits, const Codes *codes, uint32_t *at) {
     return GOES_ON;
 }
 
-/* The two ways through the coefficients behind the first one, each with all registers its own. */
-__attribute__((noinline)) static State decode_ac(Bits *kept, const Codes *codes, JCOEF *block) {
-    Bits bits = *kept;
-    uint32_t at = 1;
-    State state;
-    while ((state = decode_some(&bits, codes, &at, block)) == GOES_ON) refill(&bits);
-    *kept = bits;
-    return state;
-}
-
-__attribute__((noinline)) static State skim_ac(Bits *kept, const Codes *codes) {
-    Bits bits = *kept;
-    uint32_t at = 1;
-    State state;
-    while ((state = skim_some(&bits, codes, &at)) == GOES_ON) refill(&bits);
-    *kept = bits;
-    return state;
-}
-
-/* The blocks of an MCU, NULL for none; 0 if they are damaged. */
-static int decode_blocks(Huffman *huffman, const struct jpeg_decompress_struct *jpeg, Bits *bits,
-                         JBLOCKROW *blocks) {
-    for (int i = 0; i < jpeg->blocks_in_MCU; i++) {
-        int component = jpeg->MCU_membership[i];
-        const jpeg_component_info *info = jpeg->cur_comp_info[component];
-        const Codes *dc = &huffman->dc[info->dc_tbl_no], *ac = &huffman->ac[info->ac_tbl_no];
-        if (!decode_dc(bits, dc, &huffman->last_dc[component])) return 0;
-        if (blocks != NULL) (*blocks[i])[0] = (JCOEF)huffman->last_dc[component];
-        State state = blocks != NULL ? decode_ac(bits, ac, *blocks[i]) : skim_ac(bits, ac);
+/* The two ways through the blocks of an MCU, each with all registers its own; 0 for damaged ones. */
+__attribute__((noinline)) static int decode_blocks(Huffman *huffman, JBLOCKROW *blocks) {
+    Bits bits = huffman->bits;
+    for (int i = 0; i < huffman->blocks; i++) {
+        const Coding *coding = &huffman->codings[i];
+        JCOEF *block = *blocks[i];
+        if (!decode_dc(&bits, coding->dc, coding->last_dc)) return 0;
+        block[0] = (JCOEF)*coding->last_dc;
+        uint32_t at = 1;
+        State state;
+        while ((state = decode_some(&bits, coding->ac, &at, block)) == GOES_ON) refill(&bits);
         if (state == BROKEN) return 0;
     }
-    return bits->count >= bits->borrowed;
+    huffman->bits = bits;
+    return bits.count >= bits.borrowed;
+}
+
+__attribute__((noinline)) static int skim_blocks(Huffman *huffman) {
+    Bits bits = huffman->bits;
+    for (int i = 0; i < huffman->blocks; i++) {
+        const Coding *coding = &huffman->codings[i];
+        if (!decode_dc(&bits, coding->dc, coding->last_dc)) return 0;
+        uint32_t at = 1;
+        State state;
+        while ((state = skim_some(&bits, coding->ac, &at)) == GOES_ON) refill(&bits);
+        if (state == BROKEN) return 0;
+    }
+    huffman->bits = bits;
+    return bits.count >= bits.borrowed;
 }
 
 /* Give the data back to libjpeg, which looks for the next marker; 0 if that isn't next. */
@@ -284,13 +286,13 @@ static int hand_back(struct jpeg_decompress_struct *jpeg, Bits *bits) {
 /* Instead of libjpeg's: `blocks` is NULL where none of them are used. */
 static boolean decode_mcu(j_decompress_ptr jpeg, JBLOCKROW *blocks) {
     Huffman *huffman = jpeg->client_data;
-    Bits bits = huffman->bits;
-    if (huffman->column < huffman->first || huffman->column > huffman->last) blocks = NULL;
-    if (++huffman->column == jpeg->MCUs_per_row) huffman->column = 0;
-    int sound = huffman->left > 0 && decode_blocks(huffman, jpeg, &bits, blocks);
-    if (sound && --huffman->left == 0) sound = hand_back(jpeg, &bits);
+    JDIMENSION column = huffman->column;
+    huffman->column = column + 1 < jpeg->MCUs_per_row ? column + 1 : 0;
+    int is_used = blocks != NULL && column >= huffman->first && column <= huffman->last;
+    int sound = huffman->left > 0;
+    if (sound) sound = is_used ? decode_blocks(huffman, blocks) : skim_blocks(huffman);
+    if (sound && --huffman->left == 0) sound = hand_back(jpeg, &huffman->bits);
     if (!sound) jpeg->err->error_exit((j_common_ptr)jpeg);
-    huffman->bits = bits;
     return TRUE;
 }
 
@@ -304,6 +306,14 @@ void huffman_take_over(Huffman *huffman, struct jpeg_decompress_struct *jpeg, JD
         make_codes(&huffman->dc[info->dc_tbl_no], jpeg->dc_huff_tbl_ptrs[info->dc_tbl_no], 0);
         make_codes(&huffman->ac[info->ac_tbl_no], jpeg->ac_huff_tbl_ptrs[info->ac_tbl_no], 1);
         huffman->last_dc[i] = 0;
+    }
+    huffman->blocks = jpeg->blocks_in_MCU;
+    for (int i = 0; i < huffman->blocks; i++) {
+        int component = jpeg->MCU_membership[i];
+        const jpeg_component_info *info = jpeg->cur_comp_info[component];
+        huffman->codings[i] = (Coding){&huffman->dc[info->dc_tbl_no],
+                                       &huffman->ac[info->ac_tbl_no],
+                                       &huffman->last_dc[component]};
     }
     const uint8_t *begin = jpeg->src->next_input_byte;
     huffman->bits = (Bits){0, 0, 0, begin, begin + jpeg->src->bytes_in_buffer};

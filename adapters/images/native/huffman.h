@@ -37,10 +37,18 @@ typedef struct {
     const uint8_t *at, *end;
 } Bits;
 
+/* How a block is coded, and its component's DC coefficient before. */
+typedef struct {
+    const Codes *dc, *ac;
+    uint32_t *last_dc;
+} Coding;
+
 typedef struct {
     Codes dc[NUM_HUFF_TBLS], ac[NUM_HUFF_TBLS];
     Bits bits;
     uint32_t last_dc[COMPONENTS];
+    Coding codings[D_MAX_BLOCKS_IN_MCU];
+    int blocks; /* Of an MCU. */
     JDIMENSION column, first, last; /* MCUs of a row; the coefficients of first to last are used. */
     JDIMENSION left;                /* MCUs of the image. */
 } Huffman;

@@ -16,12 +16,9 @@ void taps_fill(Tap *taps, int32_t length, int32_t resized, int32_t offset, int32
     double scale = 1.0 / ((double)resized / length);
     for (int32_t i = 0; i < count; i++) {
         float place = (float)(((double)i + offset + 0.5) * scale - 0.5);
-        int32_t at = (int32_t)floorf(place);
+        if (place < 0) place = 0;
+        int32_t at = (int32_t)place;
         place -= (float)at;
-        if (at < 0) {
-            at = 0;
-            place = 0;
-        }
         if (at >= length - 1) {
             at = length - 1;
             place = 0;
