@@ -83,8 +83,14 @@ def described_machine() -> Iterator[str]:
     count = os.cpu_count() or 1
     yield f"CPUs: {usable_cpus()} of {count} may be used"
     yield f"versions: {', '.join(_versions())}"
-    if load() is not None:
+    kernel = load()
+    if kernel is not None and kernel.HUFFMAN_IS_OWN:
         yield "image kernel: there"
+    elif kernel is not None:
+        yield (
+            "image kernel: there, built without libjpeg's internal header; where jpegint.h lies "
+            "beside jpeglib.h, as Debian and Ubuntu have it, JPEGs are decoded 1.3 times as fast"
+        )
     elif os.environ.get("ADAPTERS_KERNEL") == "0":
         yield "image kernel: switched off by ADAPTERS_KERNEL=0 in the environment"
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -207,9 +208,12 @@ def test_versions_are_told_of_what_is_installed(machine, monkeypatch):
     assert numpy.startswith("numpy ")
 
 
-def test_the_kernel_is_there(machine, monkeypatch):
-    monkeypatch.setattr(doctor, "load", lambda: object())
-    assert machine()["image kernel"] == "there"
+@pytest.mark.parametrize(
+    ("own", "said"), [(1, "there"), (0, "there, built without libjpeg's internal header; ")]
+)
+def test_the_kernel_is_there(machine, monkeypatch, own, said):
+    monkeypatch.setattr(doctor, "load", lambda: SimpleNamespace(HUFFMAN_IS_OWN=own))
+    assert machine()["image kernel"].startswith(said)
 
 
 def test_a_kernel_that_is_switched_off_is_told_from_a_missing_one(machine, monkeypatch):

@@ -9,12 +9,16 @@
 #endif
 
 #if !HAVE_JPEGINT
+const int HUFFMAN_IS_OWN = 0;
+
 void huffman_take_over(Huffman *huffman, struct jpeg_decompress_struct *jpeg, JDIMENSION from,
                        JDIMENSION columns) {
     (void)huffman, (void)jpeg, (void)from, (void)columns;
 }
 #else
 #include <jpegint.h>
+
+const int HUFFMAN_IS_OWN = 1;
 
 /* Of a block's sides, in pixels of the output; the two are the same. */
 #if JPEG_LIB_VERSION >= 70

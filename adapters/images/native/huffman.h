@@ -53,6 +53,9 @@ typedef struct {
     JDIMENSION left;                /* MCUs of the image. */
 } Huffman;
 
+/* Whether it was compiled with libjpeg's internal header. */
+extern const int HUFFMAN_IS_OWN;
+
 /* Decode in libjpeg's stead, where that can be done.
  *
  * Called between jpeg_start_decompress and the first row that is read or skipped, with `columns` of

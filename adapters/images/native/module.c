@@ -3,6 +3,7 @@
 #include <Python.h>
 #include <stdlib.h>
 
+#include "huffman.h"
 #include "jpeg.h"
 
 enum { CROP_NUMBERS = sizeof(Crop) / sizeof(int32_t) };
@@ -140,6 +141,7 @@ static PyMethodDef methods[] = {
 
 static int add_constants(PyObject *module) {
     if (PyModule_AddIntConstant(module, "CROP_NUMBERS", CROP_NUMBERS) < 0) return -1;
+    if (PyModule_AddIntConstant(module, "HUFFMAN_IS_OWN", HUFFMAN_IS_OWN) < 0) return -1;
     return PyModule_AddIntConstant(module, "MOST_PIXELS", MOST_PIXELS);
 }
 
