@@ -135,6 +135,12 @@ class Trial:
         return min(pending.seconds for pending in self._alone[1:])
 
     @property
+    def _samples(self) -> int:
+        """In the second batch; a sampler may give any number."""
+        second = self._alone[1]
+        return len(self._plan.order.batch(second.epoch, second.index))
+
+    @property
     def _gain(self) -> float:
         """How many times as many batches two threads make."""
         return 2 * self._seconds / self._together
@@ -164,7 +170,7 @@ class Trial:
             )
         if self._plan.own_functions and obstacle_to_processes(self._plan) is None:
             return self._scaled_choice(1.0, "MXNet's operations take turns on threads")
-        if self._plan.only_decodes and alone > _DECODING_SECONDS * self._plan.order.batch_size:
+        if self._plan.only_decodes and alone > _DECODING_SECONDS * self._samples:
             return self._scaled_choice(_SCALES, "images are decoded without the interpreter lock")
         return None
 

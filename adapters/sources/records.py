@@ -169,8 +169,8 @@ class RecordSource:
 
     @property
     def decodes(self) -> bool:
-        """Whether an ``ImageDecoder`` makes the samples' arrays."""
-        return isinstance(self._content, Images) and self._content.decoder is not None
+        """Whether an ``ImageDecoder`` makes the arrays; a subclass may do anything else as well."""
+        return isinstance(self._content, Images) and type(self._content.decoder) is ImageDecoder
 
     @property
     def function(self) -> Callable[[bytes], Any] | None:

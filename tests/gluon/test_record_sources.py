@@ -13,6 +13,7 @@ from mxnet.gluon.data.vision import ImageRecordDataset
 from mxnet.gluon.data.vision.transforms import ToTensor
 
 from adapters import ImageDecoder, RecordError, gluon_loader, open_records
+from adapters.engine.tuning import Trial
 from adapters.images.geometry import cut, short_side
 from tests.gluon.crews import CREWS, THREADS, every_quick_crew, opened
 from tests.gluon.data_sets import assert_same, numpy_semantics, theirs
@@ -241,3 +242,15 @@ def test_a_loader_knows_whether_it_only_decodes_images(files, format):
         gluon_loader(SimpleDataset([1, 2, 3]), 2),
     ]
     assert not any(loader._plan.only_decodes for loader in others)
+
+
+def test_auto_looks_at_the_images_that_a_batch_sampler_gives(files):
+    """Threads are right without a measurement for large images only, not for large batches."""
+    source = open_records(files["recordio"], decode=RANDOM)
+    sampler = [[0, 1, 2] * 4, [3, 4, 5] * 4]
+    with gluon_loader(source, batch_sampler=sampler) as loader:
+        trial = Trial(loader._plan, False)
+        stream = loader._engine.drawn_stream(0, iter(sampler))
+        trial.step(stream)
+        trial.step(stream)
+        assert trial._samples == 12

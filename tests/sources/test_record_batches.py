@@ -163,7 +163,12 @@ def test_a_plan_knows_whether_it_only_decodes_images(tmp_path, format):
     """For those, threads are right without a measurement."""
     jpegs, arrays = jpeg_file(tmp_path, format), raw_file(tmp_path, format)
     assert plan_of(open_records(jpegs, decode=RANDOM)).only_decodes
+
+    class Own(ImageDecoder):
+        """Whose methods may be anything."""
+
     others = [
+        plan_of(open_records(jpegs, decode=Own(16))),
         plan_of(open_records(jpegs, decode=ImageDecoder())),  # Of any size: samples are collated.
         plan_of(open_records(jpegs, decode="image")),
         plan_of(open_records(arrays, decode="image")),
