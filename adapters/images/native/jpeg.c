@@ -134,15 +134,18 @@ static JDIMENSION start(Decoder *decoder, int32_t top, int32_t left, int32_t rig
     return from;
 }
 
+/* Where a row of pixels goes if the batch has them as they come; NULL where it is laid out. */
+static uint8_t *line_in(const Batch *batch, int32_t row, int32_t y) {
+    if (batch->table != NULL || batch->channels_first) return NULL;
+    size_t line = (size_t)row * batch->height + y;
+    return (uint8_t *)batch->start + line * batch->width * 3;
+}
+
 static void lay_out(const uint8_t *done, const Batch *batch, int32_t row, int32_t y) {
     size_t width = (size_t)batch->width, line = (size_t)row * batch->height + y;
     size_t plane = (size_t)batch->height * width;
     size_t first = batch->channels_first ? (size_t)row * 3 * plane + y * width : line * width * 3;
     size_t pixel = batch->channels_first ? 1 : 3, channel = batch->channels_first ? plane : 1;
-    if (batch->table == NULL && !batch->channels_first) {
-        memcpy((uint8_t *)batch->start + first, done, 3 * width);
-        return;
-    }
     for (size_t c = 0; c < 3; c++) {
         if (batch->table == NULL) {
             uint8_t *out = (uint8_t *)batch->start + first + c * channel;
@@ -195,7 +198,7 @@ static int prepared(Decoder *decoder, const Batch *batch, Rows *rows) {
                2 * line_of(batch) * sizeof(int16_t)) ||
         !grown((void **)&decoder->pixels, &decoder->pixels_bytes,
                ROWS_AT_ONCE * row_bytes + ROW_START) ||
-        !grown((void **)&decoder->done, &decoder->done_bytes, 3 * width + ROW_MARGIN))
+        !grown((void **)&decoder->done, &decoder->done_bytes, 3 * width))
         return 0;
     for (int i = 0; i < ROWS_AT_ONCE; i++)
         rows->at[i] = decoder->pixels + ROW_START + i * row_bytes;
@@ -214,13 +217,15 @@ static const uint8_t *row_of(struct jpeg_decompress_struct *jpeg, Rows *rows, in
 
 static void copy_rows(Decoder *decoder, Rows *rows, const Tap *across, const Tap *down,
                       const Crop *crop, const Batch *batch) {
-    uint8_t *done = decoder->done;
     for (int32_t i = 0; i < batch->height; i++) {
         const uint8_t *row = row_of(&decoder->jpeg, rows, crop->vertical.begin + down[i].at);
+        uint8_t *line = line_in(batch, crop->row, i), *done = line ? line : decoder->done;
         if (crop->flip)
             for (int32_t x = 0; x < batch->width; x++)
                 memcpy(done + 3 * x, row + 3 * across[x].at, 3);
-        lay_out(crop->flip ? done : row + 3 * across[0].at, batch, crop->row, i);
+        else
+            memcpy(done, row + 3 * across[0].at, 3 * (size_t)batch->width);
+        if (line == NULL) lay_out(done, batch, crop->row, i);
     }
 }
 
@@ -238,9 +243,9 @@ static void resize_rows(Decoder *decoder, Rows *rows, const Tap *across, const T
             resize_horizontally(row, across, batch->width, decoder->eights, eights, lines[y & 1]);
             lined[y & 1] = y;
         }
-        resize_vertically(lines[above & 1], lines[below & 1], down[i].weight, batch->width,
-                          decoder->done);
-        lay_out(decoder->done, batch, crop->row, i);
+        uint8_t *line = line_in(batch, crop->row, i), *done = line ? line : decoder->done;
+        resize_vertically(lines[above & 1], lines[below & 1], down[i].weight, batch->width, done);
+        if (line == NULL) lay_out(done, batch, crop->row, i);
     }
 }
 

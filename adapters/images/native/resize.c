@@ -76,7 +76,7 @@ SSSE3 static void vertically_ssse3(const int16_t *above, const int16_t *below,
     const __m128i half = _mm_set1_epi16(2);
     const __m128i rgb = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
     int32_t i = 0;
-    for (; i + 4 <= width; i += 4) {
+    for (; i + 6 <= width; i += 4) { /* Four bytes more are written, the next pixels'. */
         __m128i halves[2];
         for (int h = 0; h < 2; h++) {
             __m128i a = _mm_loadu_si128((const __m128i *)(above + 4 * i + 8 * h));

@@ -24,7 +24,7 @@ typedef struct {
     int32_t at;
 } Eight;
 
-/* Bytes that may be read behind a row of pixels, and written behind a finished one. */
+/* Bytes that may be read behind a row of pixels. */
 enum { ROW_MARGIN = 64 };
 
 /* The taps of output pixels [offset, offset + count), of `length` pixels resized to `resized`.
