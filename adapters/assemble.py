@@ -22,7 +22,7 @@ from adapters.errors import note
 from adapters.generators import BATCH_TRANSFORM, DECODE, TRANSFORM, generator, generators
 from adapters.order import Order
 from adapters.sources import AnySource, ArraySource, MapSource, RecordSource, SequenceSource
-from adapters.structure import flatten, map_leaves, private
+from adapters.structure import as_arrays, flatten, private
 
 Allocate = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]
 OnError = Literal["raise", "skip"] | Callable[[Exception, int], Any]
@@ -164,7 +164,7 @@ class Plan:
         except BaseException as error:
             note(error, f"in batch_transform, batch {index} of epoch {epoch}")
             raise
-        return _as_arrays(batch)
+        return as_arrays(batch)
 
     def settle(self, assembled: Assembled) -> None:
         """Wait until the batch is there; NumPy has it at once."""
@@ -260,7 +260,7 @@ class Plan:
         except BaseException as error:
             note(error, f"in item {number} of the source, batch {index} of epoch {epoch}")
             raise
-        return _as_arrays(batch)
+        return as_arrays(batch)
 
 
 class _Samples:
@@ -385,22 +385,3 @@ def generator_argument(function: Callable[..., Any] | None) -> Literal["second",
     if any(p.name == "rng" and p.kind is p.KEYWORD_ONLY for p in parameters):
         return "rng"
     return None
-
-
-def _as_arrays(batch: Any) -> Any:
-    if type(batch) is tuple:
-        for member in batch:
-            if type(member) is not np.ndarray:
-                break
-        else:
-            return batch
-    return map_leaves(_as_array, batch)
-
-
-def _as_array(leaf: Any) -> Any:
-    """NumPy arrays out of what other libraries call an array; anything else as it is."""
-    if isinstance(leaf, np.ndarray):
-        return leaf
-    if hasattr(leaf, "asnumpy"):
-        return leaf.asnumpy()
-    return np.asarray(leaf) if hasattr(leaf, "__array__") or isinstance(leaf, list) else leaf

@@ -96,3 +96,23 @@ def private(item: Any) -> Any:
         return item.copy()
     # PyTorch's tensors.
     return item.clone() if hasattr(item, "__array__") and hasattr(item, "clone") else item
+
+
+def as_arrays(batch: Any) -> Any:
+    """The batch, with NumPy arrays in the places of what other libraries call an array."""
+    if type(batch) is tuple:
+        for member in batch:
+            if type(member) is not np.ndarray:
+                break
+        else:
+            return batch
+    return map_leaves(_as_array, batch)
+
+
+def _as_array(leaf: Any) -> Any:
+    """As NumPy has it; what is no array stays what it is."""
+    if isinstance(leaf, np.ndarray):
+        return leaf
+    if hasattr(leaf, "asnumpy"):
+        return leaf.asnumpy()
+    return np.asarray(leaf) if hasattr(leaf, "__array__") or isinstance(leaf, list) else leaf

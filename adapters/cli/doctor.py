@@ -89,7 +89,7 @@ def described_machine() -> Iterator[str]:
     elif kernel is not None:
         yield (
             "image kernel: there, built without libjpeg's internal header; where jpegint.h lies "
-            "beside jpeglib.h, as Debian and Ubuntu have it, JPEGs are decoded 1.2 to 1.3 times as fast"
+            "beside jpeglib.h, as on Debian and Ubuntu, JPEGs are decoded 1.2 to 1.3 times as fast"
         )
     elif os.environ.get("ADAPTERS_KERNEL") == "0":
         yield "image kernel: switched off by ADAPTERS_KERNEL=0 in the environment"
