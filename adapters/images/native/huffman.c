@@ -1,5 +1,6 @@
 #include "huffman.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #if !defined(HAVE_JPEGINT) && defined(__has_include)
@@ -27,26 +28,31 @@ const int HUFFMAN_IS_OWN = 1;
 #define SCALED_SIZE min_DCT_scaled_size
 #endif
 
-/* An entry of `look`: how many bits it takes, how many coefficients are zero before the next one,
- * and that one's value. */
+/* An entry of `look` is as many of a block's next coefficients as fit, two at most: how many bits it
+ * takes, how many coefficients are zero before the first one, how far behind that the second one is,
+ * with 0 for none, and their values. */
 #define ENTRY(taken, zeros, value) \
-    ((uint32_t)(taken) | (uint32_t)(zeros) << 8 | (uint32_t)(uint16_t)(value) << 16)
+    ((uint32_t)(taken) | (uint32_t)(zeros) << 8 | (uint32_t)(value) << 22)
 #define TAKEN(entry) ((int)((entry)&63))
-#define ZEROS(entry) ((int)((entry) >> 8 & 255))
-#define VALUE(entry) ((int16_t)((entry) >> 16))
-/* No such code: so many zeros are no block's. */
-#define DAMAGED ENTRY(0, DCTSIZE2, 0)
+#define ZEROS(entry) ((entry) >> 8 & 15)
+#define STEP(entry) ((entry) >> 12 & 15)
+#define SECOND(entry) ((int32_t)((entry) << 10) >> 26)
+#define VALUE(entry) ((int32_t)(entry) >> 22)
 
 enum {
-    /* In an entry: the bits of the code only, and as the value, how many bits that has; they don't
-     * fit. Without bits, the code doesn't. */
+    /* In an entry: one code only, and as the value, how many bits that has; they don't fit. Without
+     * bits, the code doesn't, or there is no such code. */
     PARTIAL = 1 << 6,
-    /* As zeros: there are no more coefficients. */
-    NO_MORE = 128,
-    /* An entry of `skim`: bits, then coefficients, then whether there are no more. */
-    SKIM_STEP = 1 << 4,
-    SKIM_NO_MORE = 1 << 15,
-    LOOKS = 4, /* For which the bits of one refill are enough. */
+    /* In an entry: there are no more coefficients. */
+    END = 1 << 7,
+    MOST_STEP = 15,
+    MOST_SECOND = 31,
+    /* An entry of `skim`: bits, then coefficients, then whether there are no more. It takes more bits
+     * than are looked at, as values may lie behind them. */
+    SKIM_STEP = 1 << 6,
+    SKIM_END = 1 << 15,
+    MOST_SKIMMED = 15,
+    LOOKS = 3, /* For which the bits of one refill are enough, whatever they find. */
     LAST = DCTSIZE2 - 1,
 };
 
@@ -67,36 +73,64 @@ static int32_t number_of(uint32_t bits, int size) {
     return (int32_t)(bits - (negative & ((1U << size) - 1)));
 }
 
-/* The zeros before a coefficient, by its symbol; a size of none is the end but after fifteen. */
-static int zeros_of(uint8_t symbol, int is_ac) {
-    if (!is_ac) return 0;
-    return symbol & 15 || symbol == 0xF0 ? symbol >> 4 : NO_MORE;
+/* A code by itself, with the size of its value; a size of none is the end but after fifteen zeros. */
+static uint32_t code_of(int length, uint8_t symbol, int is_ac) {
+    if (!is_ac) return ENTRY(length, 0, symbol & 15);
+    if ((symbol & 15) == 0 && symbol != 0xF0) return ENTRY(length, 0, 0) | END;
+    return ENTRY(length, symbol >> 4, symbol & 15);
 }
 
-static void fill_look(Codes *codes, uint32_t code, int length, uint8_t symbol, int is_ac) {
-    int size = symbol & 15, spare = LOOK_BITS - length - size, zeros = zeros_of(symbol, is_ac);
-    uint32_t begin = code << (LOOK_BITS - length), count = 1U << (LOOK_BITS - length);
-    for (uint32_t i = 0; i < count; i++)
-        codes->look[begin + i] = spare < 0
-                                     ? ENTRY(length, zeros, size) | PARTIAL
-                                     : ENTRY(length + size, zeros, number_of(i >> spare, size));
+/* `look` with one coefficient in an entry, from what code its index begins with. */
+static void fill_look(Codes *codes, const uint32_t *begun) {
+    for (uint32_t i = 0; i < 1U << LOOK_BITS; i++) {
+        uint32_t code = begun[i];
+        int size = VALUE(code), spare = LOOK_BITS - TAKEN(code) - size;
+        if (TAKEN(code) == 0 || spare < 0)
+            codes->look[i] = code | PARTIAL;
+        else
+            codes->look[i] = ENTRY(TAKEN(code) + size, ZEROS(code),
+                                   number_of(i >> spare & ((1U << size) - 1), size)) |
+                             (code & END);
+    }
 }
 
-/* As many coefficients as fit. */
-static void fill_skim(Codes *codes) {
-    for (uint32_t i = 0; i < 1U << SKIM_BITS; i++) {
-        int bits = 0, step = 0, no_more = 0;
-        while (!no_more) {
-            uint32_t rest = i << bits & ((1U << SKIM_BITS) - 1);
-            uint32_t entry = codes->look[rest >> (SKIM_BITS - LOOK_BITS)];
-            int own = TAKEN(entry) + (entry & PARTIAL ? VALUE(entry) : 0);
-            int more = ZEROS(entry) == NO_MORE ? 0 : ZEROS(entry) + 1;
-            if (TAKEN(entry) == 0 || bits + own > SKIM_BITS || step + more >= DCTSIZE2) break;
-            bits += own;
-            step += more;
-            no_more = more == 0;
+/* A second coefficient, or the end, where they fit, too. */
+static void fill_seconds(Codes *codes) {
+    uint32_t firsts[1 << LOOK_BITS];
+    memcpy(firsts, codes->look, sizeof firsts);
+    for (uint32_t i = 0; i < 1U << LOOK_BITS; i++) {
+        uint32_t entry = firsts[i];
+        while (!(entry & (PARTIAL | END))) {
+            uint32_t next = firsts[i << TAKEN(entry) & ((1U << LOOK_BITS) - 1)];
+            if (next & PARTIAL || TAKEN(entry) + TAKEN(next) > LOOK_BITS) break;
+            int value = VALUE(next), step = (int)ZEROS(next) + 1;
+            if (!(next & END)) {
+                if (STEP(entry) || step > MOST_STEP || abs(value) > MOST_SECOND) break;
+                entry |= (uint32_t)step << 12 | ((uint32_t)value & 63) << 16;
+            }
+            entry = (entry + (uint32_t)TAKEN(next)) | (next & END);
         }
-        codes->skim[i] = (uint16_t)(bits + step * SKIM_STEP + (no_more ? SKIM_NO_MORE : 0));
+        codes->look[i] = entry;
+    }
+}
+
+/* As many coefficients as there are codes of in the bits, without their values. */
+static void fill_skim(Codes *codes, const uint32_t *begun) {
+    for (uint32_t i = 0; i < 1U << SKIM_BITS; i++) {
+        int taken = 0, step = 0, ends = 0;
+        while (!ends && taken < SKIM_BITS) {
+            uint32_t rest = i << taken & ((1U << SKIM_BITS) - 1);
+            uint32_t code = begun[rest >> (SKIM_BITS - LOOK_BITS)];
+            int behind = taken + TAKEN(code) + VALUE(code);
+            int more = code & END ? 0 : (int)ZEROS(code) + 1;
+            if (TAKEN(code) == 0 || taken + TAKEN(code) > SKIM_BITS) break;
+            if (behind > MOST_SKIMMED || step + more > LAST) break;
+            taken = behind;
+            step += more;
+            ends = more == 0;
+        }
+        if (taken == 0) step = LAST; /* More than any block has left. */
+        codes->skim[i] = (uint16_t)(taken + step * SKIM_STEP + (ends ? SKIM_END : 0));
     }
 }
 
@@ -107,18 +141,22 @@ static void make_codes(Codes *codes, const JHUFF_TBL *table, int is_ac) {
         return;
     memcpy(codes->lengths, table->bits, sizeof codes->lengths);
     memcpy(codes->symbols, table->huffval, sizeof codes->symbols);
-    for (int i = 0; i < 1 << LOOK_BITS; i++) codes->look[i] = PARTIAL;
-    uint32_t code = 0;
+    uint32_t code = 0, begun[1 << LOOK_BITS] = {0};
     int place = 0;
     for (int length = 1; length <= 16; length++) {
         codes->first[length] = place - (int32_t)code;
         for (int i = 0; i < codes->lengths[length]; i++, code++, place++)
-            if (length <= LOOK_BITS)
-                fill_look(codes, code, length, codes->symbols[place & 255], is_ac);
+            for (uint32_t rest = 0; length <= LOOK_BITS && rest < 1U << (LOOK_BITS - length); rest++)
+                begun[(code << (LOOK_BITS - length)) + rest] =
+                    code_of(length, codes->symbols[place & 255], is_ac);
         codes->limits[length] = code << (16 - length);
         code <<= 1;
     }
-    if (is_ac) fill_skim(codes);
+    fill_look(codes, begun);
+    if (is_ac) {
+        fill_seconds(codes);
+        fill_skim(codes, begun);
+    }
     codes->known = 1;
 }
 
@@ -163,26 +201,23 @@ static inline void take(Bits *bits, int count) {
     bits->count -= count;
 }
 
-/* The entry of a code that has more bits than a look, as if the value didn't fit. */
-static uint32_t find_long(uint32_t top, const Codes *codes, int is_ac) {
-    int length = LOOK_BITS + 1;
+/* The code that the data go on with; it takes no bits if there is no such code. */
+static uint32_t find_code(uint32_t top, const Codes *codes, int is_ac) {
+    int length = 1;
     while (length <= 16 && top >= codes->limits[length]) length++;
-    if (length > 16) return DAMAGED;
+    if (length > 16) return 0;
     int32_t place = codes->first[length] + (int32_t)(top >> (16 - length));
-    uint8_t symbol = codes->symbols[place & 255];
-    return ENTRY(length, zeros_of(symbol, is_ac), symbol & 15);
+    return code_of(length, codes->symbols[place & 255], is_ac);
 }
 
-/* A coefficient of which a look gives a part. */
-static inline uint32_t decode_partial(Bits *bits, const Codes *codes, uint32_t entry, int is_ac) {
-    refill(bits);
-    if (TAKEN(entry) == 0) entry = find_long((uint32_t)(bits->held >> 48), codes, is_ac);
-    take(bits, TAKEN(entry));
-    int size = VALUE(entry);
-    if (size == 0) return entry;
+/* Go past a code and its value, which it gives. */
+static inline int32_t take_code(Bits *bits, uint32_t code) {
+    take(bits, TAKEN(code));
+    int size = VALUE(code);
+    if (size == 0) return 0;
     uint32_t value = (uint32_t)(bits->held >> (64 - size));
     take(bits, size);
-    return ENTRY(TAKEN(entry), ZEROS(entry), number_of(value, size));
+    return number_of(value, size);
 }
 
 /* --- blocks --- */
@@ -191,58 +226,63 @@ static inline uint32_t decode_partial(Bits *bits, const Codes *codes, uint32_t e
 static inline int decode_dc(Bits *bits, const Codes *codes, uint32_t *last) {
     refill(bits);
     uint32_t entry = codes->look[bits->held >> (64 - LOOK_BITS)];
+    int32_t value = VALUE(entry);
     if (entry & PARTIAL) {
-        entry = decode_partial(bits, codes, entry, 0);
+        if (TAKEN(entry) == 0) entry = find_code((uint32_t)(bits->held >> 48), codes, 0);
+        if (TAKEN(entry) == 0) return 0;
+        value = take_code(bits, entry);
         refill(bits);
     } else {
         take(bits, TAKEN(entry));
     }
-    *last += (uint32_t)(int32_t)VALUE(entry);
-    return ZEROS(entry) == 0;
+    *last += (uint32_t)value;
+    return 1;
 }
 
-/* Go past a coefficient, which is put into the block, if it has one. */
-static inline State put(uint32_t entry, uint32_t *at, JCOEF *block, int has_block) {
-    *at += (uint32_t)ZEROS(entry);
-    if (*at >= LAST) {
-        if (*at == LAST && has_block) block[LAST] = VALUE(entry);
-        return *at == LAST || *at >= NO_MORE ? WHOLE : BROKEN;
-    }
-    if (has_block) block[NATURAL[*at]] = VALUE(entry);
-    ++*at;
-    return GOES_ON;
+/* Go past one coefficient, by its code; it is put into the block, if there is one. */
+static inline State decode_one(Bits *bits, uint32_t code, uint32_t *at, JCOEF *block) {
+    if (TAKEN(code) == 0) return BROKEN;
+    int32_t value = take_code(bits, code);
+    if (code & END) return WHOLE;
+    *at += ZEROS(code);
+    if (*at > LAST) return BROKEN;
+    if (block != NULL) block[NATURAL[*at]] = (JCOEF)value;
+    return ++*at > LAST ? WHOLE : GOES_ON;
+}
+
+/* The same where a look doesn't tell the code, or tells too much so near to the block's last one. */
+static inline State decode_long(Bits *bits, const Codes *codes, uint32_t *at, JCOEF *block) {
+    refill(bits);
+    return decode_one(bits, find_code((uint32_t)(bits->held >> 48), codes, 1), at, block);
 }
 
 /* The next coefficients of a block, as many as there are bits for. */
 static inline State decode_some(Bits *bits, const Codes *codes, uint32_t *at, JCOEF *block) {
-#pragma GCC unroll 4
+#pragma GCC unroll 3
     for (int looks = 0; looks < LOOKS; looks++) {
         uint32_t entry = codes->look[bits->held >> (64 - LOOK_BITS)];
-        if (entry & PARTIAL) return put(decode_partial(bits, codes, entry, 1), at, block, 1);
+        if (entry & PARTIAL && TAKEN(entry)) return decode_one(bits, entry, at, block);
+        uint32_t first = *at + ZEROS(entry), second = first + STEP(entry);
+        if (entry & PARTIAL || second >= LAST) return decode_long(bits, codes, at, block);
         take(bits, TAKEN(entry));
-        State state = put(entry, at, block, 1);
-        if (state != GOES_ON) return state;
+        block[NATURAL[second]] = (JCOEF)SECOND(entry); /* The first's place, if there is none. */
+        block[NATURAL[first]] = (JCOEF)VALUE(entry);
+        if (entry & END) return WHOLE;
+        *at = second + 1;
     }
     return GOES_ON;
 }
 
 /* Go past the next coefficients, as many as there are bits for. */
 static inline State skim_some(Bits *bits, const Codes *codes, uint32_t *at) {
-#pragma GCC unroll 4
+#pragma GCC unroll 3
     for (int looks = 0; looks < LOOKS; looks++) {
-        uint32_t several = codes->skim[bits->held >> (64 - SKIM_BITS)];
-        uint32_t taken = several % SKIM_STEP, step = several / SKIM_STEP % DCTSIZE2;
-        if (taken == 0 || *at + step >= DCTSIZE2) {
-            uint32_t entry = codes->look[bits->held >> (64 - LOOK_BITS)];
-            if (entry & PARTIAL)
-                entry = decode_partial(bits, codes, entry, 1);
-            else
-                take(bits, TAKEN(entry));
-            return put(entry, at, NULL, 0);
-        }
-        take(bits, (int)taken);
-        if (several & SKIM_NO_MORE) return WHOLE;
-        *at += step;
+        uint32_t entry = codes->skim[bits->held >> (64 - SKIM_BITS)];
+        uint32_t behind = *at + entry / SKIM_STEP % DCTSIZE2;
+        if (behind > LAST) return decode_long(bits, codes, at, NULL);
+        take(bits, TAKEN(entry));
+        if (entry & SKIM_END) return WHOLE;
+        *at = behind;
     }
     return GOES_ON;
 }
