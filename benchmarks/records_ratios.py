@@ -200,7 +200,7 @@ _TABLE: Mapping[str, tuple[Peer, Comparison]] = {
     ),
     "JPEG TFRecord against PyDataset": (
         Peer("Keras", "keras", "keras"),
-        Comparison("samples/s", 2, _py_dataset, 3),
+        Comparison("samples/s", 2, _py_dataset, 7),
     ),
     "JPEG TFRecord against PyTorch": (
         Peer("Keras", "torch", "torch"),
