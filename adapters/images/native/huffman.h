@@ -1,7 +1,8 @@
 /* Huffman decoding in libjpeg's stead, which is what takes most of its time.
  *
- * A coefficient takes one look into a table, not three steps; where only the place in the data
- * matters, left and right of the columns that are used or above the rows, a look takes several. The
+ * One look into a table takes up to two coefficients and the end of a block, where libjpeg takes
+ * three steps for each; where only the place in the data matters, left and right of the columns
+ * that are used or above the rows, a look takes as many as there are codes of in it. The
  * coefficients are libjpeg's to the bit; damage that it would warn of ends the image. Where
  * libjpeg's internal header is not installed, and for images that are coded in another way, libjpeg
  * decodes by itself.
@@ -16,7 +17,7 @@
 
 enum {
     LOOK_BITS = 10, /* Of a coefficient's code and value, most have no more. */
-    SKIM_BITS = 11,
+    SKIM_BITS = 11, /* Measured: neither is faster with one bit more or less. */
     COMPONENTS = 3,
 };
 
