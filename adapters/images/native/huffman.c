@@ -53,8 +53,16 @@ enum {
     SKIM_END = 1 << 15,
     MOST_SKIMMED = 15,
     LOOKS = 3, /* For which the bits of one refill are enough, whatever they find. */
+    REFILLED = 56,
+    MOST_SIZE = 15, /* Bits of a value. */
     LAST = DCTSIZE2 - 1,
 };
+
+/* After a look at the DC coefficient: at coefficients, the last of which has its value behind; past
+ * coefficients. */
+_Static_assert(LOOK_BITS + LOOKS * LOOK_BITS + MOST_SIZE <= REFILLED, "a refill is too short");
+_Static_assert(LOOK_BITS + LOOKS * MOST_SKIMMED <= REFILLED, "a refill is too short");
+_Static_assert(LOOK_BITS <= 10, "a value doesn't fit into an entry");
 
 typedef enum { GOES_ON, WHOLE, BROKEN } State; /* Of a block. */
 
@@ -164,7 +172,7 @@ static void make_codes(Codes *codes, const JHUFF_TBL *table, int is_ac) {
 
 /* What is seldom called takes and gives `Bits` as they are, so that others have them in registers. */
 static Bits refilled_bytewise(Bits bits) {
-    for (; bits.count < 56; bits.count += 8) {
+    for (; bits.count < REFILLED; bits.count += 8) {
         uint64_t byte = 0;
         if (bits.at < bits.end && bits.at[0] != 0xFF)
             byte = *bits.at++;
@@ -177,7 +185,7 @@ static Bits refilled_bytewise(Bits bits) {
     return bits;
 }
 
-/* At least 56 bits. */
+/* At least REFILLED bits. */
 static inline void refill(Bits *bits) {
     if (bits->end - bits->at >= 8) {
         const uint8_t *at = bits->at;
