@@ -142,7 +142,7 @@ def _any_lists(view: memoryview, names: Container[str] | None) -> dict[str, tupl
 def _usual_lists(
     view: memoryview, names: Container[str] | None
 ) -> dict[str, tuple[int, memoryview]] | None:
-    """``lists`` in an eighth of the time; None where fields aren't in the order that writers use.
+    """``lists`` in a third of the time; None where fields aren't in the order that writers use.
 
     That is: one ``Features`` and nothing else, in each entry the name before the feature, in each
     feature one list. What is damaged isn't told from what is unusual. A size of one byte is read
