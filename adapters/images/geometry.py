@@ -62,9 +62,9 @@ def reduction(crop: Crop, goal: tuple[int, int]) -> int:
         return 1
     resized = crop.resized or goal
     box = crop.image if crop.resized is not None else (crop.height, crop.width)
-    factor = 8
-    while factor > 1 and (box[0] < resized[0] * factor or box[1] < resized[1] * factor):
-        factor //= 2
+    factor = 1
+    while factor < 8 and box[0] >= resized[0] * factor * 2 and box[1] >= resized[1] * factor * 2:
+        factor *= 2
     return factor
 
 

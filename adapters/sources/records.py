@@ -16,6 +16,7 @@ from adapters.images import decode as decode_image
 from adapters.records import RecordFiles
 from adapters.records.files import Paths
 from adapters.sources.contents import Content, Images, content_of, guessed
+from adapters.sources.located import Located
 from adapters.sources.strided import Strided, strided_of
 
 # Damaged records that are looked past for one that tells what samples are like.
@@ -103,6 +104,7 @@ class RecordSource:
         # For a batch that is written straight into its memory; found out when first asked for.
         self._leaves: tuple[Leaf, ...] | None = None
         self._strided: dict[Any, Strided | None] = {}
+        self._located: Located | None = None
         self._looked = False
 
     def __len__(self) -> int:
@@ -144,6 +146,7 @@ class RecordSource:
 
     def close(self) -> None:
         """Let go of the files."""
+        self._located = None
         self._files.close()
 
     def __enter__(self) -> RecordSource:
@@ -153,7 +156,7 @@ class RecordSource:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_strided": {}, "_looked": False}
+        return {**self.__dict__, "_strided": {}, "_located": None, "_looked": False}
 
     # What a plan asks for.
 
@@ -259,14 +262,23 @@ class RecordSource:
         todo = numbers.argsort(kind="stable")
         if content.decoder is None:
             todo = todo[~done[todo]]
+        located = self._located
+        if located is None:
+            located = self._located = Located(self._files, labels.shape[1:], labels.dtype)
         failures: list[tuple[int, Exception]] = []
         encoded: list[memoryview] = []
         wanted: list[int] = []
         own: list[int] = numbers.tolist()
-        for row in todo.tolist():
+        places = located.find(numbers[todo], todo, labels)
+        for row, (file, begin, size) in zip(todo.tolist(), places):
             try:
-                image, label = self._split(own[row])
-                _put(label, labels, row)
+                if size:
+                    image = file.read(begin, size)
+                else:
+                    payload = self._files.read(own[row])
+                    image, label = self._split(own[row], payload)
+                    _put(label, labels, row)
+                    located.note(own[row], payload, image, labels[row])
                 if content.decoder is None:
                     _put_image(image, images, row)
             except Exception as error:
@@ -321,10 +333,9 @@ class RecordSource:
             raise IndexError(f"record number must be in range({-size}, {size}), got {number}")
         return number % size
 
-    def _split(self, number: int) -> tuple[memoryview, Any]:
+    def _split(self, number: int, payload: memoryview) -> tuple[memoryview, Any]:
         assert isinstance(self._content, Images)
-        shard, own = self._files.locate(number)
-        payload = shard.read(own)
+        shard, _ = self._files.locate(number)
         try:
             return self._content.split(payload, shard.format)
         except ContentError as error:

@@ -128,6 +128,8 @@ VBMI static void vertically_vbmi(const int16_t *above, const int16_t *below,
         _mm512_mask_storeu_epi8(out + 3 * i, (1ULL << 48) - 1,
                                 _mm512_permutexvar_epi8(rgb, packed));
     }
+    /* GCC forgets this before a jump to another function, and all that follows would be slower. */
+    _mm256_zeroupper();
     vertically_ssse3(above + 4 * i, below + 4 * i, weight, width - i, out + 3 * i);
 }
 

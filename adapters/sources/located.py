@@ -1,0 +1,74 @@
+"""Where the encoded images of records lie, and their labels, so that each is taken apart once.
+
+What a record is made of takes longer to find out than to read; the second epoch needn't.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import repeat
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from adapters.records import RecordFiles
+from adapters.records.storage import MappedFile
+
+# What a size takes, in bytes.
+_MOST_BYTES = (1 << 32) - 1
+
+
+class Located:
+    """The images that were found, by the number of the record.
+
+    Any thread may ask and note; what two of them note about a record is the same. It is 12 bytes
+    and a label for a record, which count as memory once a record near it was noted.
+
+    Args:
+        files: The records.
+        shape: Of a label.
+        dtype: Of a label.
+    """
+
+    def __init__(self, files: RecordFiles, shape: tuple[int, ...], dtype: DTypeLike) -> None:
+        self._files = files
+        self._begins = np.zeros(len(files), np.int64)
+        self._sizes = np.zeros(len(files), np.uint32)  # 0 of those that aren't known.
+        self._labels = np.zeros((len(files), *shape), dtype)
+
+    def note(self, number: int, payload: memoryview, image: memoryview, label: object) -> None:
+        """Remember that this record's payload holds this image, a part of it, and this label."""
+        if isinstance(payload.obj, bytes) or not 0 < len(image) <= _MOST_BYTES:
+            return  # A copy, of a record in parts.
+        shard, own = self._files.locate(number)
+        start = int(shard.offsets[own]) + shard.codec.HEADER.size
+        self._begins[number] = start + _address(image) - _address(payload)
+        self._labels[number] = label
+        self._sizes[number] = len(image)  # At last, for who asks meanwhile.
+
+    def find(
+        self, numbers: NDArray[np.int64], rows: NDArray[np.int64], labels: NDArray[np.generic]
+    ) -> Iterator[tuple[MappedFile, int, int]]:
+        """Where the images of these records lie.
+
+        Args:
+            numbers: Of the records.
+            rows: Of ``labels``, which belong to them.
+            labels: Where the labels of those that are known are written.
+
+        Returns:
+            File, offset and bytes of each; 0 bytes where that isn't known.
+        """
+        sizes = self._sizes[numbers]
+        known = sizes.astype(bool)
+        labels[rows[known]] = self._labels[numbers[known]]
+        shards = self._files.shards
+        files: Iterable[MappedFile] = repeat(shards[0].storage)
+        if len(shards) > 1:
+            files = (shards[place].storage for place in self._files.places(numbers).tolist())
+        return zip(files, self._begins[numbers].tolist(), sizes.tolist())
+
+
+def _address(view: memoryview) -> int:
+    address: int = np.frombuffer(view, np.uint8).__array_interface__["data"][0]
+    return address

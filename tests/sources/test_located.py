@@ -1,0 +1,157 @@
+"""Records are taken apart once: from the second time on, it is known where their images lie."""
+
+from __future__ import annotations
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adapters import ImageDecoder, RecordError, open_records
+from adapters.errors import ClosedError
+from adapters.generators import DECODE, generators
+from adapters.records import recordio
+from adapters.sources.contents import Images
+from tests.images.pictures import encoded, picture
+from tests.sources.record_files import (
+    FORMATS,
+    SIZE,
+    SUFFIXES,
+    jpeg_file,
+    payload,
+    write,
+    write_images,
+)
+
+_LIMIT_SECONDS = 20
+
+every_format = pytest.mark.parametrize("format", FORMATS)
+
+
+def filled(source: Any, numbers: Any = range(SIZE)) -> tuple[list[Any], list[Any]]:
+    """What ``fill`` writes for these records, and the errors by row."""
+    rows = [np.full((len(numbers), *shape), 7, dtype) for shape, dtype in source.leaves]
+    failures = source.fill(np.array(numbers, np.int64), generators(1, 2, DECODE), rows)
+    return [row.tolist() for row in rows], sorted((row, str(error)) for row, error in failures)
+
+
+def in_parts(folder: Any) -> Any:
+    """Pictures in RecordIO with the magic number in them, at a multiple of 4."""
+    comment = b"x".join([recordio.MAGIC.to_bytes(4, "little")] * 5)
+    segment = b"\xff\xfe" + (2 + len(comment)).to_bytes(2, "big") + comment
+    contents = [encoded(picture(20 + n, 17), "JPEG") for n in range(SIZE)]
+    with_magic = [content[:2] + segment + content[2:] for content in contents]
+    path = write_images(folder / "parts.rec", "recordio", with_magic)
+    assert path.read_bytes().count(recordio.MAGIC.to_bytes(4, "little")) > SIZE
+    return path
+
+
+@every_format
+@pytest.mark.parametrize("label", [int, lambda n: n + 0.5, lambda n: [n, 2.5]])
+def test_the_second_time_gives_the_same_without_taking_records_apart(
+    format, label, tmp_path, monkeypatch
+):
+    contents = [encoded(picture(20 + n, 17), "JPEG") for n in range(SIZE)]
+    path = write_images(tmp_path / "a", format, contents, map(label, range(SIZE)))
+    source = open_records(path, decode=ImageDecoder(8, crop="random_resized", flip=True))
+    first = filled(source)
+    assert not first[1]
+    monkeypatch.setattr(Images, "split", lambda *_: pytest.fail("taken apart again"))
+    assert filled(source) == first
+
+
+@every_format
+def test_records_of_several_files_are_found_in_theirs(format, tmp_path, monkeypatch):
+    for number in range(3):
+        contents = [encoded(picture(20 + n, 17 + number), "JPEG") for n in range(SIZE)]
+        write_images(tmp_path / f"{number}{SUFFIXES[format]}", format, contents)
+    source = open_records(f"{tmp_path}/*{SUFFIXES[format]}", decode=ImageDecoder(8))
+    numbers = np.random.default_rng(1).permutation(3 * SIZE)
+    singles = [source.sample(int(number)) for number in numbers]
+    filled(source, numbers)
+    monkeypatch.setattr(Images, "split", lambda *_: pytest.fail("taken apart again"))
+    images = [image.tolist() for image, _ in singles]
+    assert filled(source, numbers) == ([images, [label for _, label in singles]], [])
+
+
+@every_format
+def test_records_known_and_new_go_into_one_batch(format, tmp_path):
+    path = jpeg_file(tmp_path, format)
+    expected = filled(open_records(path, decode=ImageDecoder(8)))
+    source = open_records(path, decode=ImageDecoder(8))
+    filled(source, range(0, SIZE, 3))
+    assert filled(source) == expected
+
+
+def test_records_in_parts_are_put_together_each_time(tmp_path):
+    source = open_records(in_parts(tmp_path), decode=ImageDecoder(8))
+    first = filled(source)
+    assert not first[1]
+    assert filled(source) == first
+
+
+@every_format
+def test_a_damaged_image_and_a_strange_label_are_errors_each_time(format, tmp_path):
+    contents = [encoded(picture(20 + n, 17), "JPEG") for n in range(SIZE)]
+    labels: list[Any] = list(range(SIZE))
+    contents[3], labels[5] = contents[3][:-9], [1.0, 2.0]
+    path = write(tmp_path / "a", format, map(payload, [format] * SIZE, contents, labels))
+    source = open_records(path, decode=ImageDecoder(8))
+    first = filled(source)
+    assert [row for row, _ in first[1]] == [3, 5]
+    assert filled(source)[1] == first[1]
+
+
+@every_format
+def test_what_was_found_does_not_outlive_close(format, tmp_path):
+    source = open_records(jpeg_file(tmp_path, format), decode=ImageDecoder(8))
+    leaves = source.leaves
+    filled(source)
+    source.close()
+    rows = [np.empty((1, *shape), dtype) for shape, dtype in leaves]
+    ((row, error),) = source.fill(np.array([0]), None, rows)
+    assert (row, type(error)) == (0, ClosedError)
+
+
+@every_format
+def test_a_copy_in_another_process_finds_out_itself(format, tmp_path):
+    source = open_records(jpeg_file(tmp_path, format), decode=ImageDecoder(8))
+    before = len(pickle.dumps(source))
+    first = filled(source)
+    sent = pickle.dumps(source)
+    assert len(sent) < before + 500
+    assert filled(pickle.loads(sent)) == first
+
+
+@every_format
+def test_a_file_changed_after_it_was_let_go_is_an_error(format, tmp_path):
+    path = jpeg_file(tmp_path, format)
+    source = open_records(path, decode=ImageDecoder(8))
+    filled(source)
+    source._files.shards[0].close()
+    path.write_bytes(path.read_bytes()[:-4])
+    _, failures = filled(source)
+    assert len(failures) == SIZE
+    assert all("open it anew" in error for _, error in failures)
+    with pytest.raises(RecordError, match="open it anew"):
+        source[0]
+
+
+@every_format
+def test_threads_that_find_out_at_once_get_the_right_samples(format, tmp_path):
+    path = jpeg_file(tmp_path, format)
+    expected = filled(open_records(path, decode=ImageDecoder(8)))
+    for _ in range(5):
+        source = open_records(path, decode=ImageDecoder(8))
+        start = Barrier(8, timeout=_LIMIT_SECONDS)
+
+        def work(_: int, source: Any = source, start: Barrier = start) -> Any:
+            start.wait()
+            return [filled(source) for _ in range(3)]
+
+        with ThreadPoolExecutor(8) as pool:
+            for made in pool.map(work, range(8)):
+                assert made == [expected] * 3
