@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -29,12 +30,14 @@ def generator(seed: int, epoch: int, number: int, stream: int) -> np.random.Gene
 def generators(seed: int, epoch: int, stream: int) -> Callable[[int], np.random.Generator]:
     """As ``generator``, by the number, for one after another; a fifth of the time each.
 
-    Each is good until the next one is asked for: it is the same, set anew. For one thread.
+    Each is good until the next one is asked for in this thread: it is the same, set anew.
     """
-    words = np.array([0, epoch, 0, stream], np.uint64)
-    bits = np.random.Philox(key=_key(seed), counter=words)
-    rng, state = np.random.Generator(bits), bits.state
-    counter = state["state"]["counter"]
+    rng = getattr(_own, "rng", None)
+    if rng is None:
+        # Once only, as it asks the system for entropy, and then has to wait for the GIL.
+        rng = _own.rng = np.random.Generator(np.random.Philox(key=0))
+    bits, counter = rng.bit_generator, np.array([0, epoch, 0, stream], np.uint64)
+    state = {**_BEFORE_DRAWING, "state": {"counter": counter, "key": _key(seed)}}
 
     def set_anew(number: int) -> np.random.Generator:
         counter[2] = number
@@ -42,6 +45,10 @@ def generators(seed: int, epoch: int, stream: int) -> Callable[[int], np.random.
         return rng
 
     return set_anew
+
+
+_own = threading.local()
+_BEFORE_DRAWING = np.random.Philox(key=0).state
 
 
 @functools.lru_cache(maxsize=64)

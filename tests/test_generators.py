@@ -186,6 +186,13 @@ def test_generators_one_after_another_are_those_made_one_by_one():
         assert rng.random(3).tolist() == expected.random(3).tolist()
 
 
+def test_generators_of_several_batches_do_not_disturb_each_other():
+    rngs = {epoch: generators(42, epoch, 5) for epoch in (3, 4)}
+    for number in (0, 7):
+        for epoch, rng_of in rngs.items():
+            assert rng_of(number).random() == generator(42, epoch, number, 5).random()
+
+
 def test_a_new_process_draws_the_same_numbers():
     script = (
         "from adapters.generators import generator; print(generator(1, 2, 3, 0).integers(2**62))"

@@ -75,10 +75,9 @@ class MappedFile:
         self.changed_ns = status.st_mtime_ns
         self._view: memoryview | None = None
         self._map: Any = None
-        # Of which blocks pages may be mapped, and how much that is since it was last looked up.
+        # Of which blocks pages may be mapped.
         self._seen = self._none_seen()
         self._all_seen = False
-        self._touched_bytes = 0
 
     def read(self, offset: int, size: int) -> memoryview:
         """These bytes, without a copy; fewer where the file ends before."""
@@ -113,10 +112,7 @@ class MappedFile:
                 self._seen[block] = 1
         # Worth knowing of files that are small; where one ends, no record may begin.
         self._all_seen = len(self._seen) < _MOST_BLOCKS and 0 not in self._seen[:-1]
-        self._touched_bytes += size + len(blocks) * _BLOCK_BYTES
-        if self._touched_bytes > _LOOK_BYTES:
-            self._touched_bytes = 0
-            _let_go_if_many()
+        _touched(size + len(blocks) * _BLOCK_BYTES)
 
     def close(self) -> None:
         """Unmap the file as soon as nobody holds a part of it."""
@@ -248,6 +244,16 @@ def _inflate(name: str, compressed: IO[bytes], file: IO[bytes]) -> None:
 _open: weakref.WeakKeyDictionary[MappedFile, None] = weakref.WeakKeyDictionary()
 _opening = threading.RLock()
 _else_bytes = 0
+# Of all files, since it was last looked up how much of them is mapped.
+_touched_bytes = 0
+
+
+def _touched(size: int) -> None:
+    global _touched_bytes
+    _touched_bytes += size  # Threads may lose some of it, which does little harm.
+    if _touched_bytes > _LOOK_BYTES:
+        _touched_bytes = 0
+        _let_go_if_many()
 
 
 def _let_go_if_many() -> None:
@@ -265,10 +271,13 @@ def _let_go_if_many() -> None:
 def _shared_bytes() -> int | None:
     """Of this process's memory what belongs to files, libraries too; None where nobody says."""
     try:
-        with open(_STATUS, "rb") as status:
-            return int(status.read().split()[2]) * mmap.PAGESIZE
+        status = os.open(_STATUS, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
+    try:
+        return int(os.read(status, 1000).split()[2]) * mmap.PAGESIZE
+    finally:
+        os.close(status)
 
 
 def _reset_lock() -> None:

@@ -131,6 +131,14 @@ def test_reading_large_files_takes_little_memory(order, large):
     assert int(run(GROWTH, large, order)) < 64 + 32
 
 
+def test_reading_many_files_takes_little_memory(tmp_path):
+    """Of 4 MB each: none alone would be worth a look. Large folios come by the megabyte."""
+    block = encoded("recordio", [bytes(4000)] * 250)
+    for number in range(80):
+        (tmp_path / f"{number:02}.rec").write_bytes(block * 4)
+    assert int(run(GROWTH, str(tmp_path / "*.rec"), "shuffled")) < 64 + 64
+
+
 def test_pages_are_let_go_where_nobody_says_how_many_there_are(tmp_path, monkeypatch):
     monkeypatch.setattr(storage, "_STATUS", str(tmp_path / "none"))
     monkeypatch.setattr(storage, "_KEPT_BYTES", 0)
