@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from adapters.engine import arena
 from tests.leftovers import Leftovers
 
 _DEADLINE_SECONDS = 3.0
@@ -25,3 +26,9 @@ def nothing_is_left() -> Iterator[None]:
             pytest.fail("left behind:\n" + "\n".join(left))
         gc.collect()
         time.sleep(_POLL_SECONDS)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches on threads use memory again, however small they are."""
+    monkeypatch.setattr(arena, "_LEAST_BYTES", 1)

@@ -13,8 +13,9 @@ import threading
 import time
 from collections.abc import Callable
 
-from adapters.assemble import Assembled, Plan, aligned_empty
+from adapters.assemble import Assembled, Plan
 from adapters.collate import LayoutChanged
+from adapters.engine.arena import Arena
 from adapters.engine.jobs import Done, Job, Kind, Pending
 from adapters.structure import unflatten
 
@@ -41,6 +42,7 @@ class Threads:
         self.count = count
         self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._closed = False
+        self._arena = Arena(2 * count)
         # All of them start here and now. TensorFlow asks for batches from a thread of its own, and
         # if that started any, Python would keep a dummy thread for it.
         self._threads = [
@@ -61,7 +63,7 @@ class Threads:
     def allocate(self, pending: Pending) -> None:
         """Make the batch's arrays."""
         assert pending.layout is not None
-        pending.memory = pending.layout.allocate(pending.samples, aligned_empty)
+        pending.memory = pending.layout.allocate(pending.samples, self._arena.empty)
 
     def collect(self, pending: Pending) -> Assembled:
         """The batch."""
@@ -83,6 +85,7 @@ class Threads:
     def close(self, wait: bool) -> None:
         """Let running jobs end, and drop the others."""
         self._closed = True
+        self._arena.close()
         with contextlib.suppress(queue.Empty):
             while True:
                 self._tasks.get_nowait()
@@ -118,7 +121,7 @@ class Threads:
     def _compute(self, job: Job, pending: Pending) -> None:
         epoch, index = pending.epoch, pending.index
         if job.kind is Kind.WHOLE:
-            pending.outcome = self._plan.batch(epoch, index, aligned_empty)
+            pending.outcome = self._plan.batch(epoch, index, self._arena.empty)
             self._plan.settle(pending.outcome)
             return
         assert pending.layout is not None

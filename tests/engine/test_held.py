@@ -15,6 +15,8 @@ from tests.engine.crews import POOLS, PROCESSES, opened, read
 from tests.engine.workloads import Numbers
 from tests.leftovers import Leftovers
 
+pytestmark = pytest.mark.usefixtures("small_blocks")
+
 every_pool = pytest.mark.parametrize("crew", POOLS)
 every_process_pool = pytest.mark.parametrize("crew", PROCESSES)
 

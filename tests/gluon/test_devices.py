@@ -18,6 +18,8 @@ from tests.engine.workloads import Numbers
 from tests.gluon.crews import CREWS, PROCESSES, every_kind, every_quick_crew, opened
 from tests.gluon.data_sets import numpy_semantics, values
 
+pytestmark = pytest.mark.usefixtures("small_blocks")
+
 every_crew = pytest.mark.parametrize("crew", CREWS)
 MEGABYTE = 2**20
 

@@ -19,6 +19,8 @@ from tests.keras.recording import (
 )
 from tests.keras.samples import BATCH_SIZE
 
+pytestmark = pytest.mark.usefixtures("small_blocks")
+
 # More batches than there are slots of shared memory, wide enough to be aligned and aliased.
 BATCHES = 60
 WORKERS = [
