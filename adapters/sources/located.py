@@ -5,6 +5,7 @@ What a record is made of takes longer to find out than to read; the second epoch
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from itertools import repeat
 
@@ -14,15 +15,18 @@ from numpy.typing import DTypeLike, NDArray
 from adapters.records import RecordFiles
 from adapters.records.storage import MappedFile
 
-# What a size takes, in bytes.
+# What a size takes.
 _MOST_BYTES = (1 << 32) - 1
+# Longer labels are for the file to keep.
+_MOST_LABEL_BYTES = 64
 
 
 class Located:
     """The images that were found, by the number of the record.
 
     Any thread may ask and note; what two of them note about a record is the same. It is 12 bytes
-    and a label for a record, which count as memory once a record near it was noted.
+    and a label for a record, which count as memory once a record near it was noted. Where labels
+    are long, nothing is noted.
 
     Args:
         files: The records.
@@ -34,12 +38,15 @@ class Located:
         self._files = files
         self._begins = np.zeros(len(files), np.int64)
         self._sizes = np.zeros(len(files), np.uint32)  # 0 of those that aren't known.
-        self._labels = np.zeros((len(files), *shape), dtype)
+        short = math.prod(shape) * np.dtype(dtype).itemsize <= _MOST_LABEL_BYTES
+        self._labels = np.zeros((len(files) if short else 0, *shape), dtype)
 
     def note(self, number: int, payload: memoryview, image: memoryview, label: object) -> None:
         """Remember that this record's payload holds this image, a part of it, and this label."""
-        if isinstance(payload.obj, bytes) or not 0 < len(image) <= _MOST_BYTES:
+        if isinstance(payload.obj, bytes):
             return  # A copy, of a record in parts.
+        if not len(self._labels) or not 0 < len(image) <= _MOST_BYTES:
+            return
         shard, own = self._files.locate(number)
         start = int(shard.offsets[own]) + shard.codec.HEADER.size
         self._begins[number] = start + _address(image) - _address(payload)

@@ -94,6 +94,18 @@ def test_records_in_parts_are_put_together_each_time(tmp_path):
 
 
 @every_format
+def test_long_labels_stay_in_the_file(format, tmp_path):
+    contents = [encoded(picture(20 + n, 17), "JPEG") for n in range(SIZE)]
+    labels = [np.arange(17, dtype=np.float32) + n for n in range(SIZE)]
+    path = write_images(tmp_path / "a", format, contents, labels)
+    source = open_records(path, decode=ImageDecoder(8))
+    first = filled(source)
+    assert first[0][1] == [label.tolist() for label in labels]
+    assert filled(source) == first
+    assert source._located._labels.nbytes == 0
+
+
+@every_format
 def test_a_damaged_image_and_a_strange_label_are_errors_each_time(format, tmp_path):
     contents = [encoded(picture(20 + n, 17), "JPEG") for n in range(SIZE)]
     labels: list[Any] = list(range(SIZE))
