@@ -23,17 +23,15 @@ from adapters.assemble import aligned_empty
 
 # The C library's allocator keeps smaller ones itself.
 _LEAST_BYTES = 1 << 20
+# Free blocks: batches are let go one by one, and a worker begins with the next at once.
+_MOST_FREE = 4
 
 
 class Arena:
-    """Blocks of memory.
+    """Blocks of memory; of many that are let go at once, the system gets most back."""
 
-    Args:
-        kept: Free ones that are kept for others; who lets go of many at once gives them back.
-    """
-
-    def __init__(self, kept: int) -> None:
-        self._free: collections.deque[NDArray[np.uint8]] = collections.deque(maxlen=kept)
+    def __init__(self) -> None:
+        self._free: collections.deque[NDArray[np.uint8]] = collections.deque(maxlen=_MOST_FREE)
         self._closed = False
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -42,7 +42,7 @@ class Threads:
         self.count = count
         self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._closed = False
-        self._arena = Arena(2 * count)
+        self._arena = Arena()
         # All of them start here and now. TensorFlow asks for batches from a thread of its own, and
         # if that started any, Python would keep a dummy thread for it.
         self._threads = [

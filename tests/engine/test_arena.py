@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from adapters.assemble import ALIGNMENT_BYTES
-from adapters.engine.arena import _LEAST_BYTES, Arena
+from adapters.engine.arena import _LEAST_BYTES, _MOST_FREE, Arena
 from tests.batches import exact
 from tests.engine.crews import THREADS, opened
 from tests.engine.workloads import Numbers
@@ -29,7 +29,7 @@ def address(array: np.ndarray) -> int:
 def test_an_array_is_as_asked_for_aligned_and_writable(dtype):
     dtype = np.dtype(dtype)
     count = _LEAST_BYTES // dtype.itemsize + 1
-    array = Arena(2).empty((count, 3), dtype)
+    array = Arena().empty((count, 3), dtype)
     assert (array.shape, array.dtype, array.strides) == (
         (count, 3),
         dtype,
@@ -43,7 +43,7 @@ def test_an_array_is_as_asked_for_aligned_and_writable(dtype):
 
 
 def test_memory_that_nobody_refers_to_is_used_again():
-    arena = Arena(2)
+    arena = Arena()
     array = arena.empty(_LARGE, _BYTES)
     where = address(array)
     del array
@@ -72,21 +72,21 @@ def test_memory_that_nobody_refers_to_is_used_again():
     ],
 )
 def test_whoever_refers_to_a_part_has_the_memory_for_itself(part):
-    arena = Arena(8)
+    arena = Arena()
     array = arena.empty(_LARGE, _BYTES)
     where = address(array)
     held = part(array)
     del array
     gc.collect()
-    others = [arena.empty(_LARGE, _BYTES) for _ in range(4)]
+    others = [arena.empty(_LARGE, _BYTES) for _ in range(3)]
     assert where not in map(address, others)
     del others, held
     gc.collect()
-    assert where in {address(other) for other in [arena.empty(_LARGE, _BYTES) for _ in range(5)]}
+    assert where in {address(other) for other in [arena.empty(_LARGE, _BYTES) for _ in range(4)]}
 
 
 def test_small_arrays_and_python_objects_are_their_own():
-    arena = Arena(2)
+    arena = Arena()
     for shape, dtype in (((_LEAST_BYTES - 1,), "u1"), (_LARGE, "O"), ((0, 7), "f8"), ((), "f8")):
         array = arena.empty(shape, np.dtype(dtype))
         assert (array.shape, array.dtype) == (shape, np.dtype(dtype))
@@ -95,7 +95,7 @@ def test_small_arrays_and_python_objects_are_their_own():
 
 
 def test_a_little_array_does_not_take_a_large_block():
-    arena = Arena(4)
+    arena = Arena()
     sizes = [_LEAST_BYTES, 2 * _LEAST_BYTES, 5 * _LEAST_BYTES]
     arrays = [arena.empty((size,), _BYTES) for size in sizes]
     where = {size: address(array) for size, array in zip(sizes, arrays)}
@@ -108,15 +108,15 @@ def test_a_little_array_does_not_take_a_large_block():
 
 
 def test_of_many_that_are_let_go_only_some_are_kept():
-    arena = Arena(3)
+    arena = Arena()
     arrays = [arena.empty(_LARGE, _BYTES) for _ in range(20)]
     assert len(set(map(address, arrays))) == 20
     del arrays
-    assert len(arena._free) == 3
+    assert len(arena._free) == _MOST_FREE
 
 
 def test_closing_keeps_nothing_and_harms_nobody():
-    arena = Arena(3)
+    arena = Arena()
     held = arena.empty(_LARGE, _BYTES)
     held[...] = 7
     arena.empty(_LARGE, _BYTES)
@@ -131,7 +131,7 @@ def test_closing_keeps_nothing_and_harms_nobody():
 
 
 def test_arrays_outlive_the_arena():
-    arena = Arena(3)
+    arena = Arena()
     held = arena.empty(_LARGE, _BYTES)
     held[...] = 7
     del arena
@@ -142,7 +142,7 @@ def test_arrays_outlive_the_arena():
 
 
 def test_threads_never_share_a_block():
-    arena = Arena(4)
+    arena = Arena()
 
     def work(number: int) -> bool:
         for step in range(200):
