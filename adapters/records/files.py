@@ -58,12 +58,20 @@ class RecordFiles:
         Raises:
             ClosedError: After ``close``.
         """
-        if self._closed:
-            raise ClosedError("the record files have been closed; open them anew")
+        self.check_open()
         if len(self.shards) == 1:
             return self.shards[0], number
         place = int(np.searchsorted(self.starts, number, "right")) - 1
         return self.shards[place], number - int(self.starts[place])
+
+    def check_open(self) -> None:
+        """Do nothing, before ``close``.
+
+        Raises:
+            ClosedError: After it.
+        """
+        if self._closed:
+            raise ClosedError("the record files have been closed; open them anew")
 
     def places(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Which of the files each record is in."""

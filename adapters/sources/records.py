@@ -273,6 +273,7 @@ class RecordSource:
         for row, (file, begin, size) in zip(todo.tolist(), places):
             try:
                 if size:
+                    self._files.check_open()  # Reading would open it again.
                     image = file.read(begin, size)
                 else:
                     payload = self._files.read(own[row])

@@ -14,6 +14,7 @@ from adapters import ImageDecoder, RecordError, open_records
 from adapters.errors import ClosedError
 from adapters.generators import DECODE, generators
 from adapters.records import recordio
+from adapters.records.storage import MappedFile
 from adapters.sources.contents import Images
 from tests.images.pictures import encoded, picture
 from tests.sources.record_files import (
@@ -126,6 +127,27 @@ def test_what_was_found_does_not_outlive_close(format, tmp_path):
     rows = [np.empty((1, *shape), dtype) for shape, dtype in leaves]
     ((row, error),) = source.fill(np.array([0]), None, rows)
     assert (row, type(error)) == (0, ClosedError)
+
+
+@every_format
+def test_a_source_closed_in_the_middle_of_a_batch_opens_no_file_again(
+    format, tmp_path, monkeypatch
+):
+    source = open_records(jpeg_file(tmp_path, format), decode=ImageDecoder(8))
+    filled(source)
+    leaves, read = source.leaves, MappedFile.read
+
+    def closing(file: MappedFile, offset: int, size: int) -> memoryview:
+        found = read(file, offset, size)
+        source.close()
+        return found
+
+    monkeypatch.setattr(MappedFile, "read", closing)
+    rows = [np.empty((SIZE, *shape), dtype) for shape, dtype in leaves]
+    failures = source.fill(np.arange(SIZE), None, rows)
+    assert [row for row, _ in failures] == list(range(1, SIZE))
+    assert {type(error) for _, error in failures} == {ClosedError}
+    assert source._files.shards[0].storage._map is None
 
 
 @every_format
