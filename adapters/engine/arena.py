@@ -1,11 +1,12 @@
 """The memory of large batches, used again for others when no array refers to it any more.
 
-New memory comes from the system in pages that it zeroes first: of float32 images that took a fifth
-of all work (two threads that decode JPEGs into ``(64, 3, 224, 224)``).
+New memory comes from the system in pages that it zeroes first: JPEGs that two threads decode into
+float32 ``(64, 3, 224, 224)`` came a seventh slower.
 
 A block is lent as an array, and every view of that array keeps the loan alive; it is free again
-when the last of them is gone, never sooner, as frameworks read from it without a copy. ``Arena``
-may be called from any thread and never blocks.
+when the last of them is gone, never sooner, as frameworks read from it without a copy. The garbage
+collector ends no loan early: it doesn't look into NumPy's arrays. ``Arena`` may be called from any
+thread and never blocks.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from numpy.typing import NDArray
 
 from adapters.assemble import aligned_empty
 
-# The C library's allocator keeps smaller ones itself.
-_LEAST_BYTES = 1 << 20
+# What is smaller, glibc's allocator keeps by itself, and 3% faster (uint8 images, 10 MB).
+_LEAST_BYTES = 32 << 20
 # Free blocks: batches are let go one by one, and a worker begins with the next at once.
 _MOST_FREE = 4
 

@@ -10,13 +10,20 @@ import numpy as np
 import pytest
 
 from adapters.assemble import ALIGNMENT_BYTES
-from adapters.engine.arena import _LEAST_BYTES, _MOST_FREE, Arena
+from adapters.engine import arena as module
+from adapters.engine.arena import _MOST_FREE, Arena
 from tests.batches import exact
 from tests.engine.crews import THREADS, opened
 from tests.engine.workloads import Numbers
 
+_LEAST_BYTES = 1 << 20
 _LARGE = (_LEAST_BYTES,)
 _BYTES = np.dtype(np.uint8)
+
+
+@pytest.fixture(autouse=True)
+def large_is_a_mebibyte(monkeypatch):
+    monkeypatch.setattr(module, "_LEAST_BYTES", _LEAST_BYTES)
 
 
 def address(array: np.ndarray) -> int:
