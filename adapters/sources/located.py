@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 from adapters.records import RecordFiles
 from adapters.records.storage import MappedFile
 
-# What a size takes.
+# What the four bytes of a size hold.
 _MOST_BYTES = (1 << 32) - 1
 # Longer labels are for the file to keep.
 _MOST_LABEL_BYTES = 64
