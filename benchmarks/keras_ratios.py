@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.backends import CPU
 from benchmarks.comparisons import BATCH, DIGITS, Comparison, Contestant, compare, endless, pace
 from benchmarks.row import Measurement
 
@@ -22,7 +23,13 @@ def measure(options: Mapping[str, Any]) -> Measurement:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     version = importlib.metadata.version("keras")
     trained = f"Keras {version} on {comparison.backend}" if comparison.backend else ""
-    return compare(comparison, options["rounds"], trained)
+    measured = compare(comparison, options["rounds"], trained)
+    if comparison.backend is not None:
+        from benchmarks.keras_training import describe_device
+
+        if describe_device() != CPU:
+            measured["device"] = describe_device()
+    return measured
 
 
 def _ours(

@@ -19,6 +19,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from benchmarks.backends import CPU, TITLES
 from benchmarks.cpu import tree_cpu_seconds
 from benchmarks.rounds import evaluation_rounds_of, rounds_of
 from benchmarks.row import Measurement
@@ -207,13 +208,12 @@ def measure_training(
 def describe_software() -> str:
     """Keras and its backend, with versions."""
     backend = keras.backend.backend()
-    names = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
     version = importlib.import_module(backend).__version__
-    return f"Keras {keras.__version__} on {names[backend]} {version}"
+    return f"Keras {keras.__version__} on {TITLES[backend]} {version}"
 
 
 def describe_device() -> str:
-    """What the backend trains on: the GPU's name, or "CPU"."""
+    """What the backend trains on: the GPU's name, or `CPU`."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         import tensorflow as tf
@@ -233,7 +233,7 @@ def describe_device() -> str:
 
         if torch.cuda.is_available():
             return str(torch.cuda.get_device_name())
-    return "CPU"
+    return CPU
 
 
 def _warm_up(model: TimedModel, train_samples: int, test_samples: int, batch_size: int) -> None:

@@ -1,4 +1,4 @@
-"""What the numbers were taken on, and with: processor, memory, versions, date, commit."""
+"""What the numbers were taken on, and with: processor, GPUs, versions, date, commit."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ def describe_machine() -> dict[str, Any]:
         "cpu": _cpu_model(),
         "usable_cpus": usable_cpus(),
         "memory_gib": _memory_gib(),
+        "gpus": list(gpu_names()),
         "system": platform.platform(),
         "python": platform.python_version(),
         "libraries": dict(_versions(DISTRIBUTIONS)),
@@ -62,6 +64,21 @@ def usable_cpus() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+@cache
+def gpu_names() -> tuple[str, ...]:
+    """The machine's GPUs, as NVIDIA's driver names them, whether or not a framework uses them."""
+    try:
+        listed = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return ()
+    return tuple(line.strip() for line in listed.stdout.splitlines() if line.strip())
 
 
 def _cpu_model() -> str:

@@ -6,13 +6,14 @@ One goes over numbers of workers, on all cores; the other over cores, with a wor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.digits import find_digits
 from benchmarks.machine import usable_cpus
 from benchmarks.results import Experiment, Run
 from benchmarks.sweeps import RowSpec, Session, our_failures
 
+WORKERS = "mnist"  # The experiment over numbers of workers.
 AUTO = " auto"  # Ends the names of loaders that choose their workers, where the axis is the cores.
 
 
@@ -57,6 +58,7 @@ class Contestants:
         auto: Those that also run with `"auto"` workers.
         twin: The end of the names that differ from another's only where there are workers.
         best: Of the framework's own, the one that the published size found fastest.
+        keras: Whether the framework is Keras, with a backend.
     """
 
     framework: str
@@ -66,6 +68,7 @@ class Contestants:
     auto: tuple[str, ...]
     twin: str
     best: str
+    keras: bool = False
 
     def rows(self, size: Size, session: Session) -> list[tuple[str, int | str]]:
         """Loaders and workers; only the published table shows twins twice without workers."""
@@ -91,7 +94,7 @@ def worker_sweep(
     Returns:
         The experiment, and the runs that were added to it, which have learnt enough.
     """
-    experiment = session.experiment("mnist", "MNIST worker sweep: LeNet, one epoch")
+    experiment = session.experiment(WORKERS, "MNIST worker sweep: LeNet, one epoch")
     options = _options(session, experiment, note)
     specs = [
         RowSpec(
@@ -102,6 +105,7 @@ def worker_sweep(
             program=contestants.program,
             options=options,
             limit_seconds=SIZES[session.size].limit_seconds,
+            trains_keras=contestants.keras,
         )
         for loader, workers in contestants.rows(SIZES[session.size], session)
     ]
@@ -123,31 +127,54 @@ def cpu_sweep(session: Session, contestants: Contestants) -> list[Run]:
     """
     experiment = session.experiment("mnist-cpus", "MNIST on so many cores: LeNet, one epoch")
     experiment.axis = "CPU cores"
-    note = "a worker for each core, or as many as the loader chooses: auto"
+    note = (
+        "a worker for each core, or as many as the loader chooses: auto; on all cores, rows of the "
+        "worker sweep, where it ran"
+    )
     options = _options(session, experiment, note)
     named = contestants.ours + contestants.others if session.size == "full" else (contestants.best,)
-    asked = [(loader + AUTO, loader, "auto") for loader in contestants.auto]
-    asked += [(loader, loader, "cores") for loader in named]
-    specs = [
-        RowSpec(
-            framework=contestants.framework,
-            loader=name,
-            workers=cpus,
-            ours=loader in contestants.ours,
-            program="benchmarks.mnist_cpus",
-            options={
-                **options,
-                "program": contestants.program,
-                "contestant": loader,
-                "asked": "auto" if workers == "auto" else cpus,
-            },
-            limit_seconds=SIZES[session.size].limit_seconds,
-            cpus=cpus,
+    counts = cpu_counts(usable_cpus(), session.size)
+    asked = [(loader, "auto", cpus) for loader in contestants.auto for cpus in counts]
+    asked += [(loader, cpus, cpus) for loader in named for cpus in counts]
+    specs = []
+    for loader, workers, cpus in asked:
+        name = loader + AUTO if workers == "auto" else loader
+        done = _done(session, contestants, loader, workers) if cpus == usable_cpus() else []
+        experiment.runs += [replace(run, loader=name, workers=cpus) for run in done]
+        if done:
+            continue
+        specs.append(
+            RowSpec(
+                framework=contestants.framework,
+                loader=name,
+                workers=cpus,
+                ours=loader in contestants.ours,
+                program="benchmarks.mnist_cpus",
+                options={
+                    **options,
+                    "program": contestants.program,
+                    "contestant": loader,
+                    "asked": workers,
+                },
+                limit_seconds=SIZES[session.size].limit_seconds,
+                cpus=cpus,
+                trains_keras=contestants.keras,
+            )
         )
-        for name, loader, workers in asked
-        for cpus in cpu_counts(usable_cpus(), session.size)
-    ]
     return _sweep(session, experiment, specs)
+
+
+def _done(session: Session, contestants: Contestants, loader: str, workers: int | str) -> list[Run]:
+    """The worker sweep's runs of a row, which had all cores; none where rows were asked for."""
+    if session.rows or WORKERS not in session.experiments:
+        return []
+    return [
+        run
+        for run in session.experiments[WORKERS].runs
+        # Behind the framework may be a backend's name.
+        if run.framework.startswith(contestants.framework)
+        and (run.loader, run.workers) == (loader, workers)
+    ]
 
 
 def cpu_counts(usable: int, size: str) -> Sequence[int]:

@@ -33,6 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SAMPLE_INTERVAL_SECONDS = 0.5
 EXIT_LIMIT_SECONDS = 20.0  # from the row's result to its end; slower is a hang
 CHILDREN_LIMIT_SECONDS = 3.0  # from the row's end to the end of everything that it started
+LOOK_SECONDS = 0.02  # between two looks at who has ended
 TRACEBACK_SECONDS = 1.0  # for faulthandler to write where a hanging row stands
 EXIT_CODE = "exit code"
 LOG_CHARACTERS = 8_000  # of a failed row's output, kept in the JSON
@@ -58,13 +59,16 @@ class Outcome:
     log: str
 
 
-def run_row(program: str, options: Mapping[str, Any], limit_seconds: float) -> Outcome:
+def run_row(
+    program: str, options: Mapping[str, Any], limit_seconds: float, backend: str | None = None
+) -> Outcome:
     """Run one row in a fresh process; blocks until it and all that it started are gone.
 
     Args:
         program: The module whose `measure` the row calls.
         options: Its argument; must survive JSON.
         limit_seconds: From the start to the result.
+        backend: Keras's; None leaves it to the environment and to Keras.
 
     Returns:
         The row's outcome; failures of the row are in it, not raised.
@@ -77,7 +81,7 @@ def run_row(program: str, options: Mapping[str, Any], limit_seconds: float) -> O
             process = subprocess.Popen(
                 [sys.executable, "-m", "benchmarks.row", program, options_path, result_path],
                 cwd=ROOT,
-                env=_environment(),
+                env=_environment(backend),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -102,12 +106,14 @@ def run_row(program: str, options: Mapping[str, Any], limit_seconds: float) -> O
     return Outcome(result, failure, rounds, "" if failure is None else output[-LOG_CHARACTERS:])
 
 
-def _environment() -> dict[str, str]:
+def _environment(backend: str | None) -> dict[str, str]:
     environment = dict(os.environ)
     paths = [str(ROOT), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     environment["PYTHONFAULTHANDLER"] = "1"
     environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if backend is not None:
+        environment["KERAS_BACKEND"] = backend
     return environment
 
 
@@ -160,7 +166,7 @@ class _Watch:
             self._process.wait()
             left = list(self._seen)
         else:
-            left = psutil.wait_procs(self._seen, timeout=CHILDREN_LIMIT_SECONDS)[1]
+            left = self._outliving(CHILDREN_LIMIT_SECONDS)
         running = [one for one in left if _is_alive(one)]
         # Last, when they have removed what the others leave in shared memory.
         trackers = [one for one in running if _is_tracker(one)]
@@ -175,6 +181,13 @@ class _Watch:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         return len(running)
+
+    def _outliving(self, seconds: float) -> list[psutil.Process]:
+        """What still runs after so long; whoever reaps the others may take longer than they did."""
+        deadline = time.monotonic() + seconds
+        while (left := list(filter(_is_alive, self._seen))) and time.monotonic() < deadline:
+            time.sleep(LOOK_SECONDS)
+        return left
 
     def rounds(self, result: Measurement) -> dict[str, list[float]]:
         """What the samples of the measured time tell; see `Outcome`."""

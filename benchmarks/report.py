@@ -109,6 +109,7 @@ def _machine(machine: Mapping[str, Any]) -> _Html:
         "date": machine.get("date"),
         "processor": f"{machine.get('cpu')}, {machine.get('usable_cpus')} usable",
         "memory": f"{machine.get('memory_gib')} GiB",
+        "GPU": ", ".join(machine.get("gpus", ())),
         "system": machine.get("system"),
         "Python": machine.get("python"),
         "libraries": versions,

@@ -7,12 +7,14 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
+from benchmarks.backends import Backend, find_backends
 from benchmarks.processes import run_row
 from benchmarks.results import Experiment, Run
 
@@ -31,6 +33,9 @@ class RowSpec:
             JSON.
         limit_seconds: From the row's start to its result.
         cpus: How many of the usable processors the row may use; None for all.
+        trains_keras: Whether it trains a network in Keras: then there is one for each of the
+            session's backends.
+        backend: That backend's name; None leaves it to the environment and to Keras.
     """
 
     framework: str
@@ -41,6 +46,8 @@ class RowSpec:
     options: Mapping[str, Any]
     limit_seconds: float
     cpus: int | None = None
+    trains_keras: bool = False
+    backend: str | None = None
 
     @property
     def name(self) -> str:
@@ -83,6 +90,12 @@ class Session:
         """Whether any row did."""
         return any(each.runs for each in self.experiments.values())
 
+    @cached_property
+    def backends(self) -> list[Backend]:
+        """Those of Keras that rows train on; looked for when they are first asked for."""
+        with self.uncaptured():
+            return find_backends()
+
     def experiment(self, name: str, title: str) -> Experiment:
         """The experiment of that name: the same one for every test that adds rows to it."""
         return self.experiments.setdefault(name, Experiment(name, title, size=self.size))
@@ -116,7 +129,7 @@ class Session:
         Returns:
             The runs of this sweep, failed ones too.
         """
-        chosen = self._chosen(list(specs))
+        chosen = self._chosen([row for spec in specs for row in self._on_backends(spec)])
         times = max(repeats, self.least_repeats) if self.repeats is None else self.repeats
         runs = self._run(experiment, chosen * times)
         suspects = self.suspects(experiment)
@@ -138,7 +151,7 @@ class Session:
                     "workers": spec.workers,
                     "cpus": spec.cpus,
                 }
-                outcome = run_row(spec.program, options, spec.limit_seconds)
+                outcome = run_row(spec.program, options, spec.limit_seconds, spec.backend)
                 run = Run.of(
                     spec.framework,
                     spec.loader,
@@ -151,6 +164,17 @@ class Session:
                 experiment.runs.append(run)
                 experiment.write_json(self.out)
         return runs
+
+    def _on_backends(self, spec: RowSpec) -> list[RowSpec]:
+        """Of a row that trains in Keras one for each backend, which names it if there are more."""
+        if not spec.trains_keras:
+            return [spec]
+        if len(self.backends) == 1:
+            return [replace(spec, backend=self.backends[0].name)]
+        return [
+            replace(spec, framework=f"{spec.framework} on {each.title}", backend=each.name)
+            for each in self.backends
+        ]
 
     def _chosen(self, specs: list[RowSpec]) -> list[RowSpec]:
         """The rows that were asked for: "workers 1" is part of "workers 16", too."""

@@ -21,6 +21,7 @@ KERAS = Contestants(
     auto=("SafeSequence threads",),
     twin="processes",
     best="PyDataset threads",
+    keras=True,
 )
 
 

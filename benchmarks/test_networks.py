@@ -72,6 +72,7 @@ def test_networks(session: Session, network: str) -> None:
             options={"network": network, "data": str(data[1]), "samples": samples},
             limit_seconds=size.limit_seconds,
             cpus=cores,
+            trains_keras=True,
         )
         for loader in LOADERS + ((ARRAYS,) if session.size != "default" else ())
         for cores in cpu_counts(usable_cpus(), session.size)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import os
 
+from benchmarks.backends import TITLES
 from benchmarks.races import BATCHES, CONTESTANTS, ERROR, SAMPLES, faults_of
 from benchmarks.results import Column, Run
 from benchmarks.sweeps import RowSpec, Session, our_failures
@@ -23,7 +24,6 @@ COLUMNS = (
     Column("faults", "all", ",.0f"),
 )
 PANELS = (("faults", "samples that were wrong, and errors"),)
-BACKENDS = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
 OURS = ("SafeSequence threads", "SafeSequence processes")
 # The default size has these on one backend only: what goes wrong with them goes wrong with
 # PyDataset's threads, too, or before Keras sees it.
@@ -44,15 +44,13 @@ def test_races(session: Session) -> None:
         "generator: Keras reads it without workers; in threads: several take from one, by hand",
     ]
     asked = os.environ.get("KERAS_BACKEND", "tensorflow")
-    backends = [
-        name for name in dict.fromkeys([asked, *BACKENDS]) if importlib.util.find_spec(name)
-    ]
+    backends = [name for name in dict.fromkeys([asked, *TITLES]) if importlib.util.find_spec(name)]
     first = backends[0]
-    missing = [name for name in BACKENDS if name not in backends]
+    missing = [name for name in TITLES if name not in backends]
     experiment.notes += [f"not run, as {name} isn't installed: Keras on it" for name in missing]
     specs = [
         RowSpec(
-            framework=f"Keras on {BACKENDS[backend]}",
+            framework=f"Keras on {TITLES[backend]}",
             loader=loader,
             workers=workers,
             ours=loader in OURS,

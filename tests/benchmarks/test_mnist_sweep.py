@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks import mnist_sweep
+from benchmarks.mnist_sweep import Contestants, cpu_sweep
+from benchmarks.sweeps import Session
+from tests.benchmarks.made_up import made_up_run, open_session
+
+PLAIN = Contestants(
+    framework="Plain",
+    program="tests.benchmarks.learning",
+    ours=("ours",),
+    others=("theirs",),
+    auto=("ours",),
+    twin="processes",
+    best="theirs",
+)
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+    """After a worker sweep on one core, with made-up digits."""
+    digits = SimpleNamespace(name="none", path=tmp_path / "none")
+    monkeypatch.setattr(mnist_sweep, "find_digits", lambda folder: digits)
+    monkeypatch.setattr(mnist_sweep, "usable_cpus", lambda: 1)
+    session = open_session(tmp_path)
+    session.experiment("mnist", "MNIST").runs += [
+        made_up_run("ours", "auto", framework="Plain", accuracy=1, samples_per_second=10),
+        made_up_run("theirs", 1, framework="Plain on JAX", accuracy=1, samples_per_second=20),
+        made_up_run("theirs", 2, framework="Plain", accuracy=1, samples_per_second=30),
+        made_up_run("theirs", 1, framework="Other", accuracy=1, samples_per_second=40),
+    ]
+    return session
+
+
+def test_rows_that_had_all_cores_are_not_run_again(session: Session) -> None:
+    assert cpu_sweep(session, PLAIN) == []
+    assert [
+        (run.framework, run.loader, run.workers, run.metrics["samples_per_second"])
+        for run in session.experiments["mnist-cpus"].runs
+    ] == [("Plain", "ours auto", 1, 10), ("Plain on JAX", "theirs", 1, 20)]
+
+
+def test_rows_that_are_asked_for_run(session: Session) -> None:
+    session.rows = "Plain ours auto workers 1"
+    (run,) = cpu_sweep(session, PLAIN)
+    assert (run.failure, run.name) == (None, "Plain ours auto, workers 1")
+    assert session.experiments["mnist-cpus"].runs == [run]
