@@ -316,8 +316,8 @@ def _name(key: Key) -> str:
 def _other_machine(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What differs and speeds depend on, one line each; a date or a commit always does."""
     keys = ("cpu", "usable_cpus", "memory_gib", "gpus", "python", "keras_backend")
-    # No GPU is told as none at all, or, in older files, not at all.
-    pairs = {key: (before.get(key) or None, now.get(key) or None) for key in keys}
+    # Older files don't tell all of it.
+    pairs = {key: (before[key], now.get(key)) for key in keys if key in before}
     old, new = before.get("libraries", {}), now.get("libraries", {})
     pairs |= {name: (old.get(name), new.get(name)) for name in dict.fromkeys([*old, *new])}
     differing = {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}

@@ -187,12 +187,12 @@ def find_context() -> Any:
     Its wheels hold no code for GPUs newer than compute capability 8.6, which shows when they are
     used, not when they are counted.
     """
-    if mx.context.num_gpus():
-        try:
+    try:
+        if mx.context.num_gpus():
             (mx.nd.ones((1,), ctx=mx.gpu(0)) + 1).wait_to_read()
-        except mx.base.MXNetError:
-            return mx.cpu(0)
-        return mx.gpu(0)
+            return mx.gpu(0)
+    except mx.base.MXNetError:
+        pass
     return mx.cpu(0)
 
 

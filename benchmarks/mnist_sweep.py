@@ -165,8 +165,11 @@ def cpu_sweep(session: Session, contestants: Contestants) -> list[Run]:
 
 
 def _done(session: Session, contestants: Contestants, loader: str, workers: int | str) -> list[Run]:
-    """The worker sweep's runs of a row, which had all cores; none where rows were asked for."""
-    if session.rows or WORKERS not in session.experiments:
+    """The worker sweep's runs of a row, which had all cores.
+
+    None where rows were asked for, or may be asked to run again as they look slower than before.
+    """
+    if session.rows or session.least_repeats > 1 or WORKERS not in session.experiments:
         return []
     return [
         run
@@ -191,7 +194,7 @@ def _options(session: Session, experiment: Experiment, note: str) -> dict[str, o
     with session.uncaptured():
         digits = find_digits(session.data_dir)
     data = f"digits: {digits.name}; {size.train:,} to train on, {size.test:,} to test on"
-    experiment.notes += [each for each in (data, note) if each not in experiment.notes]
+    experiment.note(data, note)
     return {"digits": str(digits.path), "train": size.train, "test": size.test}
 
 

@@ -176,6 +176,10 @@ class Experiment:
     panels: tuple[tuple[str, str], ...] | None = None
     size: str = ""
 
+    def note(self, *notes: str) -> None:
+        """Add what isn't there yet to the notes."""
+        self.notes += [each for each in notes if each not in self.notes]
+
     def rows(self) -> list[Row]:
         """Sorted by framework, loader and workers, frameworks and loaders as they first ran."""
         groups: dict[tuple[str, str, int | str], list[Run]] = {}

@@ -14,7 +14,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from benchmarks.backends import Backend, find_backends
+from benchmarks.backends import Backends, find_backends
 from benchmarks.processes import run_row
 from benchmarks.results import Experiment, Run
 
@@ -91,8 +91,8 @@ class Session:
         return any(each.runs for each in self.experiments.values())
 
     @cached_property
-    def backends(self) -> list[Backend]:
-        """Those of Keras that rows train on; looked for when they are first asked for."""
+    def backends(self) -> Backends:
+        """Those of Keras that rows train with; looked for when they are first asked for."""
         with self.uncaptured():
             return find_backends()
 
@@ -130,6 +130,8 @@ class Session:
             The runs of this sweep, failed ones too.
         """
         chosen = self._chosen([row for spec in specs for row in self._on_backends(spec)])
+        if any(spec.trains_keras for spec in chosen):
+            experiment.note(*self.backends.notes())
         times = max(repeats, self.least_repeats) if self.repeats is None else self.repeats
         runs = self._run(experiment, chosen * times)
         suspects = self.suspects(experiment)
@@ -169,11 +171,12 @@ class Session:
         """Of a row that trains in Keras one for each backend, which names it if there are more."""
         if not spec.trains_keras:
             return [spec]
-        if len(self.backends) == 1:
-            return [replace(spec, backend=self.backends[0].name)]
+        chosen = self.backends.chosen
+        if len(chosen) == 1:
+            return [replace(spec, backend=chosen[0].name)]
         return [
             replace(spec, framework=f"{spec.framework} on {each.title}", backend=each.name)
-            for each in self.backends
+            for each in chosen
         ]
 
     def _chosen(self, specs: list[RowSpec]) -> list[RowSpec]:

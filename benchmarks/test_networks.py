@@ -61,7 +61,7 @@ def test_networks(session: Session, network: str) -> None:
     experiment = session.experiment("networks", "DCGAN and ResNet-20 on so many cores")
     experiment.axis = "CPU cores"
     trained = f"{network}: {data[0]}; {samples:,} samples, once"
-    experiment.notes += [each for each in (trained, *NOTES) if each not in experiment.notes]
+    experiment.note(trained, *NOTES)
     specs = [
         RowSpec(
             framework=network,

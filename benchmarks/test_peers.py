@@ -50,7 +50,7 @@ def test_peers(session: Session, work: str) -> None:
         for name, each in LOADERS.items()
         if each.missing
     ]
-    experiment.notes += [note for note in notes if note not in experiment.notes]
+    experiment.note(*notes)
     specs = [
         RowSpec(
             framework=f"peers {work}",

@@ -43,7 +43,7 @@ def test_races(session: Session) -> None:
         "differing: between the two runs, which have equal seeds; errors: calls that raised one",
         "generator: Keras reads it without workers; in threads: several take from one, by hand",
     ]
-    asked = os.environ.get("KERAS_BACKEND", "tensorflow")
+    asked = os.environ.get("KERAS_BACKEND") or "tensorflow"
     backends = [name for name in dict.fromkeys([asked, *TITLES]) if importlib.util.find_spec(name)]
     first = backends[0]
     missing = [name for name in TITLES if name not in backends]

@@ -80,7 +80,7 @@ def test_first_batch(session: Session) -> None:
 def _experiment(session: Session) -> Experiment:
     experiment = session.experiment("formats", "Formats: 2,000 pictures, random boxes of 224x224")
     experiment.columns, experiment.panels = COLUMNS, PANELS
-    experiment.notes += [note for note in NOTES if note not in experiment.notes]
+    experiment.note(*NOTES)
     return experiment
 
 

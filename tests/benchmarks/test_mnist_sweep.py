@@ -45,8 +45,16 @@ def test_rows_that_had_all_cores_are_not_run_again(session: Session) -> None:
     ] == [("Plain", "ours auto", 1, 10), ("Plain on JAX", "theirs", 1, 20)]
 
 
-def test_rows_that_are_asked_for_run(session: Session) -> None:
-    session.rows = "Plain ours auto workers 1"
-    (run,) = cpu_sweep(session, PLAIN)
+@pytest.mark.parametrize("least_repeats", [1, 2])
+def test_rows_that_are_asked_for_run(session: Session, least_repeats: int) -> None:
+    session.rows, session.least_repeats = "Plain ours auto workers 1", least_repeats
+    run, *others = cpu_sweep(session, PLAIN)
+    assert len(others) == least_repeats - 1
     assert (run.failure, run.name) == (None, "Plain ours auto, workers 1")
-    assert session.experiments["mnist-cpus"].runs == [run]
+    assert session.experiments["mnist-cpus"].runs == [run, *others]
+
+
+def test_a_comparison_runs_all_rows(session: Session) -> None:
+    """As those that look slower run again."""
+    session.least_repeats = 2
+    assert [run.loader for run in cpu_sweep(session, PLAIN)] == ["ours auto", "theirs"] * 2
