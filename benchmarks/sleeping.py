@@ -63,12 +63,23 @@ def ideal_speed(workers: int, wait_seconds: float) -> float:
     return ITEMS / (math.ceil(ITEMS / max(workers, 1)) * wait_seconds)
 
 
+def _queue_size(workers: int | str) -> int:
+    """Keras's own, or a batch for each worker: fewer batches than workers let some do nothing."""
+    return 10 if workers == "auto" else max(10, int(workers))
+
+
 def _safe_sequence(
     items: Sleeping, workers: Any, stack: ExitStack, processes: bool = False
 ) -> Passes:
     from adapters import SafeSequence
 
-    loader = SafeSequence(items, 1, workers=workers, use_multiprocessing=processes)
+    loader = SafeSequence(
+        items,
+        1,
+        workers=workers,
+        use_multiprocessing=processes,
+        max_queue_size=_queue_size(workers),
+    )
     stack.enter_context(loader)
     return lambda: loader
 
@@ -93,7 +104,10 @@ def _py_dataset(items: Sleeping, workers: int, stack: ExitStack, processes: bool
         def __getitem__(self, index: int) -> tuple[Any]:
             return (items[index][None],)
 
-    adapter = PyDatasetAdapter(Batches(workers=workers, use_multiprocessing=processes))
+    batches = Batches(
+        workers=workers, use_multiprocessing=processes, max_queue_size=_queue_size(workers)
+    )
+    adapter = PyDatasetAdapter(batches)
 
     def one_pass() -> Iterator[Any]:
         adapter.on_epoch_begin()

@@ -33,7 +33,8 @@ def test_sleeping(session: Session) -> None:
     experiment = session.experiment("sleeping", "The sleeping data set: every item only waits")
     experiment.columns, experiment.panels = COLUMNS, PANELS
     experiment.notes += [
-        f"{ITEMS} items of {wait_seconds:g} s, batches of 1; 0: in the loop's own thread",
+        f"{ITEMS} items of {wait_seconds:g} s, batches of 1; 0: in the loop's own thread; "
+        "max_queue_size: 10, or as many as there are workers",
         f"whole passes: at best, ceil({ITEMS} / workers) waits; the workers are all there before, "
         "but those of PyDataset, which starts them in each pass; a loader that reads on into "
         "the next pass can be above the ideal",

@@ -58,7 +58,8 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             turns out to wait).
         use_multiprocessing: Workers are processes. Source and transforms are sent to them once, by
             cloudpickle; arrays in them are shared.
-        max_queue_size: Batches that may be ready ahead of the trainer; bounds the memory.
+        max_queue_size: Batches that may be ready ahead of the trainer; bounds the memory. Of more
+            workers than that, some may have nothing to do.
 
     Raises:
         TypeError: A source without random access, or an argument of the wrong type.
