@@ -140,8 +140,7 @@ COMPARISONS: Mapping[str, Comparison] = {
             lambda workers=workers: _verbatim(workers),  # type: ignore[misc]
             # Parity is all that there is to be had without workers: quartiles of five are too few.
             rounds=5 if workers else 9,
-            # What is at its best has two.
-            extra=workers > 0,
+            extra=workers > 2,
         )
         for workers in (0, 2, 4, 6, 8)
     },

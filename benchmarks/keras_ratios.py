@@ -27,8 +27,9 @@ def measure(options: Mapping[str, Any]) -> Measurement:
     if comparison.backend is not None:
         from benchmarks.keras_training import describe_device
 
-        if describe_device() != CPU:
-            measured["device"] = describe_device()
+        device = describe_device()
+        if device != CPU:
+            measured["device"] = device
     return measured
 
 

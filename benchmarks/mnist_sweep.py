@@ -13,7 +13,7 @@ from benchmarks.machine import usable_cpus
 from benchmarks.results import Experiment, Run
 from benchmarks.sweeps import RowSpec, Session, our_failures
 
-WORKERS = "mnist"  # The experiment over numbers of workers.
+WORKER_SWEEP = "mnist"  # The experiment over numbers of workers.
 AUTO = " auto"  # Ends the names of loaders that choose their workers, where the axis is the cores.
 
 
@@ -94,7 +94,7 @@ def worker_sweep(
     Returns:
         The experiment, and the runs that were added to it, which have learnt enough.
     """
-    experiment = session.experiment(WORKERS, "MNIST worker sweep: LeNet, one epoch")
+    experiment = session.experiment(WORKER_SWEEP, "MNIST worker sweep: LeNet, one epoch")
     options = _options(session, experiment, note)
     specs = [
         RowSpec(
@@ -169,11 +169,11 @@ def _done(session: Session, contestants: Contestants, loader: str, workers: int 
 
     None where rows were asked for, or may be asked to run again as they look slower than before.
     """
-    if session.rows or session.least_repeats > 1 or WORKERS not in session.experiments:
+    if session.rows or session.least_repeats > 1 or WORKER_SWEEP not in session.experiments:
         return []
     return [
         run
-        for run in session.experiments[WORKERS].runs
+        for run in session.experiments[WORKER_SWEEP].runs
         # Behind the framework may be a backend's name.
         if run.framework.startswith(contestants.framework)
         and (run.loader, run.workers) == (loader, workers)

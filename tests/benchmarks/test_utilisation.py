@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.machine import gpu_names
 from benchmarks.utilisation import GpuUtilisation, find_reader, parse_percent
 
 
@@ -85,18 +84,3 @@ def test_nvidia_smi_is_asked_where_pynvml_finds_no_driver(nvml: Any, tmp_path: P
     program.write_text('#!/bin/sh\n[ "$1" = --id=1 ] && echo 42\n')
     program.chmod(0o755)
     assert find_reader()() == 42
-
-
-def test_the_machine_names_its_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    gpu_names.cache_clear()
-    assert gpu_names() == ()
-    program = tmp_path / "nvidia-smi"
-    program.write_text("#!/bin/sh\necho 'NVIDIA H100 80GB'\necho Tesla V100\n")
-    program.chmod(0o755)
-    gpu_names.cache_clear()
-    assert gpu_names() == ("NVIDIA H100 80GB", "Tesla V100")
-    program.write_text("#!/bin/sh\necho 'no driver'\nexit 9\n")
-    gpu_names.cache_clear()
-    assert gpu_names() == ()
-    gpu_names.cache_clear()
