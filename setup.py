@@ -1,5 +1,9 @@
-"""The image kernel, which needs a compiler and libjpeg-turbo; the rest stands in setup.cfg."""
+"""The image kernel, which needs a compiler and libjpeg-turbo; the rest stands in setup.cfg.
 
+With ``ADAPTERS_KERNEL=required`` in the environment, a kernel that can't be built is an error.
+"""
+
+import os
 import sys
 import sysconfig
 
@@ -21,8 +25,9 @@ setup(
             extra_link_args=["-Wl,-z,now"] if sys.platform == "linux" else [],
             define_macros=[("Py_LIMITED_API", "0x030B0000")] if STABLE_ABI else [],
             py_limited_api=STABLE_ABI,
-            # Without a compiler or libjpeg's headers, the package installs and works without it.
-            optional=True,
+            # Without a compiler or libjpeg's headers, the package installs and works without it;
+            # a release asks for it.
+            optional=os.environ.get("ADAPTERS_KERNEL") != "required",
         )
     ],
     options={"bdist_wheel": {"py_limited_api": "cp311"}} if STABLE_ABI else {},

@@ -8,29 +8,37 @@ samples written straight into the slot that it shares with the trainer.
 
 from __future__ import annotations
 
-import inspect
-import math
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.collate import Layout, collate, fill
+from adapters.alignment import aligned_empty
+from adapters.collate import Layout, LayoutChanged, collate, fill
 from adapters.errors import note
-from adapters.generators import BATCH_TRANSFORM, DECODE, TRANSFORM, generator, generators
+from adapters.generators import (
+    BATCH_TRANSFORM,
+    DECODE,
+    GLOBAL,
+    GLOBAL_BATCH,
+    TRANSFORM,
+    generator,
+    generators,
+)
+from adapters.generators import generator_argument as generator_argument
 from adapters.order import Order
+from adapters.ownership import Allocate as Allocate
+from adapters.ownership import taken
+from adapters.replacement import OnError as OnError
+from adapters.replacement import Replacements, for_a_generator
+from adapters.seeding import left_to_others as left_to_others
+from adapters.seeding import seed, seeded
 from adapters.sources import AnySource, ArraySource, MapSource, RecordSource, SequenceSource
-from adapters.structure import as_arrays, flatten, private
-
-Allocate = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]
-OnError = Literal["raise", "skip"] | Callable[[Exception, int], Any]
-
-# Alignment from which TensorFlow and JAX take an array on the CPU without copying it.
-ALIGNMENT_BYTES = 64
-# With on_error="skip": neighbours that are tried before the data set is taken to be broken.
-_SKIP_TRIES = 100
+from adapters.structure import flatten, private, unflatten
+from adapters.turns import Mixed, Turns
 
 
 class Assembled(NamedTuple):
@@ -58,6 +66,8 @@ class Plan:
         on_error: What happens to a sample that can't be fetched or transformed: ``"raise"``;
             ``"skip"``, the sample with the next higher number that can (wrapping around) takes its
             place; or ``on_error(exception, sample_number)`` returns a finished sample in its place.
+        hooked: Somebody changes what the functions do between epochs.
+        draws: The process's generators, ``"random"`` or ``"numpy"``, that the functions draw from.
     """
 
     source: AnySource
@@ -66,13 +76,19 @@ class Plan:
     batch_transform: Callable[..., Any] | None = None
     seed: int = 0
     on_error: OnError = "raise"
+    hooked: bool = False
+    draws: frozenset[str] = frozenset()
     _generator_arguments: tuple[str | None, str | None] = field(init=False)
+    _only_reads: bool = field(init=False, repr=False)
+    _turns: Turns = field(init=False, repr=False, compare=False, default_factory=Turns)
 
     def __post_init__(self) -> None:
         self._generator_arguments = (
             generator_argument(self.transform),
             generator_argument(self.batch_transform),
         )
+        plain = self.transform is None and self.batch_transform is None and not self.draws
+        self._only_reads = plain and not (self.source.makes_samples or callable(self.on_error))
 
     def __len__(self) -> int:
         """Batches in an epoch."""
@@ -80,13 +96,14 @@ class Plan:
 
     @property
     def own_epochs(self) -> bool:
-        """Whether the source changes between epochs, so that none may be computed early."""
-        return isinstance(self.source, SequenceSource) and self.source.own_epochs
+        """Whether batches change between epochs, so that none may be computed early."""
+        own = isinstance(self.source, SequenceSource) and self.source.own_epochs
+        return own or self.hooked
 
     @property
     def threads(self) -> bool:
-        """Whether threads beside the consumer's give the same batches; it is told which to use."""
-        return True
+        """Whether threads may compute several batches at once."""
+        return not self.draws
 
     @property
     def own_functions(self) -> bool:
@@ -104,18 +121,30 @@ class Plan:
         """Compute batch ``index`` of ``epoch``.
 
         Raises:
-            Exception: Whatever the source or a transform raises, with notes that name the sample
-                and the batch.
+            Exception: Whatever the source or a transform raises, with notes that say where.
             ValueError: Samples that don't fit together.
         """
+        if self._only_reads:
+            held, layout, skipped = self._collated(epoch, index, allocate)
+            return Assembled(held[0], layout, skipped)
+        with seeded(self.draws):
+            return self._turns.compute(self._assembled, epoch, index, allocate)
+
+    def _assembled(self, epoch: int, index: int, allocate: Allocate) -> Assembled:
+        # What a transform is given is not the batch yet.
+        memory = allocate if self.batch_transform is None else np.empty
+        held, layout, skipped = self._collated(epoch, index, memory)
+        return Assembled(self._finished(epoch, index, held.pop, allocate), layout, skipped)
+
+    def _collated(
+        self, epoch: int, index: int, allocate: Allocate
+    ) -> tuple[list[Any], Layout | None, int]:
+        """The batch before ``batch_transform``, which nothing but this list refers to."""
         layout, skipped = None, 0
         if isinstance(self.source, SequenceSource):
-            batch = self._whole(self.source, self.order.first(epoch, index), epoch, index)
-            return Assembled(self.finish(epoch, index, batch), None, 0)
+            number = self.order.first(epoch, index)
+            return [self._whole(self.source, number, epoch, index, allocate)], None, 0
         numbers = self.order.batch(epoch, index)
-        if self.batch_transform is not None:
-            # What is collated is not the batch yet.
-            allocate = np.empty
         if self.transform is None and isinstance(self.source, ArraySource):
             batch = self.source.gather(numbers, allocate)
         elif (known := self._foretold()) is not None:
@@ -126,7 +155,9 @@ class Plan:
             samples = _Samples(self, epoch, index, numbers)
             batch, layout = collate(samples, numbers, allocate)
             skipped = samples.skipped
-        return Assembled(self.finish(epoch, index, batch), layout, skipped)
+            if self.draws and isinstance(self.source, MapSource) and self.source.fetches_many:
+                layout = None  # Fetched in parts, it would draw something else.
+        return [batch], layout, skipped
 
     def part(
         self, epoch: int, index: int, start: int, rows: Sequence[NDArray[Any]], layout: Layout
@@ -149,22 +180,64 @@ class Plan:
         numbers = self.order.batch(epoch, index)[start : start + len(rows[0])]
         if self._foretold() is not None:
             return self._filled(epoch, index, numbers, rows)
-        samples = _Samples(self, epoch, index, numbers)
-        fill(samples, rows, layout)
-        return samples.skipped
+
+        def filled() -> int:
+            samples = _Samples(self, epoch, index, numbers)
+            fill(samples, rows, layout)
+            return samples.skipped
+
+        with seeded(self.draws):
+            return self._turns.compute(filled)
 
     def finish(self, epoch: int, index: int, batch: Any) -> Any:
-        """Apply ``batch_transform`` to a collated batch."""
-        if self.batch_transform is None:
-            return batch
+        """Apply ``batch_transform`` to a batch that was computed in parts.
+
+        Args:
+            epoch: Epoch of the batch.
+            index: Number of the batch.
+            batch: In memory of its own, which the transform may write to until it returns.
+
+        Raises:
+            LayoutChanged: Two threads met in a transform that refills its memory; compute it whole.
+        """
+        leaves, skeleton = flatten(batch)
         try:
-            batch = self._call(BATCH_TRANSFORM, self.batch_transform, batch, epoch, index)
+            with seeded(self.draws):
+                # Containers of the call's own, so that nothing but the transform can keep them.
+                new = functools.partial(unflatten, skeleton, leaves)
+                return self._turns.compute_once(
+                    self._finished, epoch, index, new, aligned_empty, leaves
+                )
+        except Mixed:
+            raise LayoutChanged from None
+
+    def _finished(
+        self,
+        epoch: int,
+        index: int,
+        batch_of: Callable[[], Any],
+        allocate: Allocate,
+        ours: Sequence[NDArray[Any]] = (),
+    ) -> Any:
+        """Transform a batch in a container of its own; others refer to ``ours``."""
+        if self.batch_transform is None:
+            return batch_of()
+        batch, kept = taken(lambda: self._batch_transformed(batch_of, epoch, index), allocate, ours)
+        if kept:
+            self._turns.one_at_a_time = True
+        return batch
+
+    def _batch_transformed(self, batch_of: Callable[[], Any], epoch: int, index: int) -> Any:
+        assert self.batch_transform is not None
+        try:
+            seed(self.draws, self.seed, epoch, index, GLOBAL_BATCH)
+            batch = self._call(BATCH_TRANSFORM, self.batch_transform, batch_of(), epoch, index)
             if batch is None:
                 raise ValueError("batch_transform must return a batch, got None")
         except BaseException as error:
             note(error, f"in batch_transform, batch {index} of epoch {epoch}")
             raise
-        return as_arrays(batch)
+        return batch
 
     def settle(self, assembled: Assembled) -> None:
         """Wait until the batch is there; NumPy has it at once."""
@@ -182,7 +255,7 @@ class Plan:
 
     @property
     def stored(self) -> bool:
-        """Whether what the source returns may be what it stores, which nobody may write into."""
+        """Whether nobody may write into what the source returns, which may be what it stores."""
         return isinstance(self.source, MapSource)
 
     def _foretold(self) -> Layout | None:
@@ -211,7 +284,7 @@ class Plan:
 
         # Of several that failed, it is the first in the batch that is raised.
         for row, error in sorted(filled(numbers, rows), key=lambda failure: failure[0]):
-            leaves = flatten(samples.replacement(error, int(numbers[row]), another))[0]
+            leaves = flatten(samples.replacements.of(error, int(numbers[row]), another))[0]
             if len(leaves) != len(rows):
                 raise ValueError(
                     "on_error must return a sample like the others, (array, label), got "
@@ -250,17 +323,20 @@ class Plan:
         rng = generator(self.seed, epoch, number, stream)
         return function(item, rng) if argument == "second" else function(item, rng=rng)
 
-    def _whole(self, source: SequenceSource, number: int, epoch: int, index: int) -> Any:
+    def _whole(
+        self, source: SequenceSource, number: int, epoch: int, index: int, allocate: Allocate
+    ) -> Any:
         try:
-            batch = source.batch(number)
+            # What a transform is given is not the batch yet.
+            memory = allocate if self.batch_transform is None else np.empty
+            seed(self.draws, self.seed, epoch, index, GLOBAL)
+            batch = source.batch(number, memory)
             if batch is None:
                 raise ValueError(f"source must return a batch for number {number}, got None")
-            if self.batch_transform is not None:
-                batch = private(batch)
         except BaseException as error:
             note(error, f"in item {number} of the source, batch {index} of epoch {epoch}")
             raise
-        return as_arrays(batch)
+        return batch
 
 
 class _Samples:
@@ -271,23 +347,39 @@ class _Samples:
         self._epoch = epoch
         self._index = index
         self._numbers = numbers
-        self.skipped = 0
+        self.replacements = Replacements(
+            plan.on_error,
+            plan.order.size,
+            f"batch {index} of epoch {epoch}",
+            lambda number: plan.sample(epoch, number),
+        )
+
+    @property
+    def skipped(self) -> int:
+        """Samples that others have taken the place of."""
+        return self.replacements.count
 
     def __iter__(self) -> Iterator[Any]:
         plan, epoch = self._plan, self._epoch
         fetched = self._fetch()
         transform, rng, stored = plan.transform, plan._generator_arguments[0], plan.stored
+        turns = plan._turns
         for row, number in enumerate(self._numbers.tolist()):
             try:
+                seed(plan.draws, plan.seed, epoch, number, GLOBAL)
                 sample = plan.fetched(epoch, number) if fetched is None else fetched[row]
+                if turns.watching:
+                    turns.watch(number, sample)
                 if transform is None or rng:
                     sample = plan._transformed(sample, epoch, number)
                 else:
                     sample = transform(private(sample) if stored else sample)
                     if sample is None:
                         raise ValueError("transform must return a sample, got None")
+                if turns.watching and transform is not None:
+                    turns.watch(number, sample)
             except BaseException as raised:
-                sample = self.replacement(_for_a_generator(raised), number)
+                sample = self.replacements.of(for_a_generator(raised), number)
             yield sample
 
     def _fetch(self) -> Sequence[Any] | None:
@@ -296,7 +388,9 @@ class _Samples:
         assert not isinstance(source, SequenceSource)
         if isinstance(source, RecordSource):
             return None  # One sample in memory at a time, which its own generator may have drawn.
+        plan = self._plan
         try:
+            seed(plan.draws, plan.seed, self._epoch, self._index, GLOBAL_BATCH)
             return source.samples(self._numbers)
         except BaseException as error:
             if self._plan.on_error != "raise" and isinstance(error, Exception):
@@ -304,84 +398,3 @@ class _Samples:
             listed = ", ".join(map(str, self._numbers[:8])) + ", ..." * (len(self._numbers) > 8)
             note(error, f"in samples {listed}, batch {self._index} of epoch {self._epoch}")
             raise
-
-    def replacement(
-        self, error: BaseException, number: int, another: Callable[[int], Any] | None = None
-    ) -> Any:
-        """What takes the place of a sample that failed.
-
-        Args:
-            error: How it did.
-            number: Of the sample.
-            another: Makes a sample by its number; None for fetching and transforming it.
-
-        Raises:
-            BaseException: ``error``, with a note, where nothing does.
-        """
-        plan = self._plan
-        note(error, f"in sample {number}, batch {self._index} of epoch {self._epoch}")
-        if plan.on_error == "raise" or not isinstance(error, Exception):
-            try:
-                raise error
-            finally:
-                del error  # The traceback would refer to it through this frame, in a circle.
-        self.skipped += 1
-        if plan.on_error != "skip":
-            try:
-                sample = plan.on_error(error, number)
-                if sample is None:
-                    raise ValueError("on_error must return a sample, got None")
-                return sample
-            except BaseException as another:
-                note(another, f"in on_error, for sample {number}")
-                raise
-        for step in range(1, min(_SKIP_TRIES, plan.order.size - 1) + 1):
-            try:
-                other = (number + step) % plan.order.size
-                return plan.sample(self._epoch, other) if another is None else another(other)
-            except Exception:  # noqa: S112 - the first error says enough
-                continue
-        note(error, f"and on_error='skip' found no other sample that works in {_SKIP_TRIES}")
-        raise error
-
-
-def _for_a_generator(error: BaseException) -> BaseException:
-    """The error, or what may leave a generator in its place."""
-    if not isinstance(error, StopIteration):
-        return error
-    wrapped = RuntimeError("source or transform raised StopIteration")
-    wrapped.__cause__ = error
-    return wrapped
-
-
-def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """An uninitialised array that starts at a multiple of ``ALIGNMENT_BYTES``."""
-    dtype = np.dtype(dtype)
-    if dtype.hasobject:
-        return np.empty(shape, dtype)
-    size = math.prod(shape) * dtype.itemsize
-    block = np.empty(size + ALIGNMENT_BYTES, np.uint8)
-    start = -block.__array_interface__["data"][0] % ALIGNMENT_BYTES
-    return block[start : start + size].view(dtype).reshape(shape)
-
-
-def generator_argument(function: Callable[..., Any] | None) -> Literal["second", "rng"] | None:
-    """How ``function`` wants its random generator.
-
-    As its second argument if that has no default or is called ``rng``; by the name ``rng`` if that
-    can't be given otherwise; not at all if there is neither.
-    """
-    if function is None:
-        return None
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # Some callables written in C don't tell.
-        return None
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    if len(positional) > 1:
-        second = positional[1]
-        if second.default is inspect.Parameter.empty or second.name == "rng":
-            return "second"
-    if any(p.name == "rng" and p.kind is p.KEYWORD_ONLY for p in parameters):
-        return "rng"
-    return None

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import note
+from adapters.ownership import detached
 from adapters.structure import flatten, unflatten
 
 Allocate = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]
@@ -120,7 +121,12 @@ def _widen(
 
 def _write(column: NDArray[Any], row: int, leaf: NDArray[Any]) -> None:
     # An array without axes would itself become the item of an array of objects.
-    column[row] = leaf.item() if column.dtype.hasobject and not leaf.ndim else leaf
+    if not column.dtype.hasobject:
+        column[row] = leaf
+    elif not leaf.ndim:
+        column[row] = detached(leaf.item())
+    else:
+        column[row] = detached(leaf)
 
 
 def fill(samples: Iterable[Any], rows: Sequence[NDArray[Any]], layout: Layout) -> None:

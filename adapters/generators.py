@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 from collections.abc import Callable
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 # Which of a sample's streams of numbers: what one draws must not repeat in another.
 TRANSFORM, BATCH_TRANSFORM = 0, 1
+GLOBAL, GLOBAL_BATCH = 2, 3  # Of what seeds the process's generators for code that draws there.
 DECODE = 1 << 48  # Beyond the streams that gluon/randomness.py counts up.
 
 
@@ -54,3 +57,25 @@ _BEFORE_DRAWING = np.random.Philox(key=0).state
 @functools.lru_cache(maxsize=64)
 def _key(seed: int) -> NDArray[np.uint64]:
     return np.random.SeedSequence(seed).generate_state(2, np.uint64).astype(np.uint64)
+
+
+def generator_argument(function: Callable[..., Any] | None) -> Literal["second", "rng"] | None:
+    """How ``function`` wants its random generator.
+
+    As its second argument if that has no default or is called ``rng``; by the name ``rng`` if that
+    can't be given otherwise; not at all if there is neither.
+    """
+    if function is None:
+        return None
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # Some callables written in C don't tell.
+        return None
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if len(positional) > 1:
+        second = positional[1]
+        if second.default is inspect.Parameter.empty or second.name == "rng":
+            return "second"
+    if any(p.name == "rng" and p.kind is p.KEYWORD_ONLY for p in parameters):
+        return "rng"
+    return None

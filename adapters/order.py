@@ -84,11 +84,13 @@ class Order:
                 np.arange(start * count + shard, stop * count + shard, count, dtype=np.int64)
             )
         first, last = start // _BLOCK_SAMPLES, (stop - 1) // _BLOCK_SAMPLES
-        blocks = [
-            _shuffled_block(self.size, self.shard, self.seed, epoch, number)
-            for number in range(first, last + 1)
-        ]
-        samples = blocks[0] if len(blocks) == 1 else _read_only(np.concatenate(blocks))
+        samples = _shuffled_block(self.size, self.shard, self.seed, epoch, first)
+        if last > first:
+            blocks = [
+                _shuffled_block(self.size, self.shard, self.seed, epoch, number)
+                for number in range(first, last + 1)
+            ]
+            samples = _read_only(np.concatenate(blocks))
         offset = first * _BLOCK_SAMPLES
         return samples[start - offset : stop - offset]
 
@@ -122,6 +124,23 @@ class Drawn(int):
         drawn = super().__new__(cls, number)
         drawn.samples = samples
         return drawn
+
+
+class Epoch(int):
+    """The number of an epoch whose random numbers depend on something else.
+
+    Args:
+        number: Of the epoch.
+        entropy: In the place of the number, for whoever draws; below 2**64.
+    """
+
+    entropy: int
+
+    def __new__(cls, number: int, entropy: int = 0) -> Epoch:
+        """An integer cannot be changed once it is there."""
+        epoch = super().__new__(cls, number)
+        epoch.entropy = entropy
+        return epoch
 
 
 class DrawnOrder(Order):

@@ -35,6 +35,12 @@ def flatten(tree: Any) -> tuple[list[Any], Any]:
 
 def unflatten(skeleton: Any, leaves: list[Any]) -> Any:
     """Put ``leaves`` back into the places that ``flatten`` numbered."""
+    if type(skeleton) is tuple:
+        for member in skeleton:
+            if type(member) is not int:
+                break
+        else:
+            return tuple(map(leaves.__getitem__, skeleton))
     return map_leaves(leaves.__getitem__, skeleton)
 
 
@@ -81,6 +87,8 @@ def private(item: Any) -> Any:
     """A copy of what a function may write into, so that it harms nobody who stores it."""
     if isinstance(item, np.ndarray):
         return item.copy() if item.flags.writeable else item
+    if isinstance(item, np.void):  # A row of a structured array: it lies in there.
+        return item.copy()
     if isinstance(item, dict):
         mapping = copy.copy(item)
         mapping.update((name, private(member)) for name, member in item.items())
@@ -106,10 +114,10 @@ def as_arrays(batch: Any) -> Any:
                 break
         else:
             return batch
-    return map_leaves(_as_array, batch)
+    return map_leaves(as_array, batch)
 
 
-def _as_array(leaf: Any) -> Any:
+def as_array(leaf: Any) -> Any:
     """As NumPy has it; what is no array stays what it is."""
     if isinstance(leaf, np.ndarray):
         return leaf

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from adapters.structure import flatten
 
 LEAST_BATCHES = 3
+# Where several rounds make one measurement.
+LEAST_OF_A_ROUND = 1
 # What new processes that import a framework take, several times over.
 _SETTLING_SECONDS = 20.0
 
@@ -46,6 +48,7 @@ class Clock:
         skipped: Batches before it counts, in as many seconds at the most.
         settled: Whether the loader has come to its usual speed; until then, or for so many
             seconds, nothing counts.
+        least: Batches that count, however slow they are.
     """
 
     def __init__(
@@ -54,11 +57,13 @@ class Clock:
         seconds: float,
         skipped: int,
         settled: Callable[[], bool] = lambda: True,
+        least: int = LEAST_BATCHES,
     ) -> None:
         self._settled = settled
         self._batches = batches
         self._seconds = seconds
         self._skipped = skipped
+        self._least = least
         self._waits: list[float] = []
         self._began = 0.0
         self.latest: Any = None
@@ -79,7 +84,7 @@ class Clock:
             yield self.latest
         settle(None)
         self._began = asked = time.perf_counter()
-        while asked - self._began < self._seconds or len(self._waits) < LEAST_BATCHES:
+        while asked - self._began < self._seconds or len(self._waits) < self._least:
             self.latest = next(self._batches)
             self._waits.append(time.perf_counter() - asked)
             yield self.latest
@@ -98,6 +103,7 @@ def timed(
     seconds: float,
     skipped: int,
     settled: Callable[[], bool] = lambda: True,
+    least: int = LEAST_BATCHES,
 ) -> Timing:
     """Run a step on batch after batch.
 
@@ -107,8 +113,9 @@ def timed(
         seconds: For how long.
         skipped: Batches before the clock starts.
         settled: See ``Clock``.
+        least: See ``Clock``.
     """
-    clock, result = Clock(batches, seconds, skipped, settled), None
+    clock, result = Clock(batches, seconds, skipped, settled, least), None
     for batch in clock:
         if step is not None:
             # A device that is behind would let the loop run far ahead of it.
@@ -118,7 +125,7 @@ def timed(
     return clock.stop()
 
 
-def endless(batches: Iterable[Any]) -> Iterator[Any]:
+def endless(batches: Iterable[Any]) -> Generator[Any, None, None]:
     """Pass after pass.
 
     Raises:

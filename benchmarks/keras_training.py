@@ -198,9 +198,10 @@ def measure_training(
         },
         "window": (window_begin, window_end),
         "busy": (window_begin, trained),
+        "seed": seed,
         "rounds": {
             **rounds_of(model.clock.moments, batch_size, model.clock.waits_seconds, train_samples),
-            **evaluation_rounds_of(end.moments, batch_size, test_samples, accuracy),
+            **evaluation_rounds_of(end.moments, batch_size, test_samples),
         },
     }
 

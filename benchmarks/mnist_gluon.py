@@ -25,7 +25,6 @@ mx = import_mxnet()
 
 BATCH_SIZE = 64
 LEARNING_RATE = 0.1
-SEED = 1
 
 # As it stands in the blog post.
 verbatim = lambda data, label: (  # noqa: E731
@@ -51,7 +50,7 @@ def mxnet_loader(workers: Any, thread_pool: bool) -> Loader:
     return load
 
 
-def own_loader(workers: Any, to_tensor: bool) -> Loader:
+def own_loader(workers: Any, seed: int, to_tensor: bool) -> Loader:
     """The package's own, with the verbatim transform or with Gluon's ToTensor."""
     from adapters import gluon_loader
 
@@ -60,16 +59,16 @@ def own_loader(workers: Any, to_tensor: bool) -> Loader:
             data = data.transform_first(mx.gluon.data.vision.transforms.ToTensor())
         else:
             data = data.transform(verbatim)
-        return gluon_loader(data, BATCH_SIZE, shuffle=training, num_workers=workers, seed=SEED)
+        return gluon_loader(data, BATCH_SIZE, shuffle=training, num_workers=workers, seed=seed)
 
     return load
 
 
-CONTESTANTS: Mapping[str, Callable[[Any], Loader]] = {
-    "DataLoader processes": lambda workers: mxnet_loader(workers, thread_pool=False),
-    "DataLoader threads": lambda workers: mxnet_loader(workers, thread_pool=True),
-    "gluon_loader verbatim": lambda workers: own_loader(workers, to_tensor=False),
-    "gluon_loader ToTensor": lambda workers: own_loader(workers, to_tensor=True),
+CONTESTANTS: Mapping[str, Callable[[Any, int], Loader]] = {
+    "DataLoader processes": lambda workers, seed: mxnet_loader(workers, thread_pool=False),
+    "DataLoader threads": lambda workers, seed: mxnet_loader(workers, thread_pool=True),
+    "gluon_loader verbatim": lambda workers, seed: own_loader(workers, seed, to_tensor=False),
+    "gluon_loader ToTensor": lambda workers, seed: own_loader(workers, seed, to_tensor=True),
 }
 
 
@@ -133,11 +132,12 @@ def accuracy(net: Any, batches: Iterable[Any], ctx: Any) -> float:
 
 def measure(options: Mapping[str, Any]) -> Measurement:
     """One row; the options are those of the Keras half."""
-    random.seed(SEED)
-    np.random.seed(SEED)
-    mx.random.seed(SEED)
+    seed = options["seed"]
+    random.seed(seed)
+    np.random.seed(seed)
+    mx.random.seed(seed)
     ctx = find_context()
-    load = CONTESTANTS[options["loader"]](options["workers"])
+    load = CONTESTANTS[options["loader"]](options["workers"], seed)
     train_set = _data_set(options, "train")
     test_set = _data_set(options, "test")
     net = lenet()
@@ -168,9 +168,10 @@ def measure(options: Mapping[str, Any]) -> Measurement:
         },
         "window": (window_begin, window_end),
         "busy": (window_begin, trained),
+        "seed": seed,
         "rounds": {
             **rounds_of(batches.moments, BATCH_SIZE, batches.waits_seconds, len(train_set)),
-            **evaluation_rounds_of(tested.moments, BATCH_SIZE, len(test_set), known),
+            **evaluation_rounds_of(tested.moments, BATCH_SIZE, len(test_set)),
         },
     }
 

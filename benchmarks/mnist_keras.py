@@ -21,7 +21,6 @@ from benchmarks.row import Measurement
 
 BATCH_SIZE = 64
 LEARNING_RATE = 0.1
-SEED = 1
 
 Images = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.int32]
@@ -31,7 +30,9 @@ Transform = Callable[[Sample], ScaledSample]
 Loader = Callable[[Images, Labels, bool], Any]
 
 
-def safe_sequence(workers: Any, transform: Transform, use_multiprocessing: bool) -> Loader:
+def safe_sequence(
+    workers: Any, transform: Transform, seed: int, use_multiprocessing: bool
+) -> Loader:
     """The package's own; it makes the same batches for every number of workers."""
     from adapters import SafeSequence
 
@@ -41,7 +42,7 @@ def safe_sequence(workers: Any, transform: Transform, use_multiprocessing: bool)
             BATCH_SIZE,
             transform=transform,
             shuffle=training,
-            seed=SEED,
+            seed=seed,
             workers=workers,
             use_multiprocessing=use_multiprocessing,
         )
@@ -76,8 +77,10 @@ class PlainDataset(keras.utils.PyDataset):
             np.random.shuffle(self.order)
 
 
-def plain_dataset(workers: Any, transform: Transform, use_multiprocessing: bool) -> Loader:
-    """Keras's own workers; 0 is in the training loop's thread."""
+def plain_dataset(
+    workers: Any, transform: Transform, seed: int, use_multiprocessing: bool
+) -> Loader:
+    """Keras's own workers; 0 is in the training loop's thread. It draws from NumPy's generator."""
 
     def load(images: Images, labels: Labels, training: bool) -> Any:
         return PlainDataset(
@@ -92,7 +95,7 @@ def plain_dataset(workers: Any, transform: Transform, use_multiprocessing: bool)
     return load
 
 
-def tf_data(workers: Any, transform: Transform) -> Loader:
+def tf_data(workers: Any, transform: Transform, seed: int) -> Loader:
     """TensorFlow's, with the same transform in TensorFlow's operations."""
     import tensorflow as tf
 
@@ -107,14 +110,14 @@ def tf_data(workers: Any, transform: Transform) -> Loader:
     def load(images: Images, labels: Labels, training: bool) -> Any:
         data = tf.data.Dataset.from_tensor_slices((images, labels))
         if training:
-            data = data.shuffle(len(images), seed=SEED)
+            data = data.shuffle(len(images), seed=seed)
         data = data.map(scale, num_parallel_calls=workers or None)
         return data.batch(BATCH_SIZE).prefetch(tf.data.AUTOTUNE)
 
     return load
 
 
-CONTESTANTS: dict[str, Callable[[Any, Transform], Loader]] = {
+CONTESTANTS: dict[str, Callable[[Any, Transform, int], Loader]] = {
     "SafeSequence threads": partial(safe_sequence, use_multiprocessing=False),
     "SafeSequence processes": partial(safe_sequence, use_multiprocessing=True),
     "PyDataset threads": partial(plain_dataset, use_multiprocessing=False),
@@ -145,13 +148,14 @@ def measure(options: Mapping[str, Any]) -> Measurement:
 
     Args:
         options: `loader`, `workers`, `digits` (a path of `benchmarks.digits`), `train` and `test`
-            (how many of each).
+            (how many of each), `seed`.
     """
-    keras.utils.set_random_seed(SEED)
+    seed = options["seed"]
+    keras.utils.set_random_seed(seed)
     layout = use_native_layout()
     transform = scale_nchw if layout == "NCHW" else scale_nhwc
     # Imports what it needs; makes nothing yet.
-    load = CONTESTANTS[options["loader"]](options["workers"], transform)
+    load = CONTESTANTS[options["loader"]](options["workers"], transform, seed)
     path = Path(options["digits"])
     train = load_digits(path, "train", options["train"])
     test = load_digits(path, "test", options["test"])
@@ -162,5 +166,5 @@ def measure(options: Mapping[str, Any]) -> Measurement:
         train_samples=len(train[0]),
         test_samples=len(test[0]),
         batch_size=BATCH_SIZE,
-        seed=SEED,
+        seed=seed,
     )

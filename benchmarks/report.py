@@ -168,6 +168,8 @@ def _results(experiment: Experiment) -> _Html:
     lead = next((each.head for each in columns if each.key == experiment.better), None)
     told = "Medians, beneath them the least and the most of all runs"
     told += f"; the best {lead} of each framework in bold." if lead and best else "."
+    if any(row.over_seeds for row in experiment.rows()):
+        told += " What depends on the seed: mean ± standard deviation over n seeds."
     return _Html(_table(heads, lines, words=3) + _element("p", told))
 
 
@@ -175,7 +177,8 @@ def _median(row: Row, column: Column) -> list[str]:
     if column.key not in row.medians:
         return [MISSING]
     least, most = row.ranges[column.key]
-    shown = [_element("span", spread(row, column), class_="spread")] if least < most else []
+    ranged = least < most and column.key not in row.over_seeds
+    shown = [_element("span", spread(row, column), class_="spread")] if ranged else []
     return [number(row, column), " ", *shown]
 
 

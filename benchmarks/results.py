@@ -10,7 +10,7 @@ import dataclasses
 import json
 import os
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,18 +27,21 @@ class Column:
         key: Its key in `Run.metrics`.
         head: What the table calls it, with the unit.
         form: A format specification.
+        seeded: Whether it depends on the seed, so that its spread is that over seeds.
     """
 
     key: str
     head: str
     form: str
+    seeded: bool = False
 
 
+ACCURACY = "accuracy"
 # Shared by every experiment that trains a network.
 TRAINING_COLUMNS = (
     Column("train_seconds", "train s", ".2f"),
     Column("eval_seconds", "eval s", ".2f"),
-    Column("accuracy", "accuracy", ".4f"),
+    Column(ACCURACY, "accuracy", ".4f", seeded=True),
     Column("samples_per_second", "samples/s", ",.0f"),
     Column("waited_share", "waited", ".1%"),
     Column("wait_p50_ms", "wait p50 ms", ".2f"),
@@ -73,6 +76,7 @@ class Run:
         failure: Why the run doesn't count as good, or None.
         log: The end of a failed run's output.
         command: Repeats its row; empty where the row was not measured here.
+        seed: What the order of samples and the first weights came from; None where it isn't known.
     """
 
     framework: str
@@ -86,6 +90,7 @@ class Run:
     log: str
     rounds: dict[str, list[float]] = field(default_factory=dict)
     command: str = ""
+    seed: int | None = None
 
     @property
     def name(self) -> str:
@@ -119,7 +124,36 @@ class Run:
             log=outcome.log,
             rounds={} if result is None else {**result.get("rounds", {}), **outcome.rounds},
             command=command,
+            seed=None if result is None else result.get("seed"),
         )
+
+
+@dataclass(frozen=True)
+class OverSeeds:
+    """A metric over runs with different seeds; runs with the same one count once, by their mean.
+
+    Args:
+        mean: Of the seeds.
+        deviation: The standard deviation between them; None for one seed.
+        seeds: How many.
+    """
+
+    mean: float
+    deviation: float | None
+    seeds: int
+
+    @classmethod
+    def of(cls, key: str, runs: Iterable[Run]) -> OverSeeds | None:
+        """Over the runs that have this metric and a seed; None where there are none."""
+        values: dict[int, list[float]] = {}
+        for run in runs:
+            if run.seed is not None and key in run.metrics:
+                values.setdefault(run.seed, []).append(run.metrics[key])
+        if not values:
+            return None
+        means = [statistics.fmean(each) for each in values.values()]
+        deviation = statistics.stdev(means) if len(means) > 1 else None
+        return cls(statistics.fmean(means), deviation, len(means))
 
 
 @dataclass(frozen=True)
@@ -135,6 +169,7 @@ class Row:
         runs: How many.
         failures: The reasons of those that failed.
         command: Repeats the row; empty where it was not measured here.
+        over_seeds: What depends on the seed, where the runs' seeds are known.
     """
 
     framework: str
@@ -145,6 +180,7 @@ class Row:
     runs: int
     failures: tuple[str, ...]
     command: str
+    over_seeds: dict[str, OverSeeds] = field(default_factory=dict)
 
 
 @dataclass
@@ -187,7 +223,8 @@ class Experiment:
             groups.setdefault((run.framework, run.loader, run.workers), []).append(run)
         frameworks = list(dict.fromkeys(run.framework for run in self.runs))
         loaders = list(dict.fromkeys(run.loader for run in self.runs))
-        rows = [_sum_up(group) for group in groups.values()]
+        seeded = [column.key for column in self.columns if column.seeded]
+        rows = [_sum_up(group, seeded) for group in groups.values()]
         return sorted(
             rows,
             key=lambda row: (
@@ -251,7 +288,7 @@ def write_json(content: Mapping[str, Any], path: Path) -> Path:
     return path
 
 
-def _sum_up(runs: list[Run]) -> Row:
+def _sum_up(runs: list[Run], seeded: Iterable[str]) -> Row:
     keys = dict.fromkeys(key for run in runs for key in run.metrics)
     values = {key: [run.metrics[key] for run in runs if key in run.metrics] for key in keys}
     spread = {
@@ -268,4 +305,5 @@ def _sum_up(runs: list[Run]) -> Row:
         runs=len(runs),
         failures=tuple(run.failure for run in runs if run.failure is not None),
         command=runs[-1].command,
+        over_seeds={key: found for key in seeded if (found := OverSeeds.of(key, runs))},
     )

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 
 PARTS = 5
-# Of a normal distribution: 95 % are so many standard deviations from the middle, or fewer.
-_DEVIATIONS = 1.96
 
 
 def rounds_of(
@@ -50,7 +47,7 @@ def rounds_of(
 
 
 def evaluation_rounds_of(
-    moments: Sequence[float], batch_size: int, samples: int, accuracy: float
+    moments: Sequence[float], batch_size: int, samples: int
 ) -> dict[str, list[float]]:
     """The spread of an evaluation.
 
@@ -58,16 +55,10 @@ def evaluation_rounds_of(
         moments: When each of its batches was there, or done.
         batch_size: Samples in each.
         samples: Of all of them.
-        accuracy: The share of them that were right.
 
     Returns:
-        `eval_seconds` at the speed of each stretch, and the ends of the 95 % interval that so many
-        samples leave of `accuracy`.
+        `eval_seconds` at the speed of each stretch. Nothing of the accuracy: its spread is that of
+        whole runs, with a seed each.
     """
     speeds = rounds_of(moments, batch_size, [0.0] * len(moments)).get("samples_per_second", [])
-    deviation = math.sqrt(accuracy * (1 - accuracy) / samples)
-    ends = [accuracy + sign * _DEVIATIONS * deviation for sign in (-1, 1)]
-    return {
-        "eval_seconds": [samples / speed for speed in speeds],
-        "accuracy": [min(1.0, max(0.0, end)) for end in ends],
-    }
+    return {"eval_seconds": [samples / speed for speed in speeds]}

@@ -36,11 +36,13 @@ class Measurement(_Needed, total=False):
     columns. `window` is the begin and the end, by `time.monotonic`, of what was measured: the
     harness, which shares that clock, takes the peak of its memory samples over it. `rounds` are the
     same metrics of parts of what was measured, where one process can tell its own spread. `busy` is
-    the part of `window` that `cpu_percent` is of, where that isn't all of it.
+    the part of `window` that `cpu_percent` is of, where that isn't all of it. `seed` is what the
+    order of samples and the first weights came from, where a row has one.
     """
 
     rounds: dict[str, list[float]]
     busy: tuple[float, float]
+    seed: int
 
 
 def main() -> None:

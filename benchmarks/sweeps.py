@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -29,8 +29,8 @@ class RowSpec:
         workers: How many, or "auto".
         ours: Whether the loader is this package's: its failures fail the test.
         program: The module whose `measure` the row calls.
-        options: Its argument, besides `loader`, `workers` and `cpus`, which are added; survives
-            JSON.
+        options: Its argument, besides `loader`, `workers`, `cpus` and `seed`, which are added;
+            survives JSON.
         limit_seconds: From the row's start to its result.
         cpus: How many of the usable processors the row may use; None for all.
         trains_keras: Whether it trains a network in Keras: then there is one for each of the
@@ -125,6 +125,7 @@ class Session:
             specs: The rows.
             repeats: How many times each, unless the command line says otherwise. The rounds follow
                 each other, so that a slow minute of the machine doesn't fall on one row alone.
+                Each has a seed of its own, from 1.
 
         Returns:
             The runs of this sweep, failed ones too.
@@ -133,25 +134,29 @@ class Session:
         if any(spec.trains_keras for spec in chosen):
             experiment.note(*self.backends.notes())
         times = max(repeats, self.least_repeats) if self.repeats is None else self.repeats
-        runs = self._run(experiment, chosen * times)
+        seeds = range(1, times + 1)
+        runs = self._run(experiment, chosen, seeds)
         suspects = self.suspects(experiment)
         again = [spec for spec in chosen if (spec.framework, spec.loader, spec.workers) in suspects]
-        return runs + self._run(experiment, again * times)
+        return runs + self._run(experiment, again, [times + seed for seed in seeds])
 
-    def _run(self, experiment: Experiment, planned: list[RowSpec]) -> list[Run]:
+    def _run(self, experiment: Experiment, specs: list[RowSpec], seeds: Sequence[int]) -> list[Run]:
+        """Each row with each seed."""
         runs = []
+        planned = [(spec, seed) for seed in seeds for spec in specs]
         with (
             self.uncaptured(),
             # None: no bar where the output isn't a terminal.
             tqdm(planned, desc=experiment.name, unit="row", file=sys.stderr, disable=None) as bar,
         ):
-            for spec in bar:
+            for spec, seed in bar:
                 bar.set_postfix_str(spec.name)
                 options = {
                     **spec.options,
                     "loader": spec.loader,
                     "workers": spec.workers,
                     "cpus": spec.cpus,
+                    "seed": seed,
                 }
                 outcome = run_row(spec.program, options, spec.limit_seconds, spec.backend)
                 run = Run.of(

@@ -51,22 +51,29 @@ def measured_columns(experiment: Experiment) -> list[Column]:
 
 
 def number(row: Row, column: Column) -> str:
-    """The median, or a `-`."""
+    """The median, the mean ± the standard deviation over the seeds, or a `-`."""
+    found = row.over_seeds.get(column.key)
+    if found is not None:
+        mean = format(found.mean, column.form)
+        if found.deviation is None:
+            return f"{mean}, n = 1"
+        return f"{mean} ± {format(found.deviation, column.form)}, n = {found.seeds}"
     if column.key in row.medians:
         return format(row.medians[column.key], column.form)
     return MISSING
 
 
 def spread(row: Row, column: Column) -> str:
-    """From the least to the most, or a `-`."""
-    if column.key not in row.ranges:
+    """From the least to the most, or a `-`; of what depends on the seed, the number tells."""
+    if column.key not in row.ranges or column.key in row.over_seeds:
         return MISSING
     return " to ".join(format(end, column.form) for end in row.ranges[column.key])
 
 
 def _with_spread(row: Row, column: Column) -> str:
     least, most = row.ranges.get(column.key, (0.0, 0.0))
-    if format(least, column.form) == format(most, column.form):
+    same = format(least, column.form) == format(most, column.form)
+    if same or column.key in row.over_seeds:
         return number(row, column)
     return f"{number(row, column)} ({spread(row, column)})"
 

@@ -29,6 +29,10 @@ PUBLISHED = {
     8: (3.94, 2.666),
 }
 PUBLISHED_ACCURACY = 0.98
+NOTE = (
+    "accuracy: mean ± standard deviation over n seeds; "
+    "published: 60,000 digits, MXNet 1.0 on a V100"
+)
 
 
 needs_mxnet = pytest.mark.skipif(
@@ -39,7 +43,7 @@ needs_mxnet = pytest.mark.skipif(
 @needs_mxnet
 def test_worker_sweep(session: Session) -> None:
     """Every row of this package's loaders ends well; behind all that end, LeNet learns."""
-    experiment, runs = worker_sweep(session, GLUON, "published: 60,000 digits, MXNet 1.0 on a V100")
+    experiment, runs = worker_sweep(session, GLUON, NOTE)
     if runs:
         experiment.runs += published()
 

@@ -11,7 +11,7 @@ TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
 NOTE = (
     "train s: one epoch with the start of the workers, without compilation; "
     "waited: in the training loop, for batches; PSS and CPU: of all processes; "
-    "accuracy: with the 95 % interval that so many test digits leave"
+    "accuracy: mean ± standard deviation over n seeds"
 )
 KERAS = Contestants(
     framework="Keras",

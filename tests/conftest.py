@@ -1,23 +1,68 @@
-"""After every test: no new thread, child process or shared memory is left."""
+"""After every test: no new thread, child process or shared memory is left.
+
+``--full`` runs what is marked ``full``, too: what takes minutes, and what other tests cover in the
+main. ``report`` is for what a test finds out without judging it: its lines are printed when all is
+done.
+"""
 
 from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from adapters.engine import arena
+from adapters.engine import arena, pool, processes
 from tests.leftovers import Leftovers
 
+pytest_plugins = ["tests.limits", "tests.side_by_side"]
+
+REPORT_MARK = "keras-report: "
+_PROPERTY = "report"
 _DEADLINE_SECONDS = 3.0
 _POLL_SECONDS = 0.01
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--full``."""
+    parser.addoption(
+        "--full", action="store_true", help="run the tests marked full, too, as CI does"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line("markers", "full: runs with --full only")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what is long, before anything is made for it."""
+    if item.get_closest_marker("full") is not None and not item.config.getoption("full"):
+        pytest.skip("long: pytest --full runs it")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what was reported, by any process."""
+    reports = [each for kind in terminalreporter.stats.values() for each in kind]
+    calls = [each for each in reports if getattr(each, "when", None) == "call"]
+    lines = [line for each in calls for name, line in each.user_properties if name == _PROPERTY]
+    if lines:
+        terminalreporter.section("Keras")
+    for line in lines:
+        terminalreporter.write_line(f"{REPORT_MARK}{line}")
+
+
+@pytest.fixture
+def report(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """Print a line when all tests are done."""
+    return lambda line: record_property(_PROPERTY, line)
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """Fail a test that leaves something behind."""
+    """Fail a test that leaves something behind, but for worker processes that are kept."""
     before = Leftovers.now()
     yield
     deadline = time.monotonic() + _DEADLINE_SECONDS
@@ -26,6 +71,18 @@ def nothing_is_left() -> Iterator[None]:
             pytest.fail("left behind:\n" + "\n".join(left))
         gc.collect()
         time.sleep(_POLL_SECONDS)
+
+
+@pytest.fixture(autouse=True)
+def processes_are_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks for processes gets every batch from them, however busy the machine is.
+
+    They are kept for the next test. What happens while they start, and how they end, is tested in
+    tests/engine/test_pool.py.
+    """
+    monkeypatch.setattr(pool, "_LINGER_SECONDS", 30)
+    monkeypatch.setattr(processes, "_SLOW_SECONDS", 60)
+    monkeypatch.setattr(processes, "_SLOW_CPU_SECONDS", 60)
 
 
 @pytest.fixture

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
+
+from adapters.engine import pool
 
 # Helper processes of loky and of the standard library: shared by all pools of this interpreter,
 # started with its first pool, and gone with the interpreter.
@@ -23,7 +27,7 @@ class Leftovers:
     threads: frozenset[threading.Thread]
     processes: frozenset[psutil.Process]
     segments: frozenset[str]
-    """Files in /dev/shm, but for those that name another process as their owner."""
+    """Files in /dev/shm, but for those of other processes."""
     descriptors: frozenset[str]
     """Of our memory files; Python's mappings have one each, too."""
 
@@ -32,7 +36,7 @@ class Leftovers:
         """Look around."""
         return cls(
             frozenset(filter(_counts, threading.enumerate())),
-            frozenset(child for child in psutil.Process().children() if not _is_tracker(child)),
+            frozenset(filter(_is_wanted, psutil.Process().children())),
             frozenset(filter(_is_ours, os.listdir("/dev/shm"))),
             _descriptors(),
         )
@@ -49,7 +53,18 @@ class Leftovers:
 def _counts(thread: threading.Thread) -> bool:
     # A thread that TensorFlow or JAX made, and that has called Python once; Python never forgets
     # those.
-    return not isinstance(thread, threading._DummyThread)
+    return not (isinstance(thread, threading._DummyThread) or _watches_kept_ones(thread))
+
+
+def _watches_kept_ones(thread: threading.Thread) -> bool:
+    """Whether it is the pool's, all of whose processes are kept for the next test."""
+    kept = pool.kept()
+    return thread is kept._thread and len(kept.idle_pids) == len(kept._workers)
+
+
+def _is_wanted(process: psutil.Process) -> bool:
+    """Whether it should be gone: it is neither a tracker nor kept for the next test."""
+    return process.pid not in pool.kept().idle_pids and not _is_tracker(process)
 
 
 def _is_tracker(process: psutil.Process) -> bool:
@@ -67,9 +82,22 @@ def command_line(process: psutil.Process) -> str:
 def _is_ours(name: str) -> bool:
     if name.startswith(_RUNTIMES):
         return False
-    # sem.loky-1234-x5t1: of process 1234.
-    owner = name.split("-")[1] if name.startswith("sem.loky-") else str(os.getpid())
-    return owner == str(os.getpid())
+    if name.startswith("sem.loky-"):  # sem.loky-1234-x5t1: of process 1234.
+        return name.split("-")[1] == str(os.getpid())
+    return not _is_mapped_elsewhere(name)
+
+
+def _is_mapped_elsewhere(name: str) -> bool:
+    """Whether somebody has that file who is neither this process nor a child of it.
+
+    Tests run in several processes, and the names of most shared memory don't tell whose it is.
+    """
+    family = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
+    for pid in set(psutil.pids()) - family:
+        with suppress(OSError):  # It has ended, or is another user's.
+            if f"/dev/shm/{name}\n" in Path(f"/proc/{pid}/maps").read_text():
+                return True
+    return False
 
 
 def _descriptors() -> frozenset[str]:

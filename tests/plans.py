@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from adapters.assemble import Plan, aligned_empty
+from adapters.alignment import aligned_empty
+from adapters.assemble import Plan
 from adapters.order import Order
 from adapters.sources import SequenceSource, as_source
 

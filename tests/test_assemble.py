@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.assemble import ALIGNMENT_BYTES, aligned_empty
+from adapters.alignment import ALIGNMENT_BYTES, aligned_empty
 from tests.batches import exact
 from tests.plans import batch_of, epoch_of, notes_of, plan_of, samples_of
 

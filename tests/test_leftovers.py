@@ -77,3 +77,45 @@ def test_the_trackers_of_an_open_pool_do_not_count_but_its_workers_do():
         pool.submit(int).result(30)
         kinds = [left.split(":")[0] for left in Leftovers.now().beyond(before)]
         assert kinds.count("processes") == 1
+
+
+def test_shared_memory_of_another_process_does_not_count_but_that_of_a_child_does():
+    """Another's: of a process whose parent has ended."""
+    before = Leftovers.now()
+    with a_holder(orphaned=True):
+        assert Leftovers.now().beyond(before) == []
+    with a_holder(orphaned=False):
+        kinds = {left.split(":")[0] for left in Leftovers.now().beyond(before)}
+        assert "segments" in kinds
+
+
+HOLDER = """
+import os, sys
+from multiprocessing.shared_memory import SharedMemory
+if sys.argv[1] == "True" and os.fork():
+    os._exit(0)
+memory = SharedMemory(create=True, size=64)
+print("ready", flush=True)
+input()
+memory.close()
+memory.unlink()
+print("gone", flush=True)
+"""
+
+
+@contextmanager
+def a_holder(orphaned: bool) -> Iterator[None]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(orphaned)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "ready\n"
+    if orphaned:
+        process.wait()
+    yield
+    process.stdin.write("\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "gone\n"
+    process.communicate()

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.assemble import Plan, aligned_empty
+from adapters.alignment import aligned_empty
+from adapters.assemble import Plan
 from tests.plans import batch_of, epoch_of, notes_of, plan_of
 
 BROKEN = {3, 4, 9, 19}

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.structure import flatten, is_numbers, map_leaves, unflatten
+from adapters.ownership import detached
+from adapters.structure import flatten, is_numbers, map_leaves, private, unflatten
 
 
 class Pair(NamedTuple):
@@ -103,3 +104,10 @@ def test_arrays_are_leaves_not_containers():
 )
 def test_lists_of_numbers_are_told_from_other_lists(tree, expected):
     assert is_numbers(tree) is expected
+
+
+def test_a_row_of_a_structured_array_is_copied_before_a_function_may_write_into_it():
+    rows = np.zeros(3, [("x", "f8"), ("y", "i4")])
+    for copied in (private(rows[1]), private((rows[1],))[0], detached(rows[1])):
+        copied["x"] = 5
+    assert rows["x"].tolist() == [0, 0, 0]

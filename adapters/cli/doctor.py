@@ -7,14 +7,13 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from adapters.diagnosis.script import ScriptError, diagnose_script
+from adapters.diagnosis.script import diagnose_script
 from adapters.engine import usable_cpus
-from adapters.images.kernel import load
+from adapters.images.kernel import load, trouble
 
 # What is worth to have, and for what.
 _LIBRARIES = {
@@ -46,7 +45,11 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_doctor(options: argparse.Namespace) -> int:
-    """``adapters doctor``; 1 if the script has no training loop, or fails."""
+    """``adapters doctor``; 1 if the script has no training loop.
+
+    Raises:
+        ScriptError: From what the script raises.
+    """
     for name in ("t", "seconds"):
         value = getattr(options, name)
         if value is not None and not value > 0:
@@ -55,18 +58,13 @@ def run_doctor(options: argparse.Namespace) -> int:
         for line in described_machine():
             print(line)
         return 0
-    try:
-        found = diagnose_script(
-            options.script,
-            options.arguments,
-            skip=max(0, options.skip),
-            t=options.t,
-            seconds=options.seconds,
-        )
-    except ScriptError as error:
-        traceback.print_exception(error.__cause__)
-        print(f"adapters doctor: {options.script} ended with that exception", file=sys.stderr)
-        return 1
+    found = diagnose_script(
+        options.script,
+        options.arguments,
+        skip=max(0, options.skip),
+        t=options.t,
+        seconds=options.seconds,
+    )
     if found is None:
         print(
             f"adapters doctor: {options.script} came to its end without a call of Keras's fit or a "
@@ -84,7 +82,9 @@ def described_machine() -> Iterator[str]:
     yield f"CPUs: {usable_cpus()} of {count} may be used"
     yield f"versions: {', '.join(_versions())}"
     kernel = load()
-    if kernel is not None and kernel.HUFFMAN_IS_OWN:
+    if (reason := trouble()) is not None:
+        yield f"image kernel: {reason}"
+    elif kernel is not None and kernel.HUFFMAN_IS_OWN:
         yield "image kernel: there"
     elif kernel is not None:
         yield (

@@ -6,10 +6,12 @@ import argparse
 import io
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 from adapters import __version__
 from adapters.cli import arguments, commands, doctor, planning, tune
+from adapters.diagnosis.script import ScriptError
 from adapters.errors import AdapterError
 
 # Of the shell: the command was ended by Ctrl-C.
@@ -23,8 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: Without the program's name; those of the process otherwise.
 
     Returns:
-        0 if all went well, 1 if something is wrong with the data, or what was asked can't be done
-        with them, 130 after Ctrl-C.
+        0 if all went well, 1 if something is wrong with the data, what was asked can't be done
+        with them, or a script failed, whose traceback is printed, 130 after Ctrl-C.
 
     Raises:
         SystemExit: With 2, for arguments that make no sense.
@@ -40,6 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"{options.command}: {error}")
     except BrokenPipeError:  # Of `| head`, which has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except ScriptError as error:  # Where in their own code, its author wants to know.
+        traceback.print_exception(error.__cause__)
+        print(f"adapters {options.command}: {error} ended with that exception", file=sys.stderr)
         return 1
     except (AdapterError, ImportError, OSError, TypeError, ValueError) as error:
         print(f"adapters {options.command}: {error}", file=sys.stderr)

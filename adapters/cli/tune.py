@@ -8,9 +8,10 @@ import os
 import runpy
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from adapters.diagnosis.script import ScriptError, code_of
 from adapters.diagnosis.sweep import ROUNDS, line_of, sweep, table_of
 
 _MAIN = "adapters_tuned"
@@ -46,7 +47,10 @@ def run_tune(options: argparse.Namespace, bar: Callable[[str], AbstractContextMa
                 None, f"--{name} must be > 0, got {getattr(options, name)}"
             )
     with _loader_of(options.loader) as loader, bar("tune") as progress:
-        found = sweep(loader, seconds=options.seconds, rounds=options.rounds, progress=progress)
+        # Of records, all the code is ours.
+        running = nullcontext() if _is_path(options.loader) else code_of(options.loader)
+        with running:
+            found = sweep(loader, seconds=options.seconds, rounds=options.rounds, progress=progress)
         for line in lines_of(loader, found):
             print(line)
     return 0
@@ -63,32 +67,57 @@ def lines_of(loader: Any, found: Any) -> Iterator[str]:
     yield f"  {line_of(loader, best.setting)}"
 
 
+def _is_path(name: str) -> bool:
+    """Whether a name is that of record files, and not of something in somebody's code."""
+    return ":" not in name or os.path.exists(name)
+
+
 def _loader_of(name: str) -> Any:
     """The loader of that name.
 
     Raises:
-        ValueError: There is none.
+        FileNotFoundError: There is no such file.
+        ModuleNotFoundError: There is no such module.
+        ValueError: There is none of that name.
+        ScriptError: From what the file, the module or the function raises.
     """
-    place, separator, attribute = name.rpartition(":")
-    if not separator or os.path.exists(name):
+    if _is_path(name):
         return _of_records(name)
-    if place.endswith(".py"):
-        sys.path.insert(0, os.path.dirname(os.path.abspath(place)))
-        names = runpy.run_path(place, run_name=_MAIN)
-    else:
-        sys.path.insert(0, os.getcwd())
-        names = vars(importlib.import_module(place))
+    place, _, attribute = name.rpartition(":")
+    names = _names_in(place)
     if attribute not in names:
         raise ValueError(f"{place} must define {attribute}, and doesn't")
     loader = names[attribute]
-    if not hasattr(loader, "ablations") and callable(loader):
-        loader = loader()
-    if not hasattr(loader, "ablations"):
+    if not hasattr(loader, "_ablations") and callable(loader):
+        with code_of(name):
+            loader = loader()
+    if not hasattr(loader, "_ablations"):
         raise ValueError(
             f"{name} must be a SafeSequence, a gluon_loader, or a function that makes one, got "
             f"{type(loader).__name__}"
         )
     return loader
+
+
+def _names_in(place: str) -> dict[str, Any]:
+    """What a file or a module defines."""
+    if place.endswith(".py"):
+        if not os.path.exists(place):
+            raise FileNotFoundError(
+                f"loader must name a file before its colon, got {place!r}: there is none"
+            )
+        sys.path.insert(0, os.path.dirname(os.path.abspath(place)))
+        with code_of(place):
+            return runpy.run_path(place, run_name=_MAIN)
+    sys.path.insert(0, os.getcwd())
+    try:
+        return vars(importlib.import_module(place))
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{place}.".startswith(f"{error.name}."):
+            raise
+        raise ScriptError(place) from error
+    except Exception as error:
+        raise ScriptError(place) from error
 
 
 def _of_records(path: str) -> Any:

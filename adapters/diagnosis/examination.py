@@ -1,62 +1,38 @@
 """``diagnose``: the published method, part by part.
 
 The whole; the loader alone; without storage, without transforms, collation alone, all with the
-loader's own workers; the same batch again and again; the copy to the device. What is examined is a
-twin of the loader, with workers of its own, so that the loader stands afterwards where it stood.
+loader's own workers; a batch without them; the same batch again and again; the copy to the device.
+Each is measured in several rounds, which take turns, so that a slow moment of the machine doesn't
+fall on one of them alone. What is examined is a twin of the loader, with workers of its own, so
+that the loader stands afterwards where it stood.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from adapters.ablation import Ablations
-from adapters.assemble import Plan, aligned_empty
+from adapters.diagnosis.contention import Account, Contention
+from adapters.diagnosis.figures import Figures, medians_of
+from adapters.diagnosis.loaders import as_own, go_on, samples_in, settled_of
+from adapters.diagnosis.parts import Parts, least_batches
 from adapters.diagnosis.randomness import undisturbed
+from adapters.diagnosis.trainers import (
+    SKIPPED,
+    SKIPPED_AGAIN,
+    FunctionTrainer,
+    Trainer,
+    trainer_of,
+)
 from adapters.diagnosis.verdict import Diagnosis, Workers
-from adapters.engine import Engine, Settings, usable_cpus
+from adapters.engine import Settings, usable_cpus
 from adapters.images.kernel import load
 from adapters.sources import SequenceSource
-from adapters.structure import flatten
-from adapters.timing import Timing, endless, settle, timed
+from adapters.timing import LEAST_OF_A_ROUND, endless, timed
 
-# "auto" takes up to a dozen batches to choose its workers.
-_SKIPPED = 14
-_SKIPPED_OF_A_PART = 6
-# A batch made inline, often enough that what only the first one does doesn't count.
-_ALONE = 3
-
-
-class Loader(Protocol):
-    """A loader of this package."""
-
-    def twin(self) -> Any:
-        """The same loader once more, with workers of its own."""
-        ...
-
-    def ablations(self) -> Ablations:
-        """What is left of its work without a part of it."""
-        ...
-
-
-class Trainer(Protocol):
-    """Something that takes batches from a loader, on a clock."""
-
-    def whole(self, loader: Any, seconds: float) -> Timing:
-        """Train on the loader's batches."""
-        ...
-
-    def same(self, batch: Any, seconds: float) -> Timing:
-        """Train on one batch, again and again."""
-        ...
-
-    def copy_seconds(self, batch: Any, seconds: float) -> float | None:
-        """The time of its copy to the device; None where that is part of the step."""
-        ...
+# Of each measurement; where they leave doubts, as many again.
+ROUNDS, MOST_ROUNDS = 3, 6
 
 
 def diagnose(
@@ -77,10 +53,12 @@ def diagnose(
         to_device: ``to_device(batch)`` copies a batch to the device, and ``step`` is then given
             what it returns. None leaves the copy to the step.
         t: The step time in seconds that batches must keep up with; None takes that of ``step``.
-        seconds: For each of up to eight measurements.
+        seconds: For each of up to eight measurements, in three rounds. Where the figures leave
+            doubts, they are taken again, in as many rounds more at the most.
 
     Returns:
-        The diagnosis: ``bottleneck``, the times, ``advice``; ``print(diagnosis)`` for people.
+        The diagnosis: ``bottleneck``, the times, ``certain``, ``advice``; ``print(diagnosis)`` for
+        people.
 
     Raises:
         TypeError: ``step`` is neither a function nor a compiled Keras model, or the loader can't be
@@ -98,211 +76,157 @@ def diagnose(
     for name, value in (("seconds", seconds), ("t", t)):
         if value is not None and not value > 0:
             raise ValueError(f"{name} must be > 0 seconds, got {value!r}")
-    return examine(loader, _trainer_of(step, to_device), t, seconds)
+    return examine(loader, trainer_of(step, to_device), t, seconds)
 
 
 def examine(loader: Any, trainer: Trainer | None, t: float | None, seconds: float) -> Diagnosis:
     """As ``diagnose``, for a trainer of any kind."""
-    with undisturbed():
-        return _examined(loader, trainer, t, seconds)
+    with Examination(loader, trainer, t, seconds) as examination:
+        while examination.goes_on:
+            examination.round()
+        return examination.diagnosis
 
 
-def _examined(loader: Any, trainer: Trainer | None, t: float | None, seconds: float) -> Diagnosis:
-    examined, replaced = _as_own(loader)
-    whole = None
-    if examined is None:
-        alone = timed(endless(loader), None, seconds, _SKIPPED)
-        batch = next(endless(loader))
-        whole = trainer.whole(loader, seconds) if trainer else None
-        return _told(trainer, whole, alone.batch_seconds, batch, Parts(), t, seconds)
-    with examined.twin() as twin:
+class Examination:
+    """The measurements of one loader; a context manager, which ends all workers.
+
+    One thread uses it: ``round`` while it ``goes_on``, then ``diagnosis``.
+
+    Args:
+        loader: As in ``diagnose``.
+        trainer: What trains on its batches; None examines the loader only.
+        t: As in ``diagnose``.
+        seconds: As in ``diagnose``.
+
+    Raises:
+        TypeError: The loader can't be iterated over.
+    """
+
+    def __init__(
+        self, loader: Any, trainer: Trainer | None, t: float | None, seconds: float
+    ) -> None:
+        self._trainer = trainer
+        self._t = t
+        self._seconds = seconds / ROUNDS
+        self._rounds: list[Figures] = []
+        self._waits: list[float] = []
+        self._before: Account | None = None
+        self._after: Account | None = None
+        self._batch: Any = None
+        self._parts: Parts | None = None
+        self._read: Any
+        with undisturbed():
+            self._own, self._replaced = as_own(loader)
+            if self._own is None:
+                # Whoever reads it goes on where the one before ended.
+                self._read = endless(loader)
+            else:
+                self._read = self._own._twin()
+                # Between two calls of fit, too, its workers are kept.
+                self._read._engine.retain()
+        # Keras reads any data in its own way; nobody else can be asked to.
+        own_way = self._replaced or self._own is None
+        others = not isinstance(trainer, FunctionTrainer)
+        self._trained_on = loader if own_way and others else self._read
+
+    def __enter__(self) -> Examination:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all workers."""
+        self._read.close()
+        if self._parts is not None:
+            self._parts.close()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether another round is needed, and may be measured."""
+        done = len(self._rounds)
+        return done < ROUNDS or (done < MOST_ROUNDS and not self.diagnosis.certain)
+
+    def round(self) -> None:
+        """Measure each part once."""
+        with undisturbed():
+            before = Account.now()
+            self._rounds.append(self._measured())
+            self._before, self._after = self._before or before, Account.now()
+
+    def _measured(self) -> Figures:
+        trainer, seconds = self._trainer, self._seconds
+        whole = same = copy = None
         if trainer is not None:
-            # Keras reads a PyDataset in its own way; nobody else can be asked to.
-            own_way = replaced and not isinstance(trainer, FunctionTrainer)
-            whole = trainer.whole(loader if own_way else twin, seconds)
-        alone = timed(endless(twin), None, seconds, _SKIPPED, settled_of(twin))
-        batch = next(iter(twin))
-        settings = twin._engine.chosen
-    parts = _parts(examined.ablations(), settings, seconds)
-    parts = dataclasses.replace(
-        parts, workers=_workers(settings, examined.workers_keyword), replaced=replaced
-    )
-    return _told(trainer, whole, alone.batch_seconds, batch, parts, t, seconds)
+            timing = trainer.whole(self._trained_on, seconds)
+            whole, waits = timing.batch_seconds, timing.waits_seconds
+            self._waits += waits
+            if self._own is not None:
+                go_on(self._read)
+        loader = self._loader_seconds()
+        parts = {}
+        if self._own is not None:
+            if self._parts is None:
+                self._parts = Parts(self._own._ablations(), self._settings)
+            parts = self._parts.round(seconds / 2)
+        if trainer is not None:
+            same = trainer.same(self._batch, seconds).batch_seconds
+            copy = trainer.copy_seconds(self._batch, seconds / 2)
+        return Figures(loader=loader, whole=whole, same=same, copy=copy, **parts)
 
-
-@dataclass(frozen=True)
-class Parts:
-    """What the parts of a loader take, in seconds per batch; see ``Diagnosis``."""
-
-    storage: float | None = None
-    memory: float | None = None
-    collation: float | None = None
-    alone: float | None = None
-    fetch_computes: float = 0.0
-    workers: Workers | None = None
-    replaced: str = ""
-    one_at_a_time: bool = False
-    kernel_missing: bool = False
-    gathers: bool = False
-
-
-def _parts(ablations: Ablations, settings: Settings, seconds: float) -> Parts:
-    def measured(plan: Plan | None) -> float | None:
-        if plan is None:
-            return None
-        part = Engine(plan, settings)
+    def _loader_seconds(self) -> float:
+        """Of a batch that nobody uses; also keeps one."""
+        skipped = SKIPPED_AGAIN if self._rounds else SKIPPED
+        least = LEAST_OF_A_ROUND if self._own is None else least_batches(self._settings)
+        batches = endless(self._read)
         try:
-            stream = part.stream(0, 0, False)
-            batches = (stream.next() for _ in itertools.count())
-            settled = settled_of(part)
-            return timed(batches, None, seconds / 2, _SKIPPED_OF_A_PART, settled).batch_seconds
+            settled = settled_of(self._read)
+            timing = timed(batches, None, self._seconds, skipped, settled, least)
+            if self._batch is None:
+                self._batch = next(batches)
         finally:
-            part.close()
+            batches.close()
+        if self._own is not None:
+            go_on(self._read)
+        return timing.batch_seconds
 
-    source, shared = ablations.whole.source, not settings.use_multiprocessing
-    wall, computing = _inline(ablations.storage)
-    return Parts(
-        storage=measured(ablations.storage),
-        memory=measured(ablations.memory),
-        collation=measured(ablations.collation),
-        alone=_inline(ablations.whole)[0],
-        fetch_computes=computing / max(wall, 1e-9),
-        one_at_a_time=shared and isinstance(source, SequenceSource) and not source.thread_safe,
-        kernel_missing=ablations.decodes and load() is None,
-        gathers=ablations.gathers,
-    )
+    @property
+    def _settings(self) -> Settings:
+        settings: Settings = self._read._engine.chosen
+        return settings
+
+    @property
+    def diagnosis(self) -> Diagnosis:
+        """What the rounds up to now say."""
+        contention = Contention()
+        if self._before is not None and self._after is not None:
+            contention = self._before.until(self._after)
+        told = Diagnosis(
+            samples=samples_in(self._batch),
+            **dataclasses.asdict(medians_of(self._rounds)),
+            fetch_computes=0.0,
+            waits_seconds=tuple(self._waits),
+            workers=Workers("unknown", 0, usable_cpus()),
+            replaced=self._replaced,
+            t=self._t,
+            rounds=tuple(self._rounds),
+            contention=contention,
+        )
+        if self._own is None or self._parts is None:
+            return told
+        ablations, settings = self._parts.ablations, self._settings
+        source, shared = ablations.whole.source, not settings.use_multiprocessing
+        return dataclasses.replace(
+            told,
+            fetch_computes=self._parts.fetch_computes,
+            workers=_workers(settings, self._own._workers_keyword),
+            one_at_a_time=shared and isinstance(source, SequenceSource) and not source.thread_safe,
+            kernel_missing=ablations.decodes and load() is None,
+            gathers=ablations.gathers,
+        )
 
 
 def _workers(settings: Settings, keyword: str) -> Workers:
     count = 0 if settings.workers == "auto" else settings.workers
     kind = ("processes" if settings.use_multiprocessing else "threads") if count else "inline"
     return Workers(kind, count, usable_cpus(), keyword)
-
-
-def _inline(plan: Plan) -> tuple[float, float]:
-    """Seconds of a batch that is made in this thread, and how long the CPU worked for it."""
-    best = float("inf"), 0.0
-    for index in range(min(_ALONE, len(plan))):
-        started, cpu = time.perf_counter(), time.thread_time()
-        plan.settle(plan.batch(0, index, aligned_empty))
-        best = min(best, (time.perf_counter() - started, time.thread_time() - cpu))
-    return best
-
-
-def _told(
-    trainer: Trainer | None,
-    whole: Timing | None,
-    loader_seconds: float,
-    batch: Any,
-    parts: Parts,
-    t: float | None,
-    seconds: float,
-) -> Diagnosis:
-    same = trainer.same(batch, seconds).batch_seconds if trainer else None
-    return Diagnosis(
-        samples=samples_in(batch),
-        whole=whole.batch_seconds if whole else None,
-        loader=loader_seconds,
-        same=same,
-        copy=trainer.copy_seconds(batch, seconds / 2) if trainer else None,
-        storage=parts.storage,
-        memory=parts.memory,
-        collation=parts.collation,
-        alone=parts.alone,
-        fetch_computes=parts.fetch_computes,
-        waits_seconds=whole.waits_seconds if whole else (),
-        workers=parts.workers or Workers("unknown", 0, usable_cpus()),
-        replaced=parts.replaced,
-        one_at_a_time=parts.one_at_a_time,
-        kernel_missing=parts.kernel_missing,
-        gathers=parts.gathers,
-        t=t,
-    )
-
-
-def samples_in(batch: Any) -> int:
-    """How many samples a batch has, by the first axis of its first array."""
-    for leaf in flatten(batch)[0]:
-        shape = getattr(leaf, "shape", None)
-        if shape:
-            return int(shape[0])
-    return 1
-
-
-def settled_of(loader: Any) -> Callable[[], bool]:
-    """Whether a loader, or an engine, has the workers that it will have; True for foreign ones."""
-    engine = getattr(loader, "_engine", loader)
-    return lambda: getattr(engine, "settled", True)
-
-
-class FunctionTrainer:
-    """``step(batch)``, by the caller's own function."""
-
-    def __init__(self, step: Callable[[Any], Any], to_device: Callable[[Any], Any] | None) -> None:
-        self._step = step
-        self._to_device = to_device
-
-    def _whole_step(self, batch: Any) -> Any:
-        return self._step(batch if self._to_device is None else self._to_device(batch))
-
-    def whole(self, loader: Any, seconds: float) -> Timing:
-        """Train on the loader's batches."""
-        settled = settled_of(loader)
-        return timed(endless(loader), self._whole_step, seconds, _SKIPPED, settled)
-
-    def same(self, batch: Any, seconds: float) -> Timing:
-        """Train on one batch, again and again."""
-        return timed(itertools.repeat(batch), self._whole_step, seconds, _ALONE)
-
-    def copy_seconds(self, batch: Any, seconds: float) -> float | None:
-        """The time of ``to_device``; None without one."""
-        if self._to_device is None:
-            return None
-        copy = self._to_device
-        return timed(
-            itertools.repeat(batch), lambda each: settle(copy(each)), seconds, 1
-        ).batch_seconds
-
-
-def _trainer_of(step: Any, to_device: Callable[[Any], Any] | None) -> Trainer | None:
-    model = hasattr(step, "train_function") and hasattr(step, "fit")
-    if to_device is not None and (step is None or model):
-        raise ValueError(
-            "to_device must be None unless step is a function, which is given what it returns; got "
-            f"to_device={to_device!r} with step={step!r}"
-        )
-    if step is None:
-        return None
-    if model:
-        from adapters.keras.fitting import ModelTrainer
-
-        return ModelTrainer(step)
-    if not callable(step):
-        raise TypeError(
-            f"step must be a function of a batch or a compiled Keras model, got {step!r}"
-        )
-    return FunctionTrainer(step, to_device)
-
-
-def _as_own(loader: Any) -> tuple[Any, str]:
-    """The loader, or one of ours for the same, and what that replaces; None for others."""
-    if hasattr(loader, "twin") and hasattr(loader, "ablations"):
-        return loader, ""
-    bases = {f"{base.__module__}.{base.__name__}" for base in type(loader).__mro__}
-    if any(base.startswith("keras.") and base.endswith(".PyDataset") for base in bases):
-        from adapters.keras import SafeSequence
-
-        workers = loader.workers if loader.workers > 1 else 0
-        processes = loader.use_multiprocessing
-        sequence = SafeSequence(loader, workers=workers, use_multiprocessing=processes)
-        return sequence, "SafeSequence in the place of the PyDataset"
-    if "mxnet.gluon.data.dataloader.DataLoader" in bases:
-        from adapters.gluon.interception import same_loader
-
-        return same_loader(loader), "gluon_loader in the place of DataLoader, same arguments"
-    if not (hasattr(loader, "__iter__") or hasattr(loader, "__getitem__")):
-        raise TypeError(
-            "loader must be a SafeSequence, what gluon_loader returns, a PyDataset, or something "
-            f"else that gives batches when it is iterated over, got {type(loader).__name__}"
-        )
-    return None, ""

@@ -7,6 +7,7 @@ called for both. Nothing of the script is changed, and it ends there.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.abc
 import importlib.util
@@ -17,16 +18,34 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from adapters.diagnosis.examination import Trainer, examine, settled_of
+from adapters.diagnosis.examination import ROUNDS, Examination, examine
+from adapters.diagnosis.loaders import settled_of
+from adapters.diagnosis.trainers import SKIPPED, SKIPPED_AGAIN, Trainer
 from adapters.diagnosis.verdict import Diagnosis
-from adapters.timing import Clock, Timing, endless
+from adapters.timing import LEAST_OF_A_ROUND, Clock, Timing, endless
 
-_SKIPPED, _SKIPPED_OF_THE_SAME = 14, 3
+_SKIPPED_OF_THE_SAME = 3
 _FACES = {"keras": "adapters.keras.interception", "mxnet": "adapters.gluon.interception"}
 
 
 class ScriptError(Exception):
-    """What a script, or the examination of its loop, has raised is the cause of this."""
+    """What somebody's own code has raised is the cause of this; its text is whose code that was."""
+
+
+@contextlib.contextmanager
+def code_of(name: str) -> Iterator[None]:
+    """Within, whatever is raised comes from somebody's own code.
+
+    Args:
+        name: Of the script, or of what was loaded from it.
+
+    Raises:
+        ScriptError: From any exception.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise ScriptError(name) from error
 
 
 class _Examined(BaseException):
@@ -66,8 +85,8 @@ def diagnose_script(
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     sys.meta_path.insert(0, notice)
     try:
-        notice.look()
-        runpy.run_path(path, run_name="__main__")
+        with notice, code_of(path):
+            runpy.run_path(path, run_name="__main__")
     except _Examined as end:
         if isinstance(end.found, Exception):
             raise end.found from None
@@ -75,8 +94,6 @@ def diagnose_script(
     except SystemExit as end:
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)
-    except Exception as error:
-        raise ScriptError(path) from error
     finally:
         sys.meta_path.remove(notice)
         sys.argv, sys.path[:] = before
@@ -114,15 +131,27 @@ class _Observer:
             self._skip -= 1
             yield from plain()
             return
-        batches, settled = endless(_Passes(plain)), settled_of(loader)
-        whole = Clock(batches, self._seconds, _SKIPPED, settled)
-        yield from whole
-        found = whole.stop()
-        same = Clock(itertools.repeat(whole.latest), self._seconds, _SKIPPED_OF_THE_SAME)
-        yield from same
-        self._skip = sys.maxsize  # The examination has loops of its own.
-        trainer = _Loop(found, same.stop())
-        raise _Examined(examine(loader, trainer, self._t, self._seconds))
+        trainer, seconds = _Loop(), self._seconds / ROUNDS
+        batches, settled, skipped = endless(_Passes(plain)), settled_of(loader), SKIPPED
+        examination: Examination | None = None
+        try:
+            while examination is None or examination.goes_on:
+                whole = Clock(batches, seconds, skipped, settled, LEAST_OF_A_ROUND)
+                yield from whole
+                found = whole.stop()
+                again = itertools.repeat(whole.latest)
+                same = Clock(again, seconds, _SKIPPED_OF_THE_SAME, least=LEAST_OF_A_ROUND)
+                yield from same
+                trainer.found(found, same.stop())
+                self._skip, skipped = sys.maxsize, SKIPPED_AGAIN  # It has loops of its own.
+                if examination is None:
+                    examination = Examination(loader, trainer, self._t, self._seconds)
+                examination.round()
+                self._skip = 0
+            raise _Examined(examination.diagnosis)
+        finally:
+            if examination is not None:
+                examination.close()
 
 
 class _Passes:
@@ -136,24 +165,24 @@ class _Passes:
 
 
 class _Loop:
-    """A loop that was timed already, as a trainer.
+    """A loop whose rounds are timed where it is, as a trainer."""
 
-    Args:
-        whole: With the loader's batches.
-        same: With one batch.
-    """
+    def __init__(self) -> None:
+        self._latest: tuple[Timing, Timing] | None = None
 
-    def __init__(self, whole: Timing, same: Timing) -> None:
-        self._whole = whole
-        self._same = same
+    def found(self, whole: Timing, same: Timing) -> None:
+        """A round was timed: with the loader's batches, and with one batch."""
+        self._latest = whole, same
 
     def whole(self, loader: Any, seconds: float) -> Timing:
         """What was found."""
-        return self._whole
+        assert self._latest is not None
+        return self._latest[0]
 
     def same(self, batch: Any, seconds: float) -> Timing:
         """What was found."""
-        return self._same
+        assert self._latest is not None
+        return self._latest[1]
 
     def copy_seconds(self, batch: Any, seconds: float) -> float | None:
         """Part of the loop's body."""
@@ -161,17 +190,20 @@ class _Loop:
 
 
 class _Notice(importlib.abc.MetaPathFinder):
-    """Notices that a framework has been imported, and stands in front of its loops from then on."""
+    """Within it, stands in front of the loops of every framework, once that is imported."""
 
     def __init__(self, observer: _Observer) -> None:
         self._observer = observer
         self._wanted = set(_FACES)
+        self._stack = contextlib.ExitStack()
 
-    def look(self) -> None:
-        """At what is imported already."""
+    def __enter__(self) -> None:
         for name in self._wanted & set(sys.modules):
             self._wanted.remove(name)
             self._intercept(name)
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
         """The spec that the others find, with a call after the import."""
@@ -192,4 +224,5 @@ class _Notice(importlib.abc.MetaPathFinder):
 
     def _intercept(self, name: str) -> None:
         found = self._observer.fit if name == "keras" else self._observer.loop
-        importlib.import_module(_FACES[name]).intercept(found)
+        face = importlib.import_module(_FACES[name])
+        self._stack.enter_context(face.intercepted(found))

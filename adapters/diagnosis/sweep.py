@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from adapters.assemble import Plan
-from adapters.diagnosis.examination import samples_in, settled_of
+from adapters.diagnosis.loaders import samples_in, settled_of
 from adapters.diagnosis.randomness import undisturbed
 from adapters.engine import Engine, Settings, obstacle_to_processes, usable_cpus
 from adapters.timing import timed
@@ -102,13 +102,13 @@ def sweep(
     Raises:
         TypeError: A loader of another package.
     """
-    if not hasattr(loader, "ablations"):
+    if not hasattr(loader, "_ablations"):
         raise TypeError(
             "loader must be a SafeSequence or what gluon_loader returns, got "
             f"{type(loader).__name__}"
         )
     with undisturbed():
-        return _swept(loader.ablations().whole, loader.settings, seconds, rounds, progress)
+        return _swept(loader._ablations().whole, loader._settings, seconds, rounds, progress)
 
 
 def _swept(
@@ -195,7 +195,7 @@ def table_of(found: Sequence[Found]) -> Iterator[str]:
 def line_of(loader: Any, setting: Setting) -> str:
     """The arguments to paste into the loader's call."""
     workers = '"auto"' if setting.kind == _AUTO else str(setting.workers)
-    if loader.workers_keyword == "workers":
+    if loader._workers_keyword == "workers":
         processes = setting.kind == "processes"
         return (
             f"SafeSequence(..., workers={workers}, use_multiprocessing={processes}, "

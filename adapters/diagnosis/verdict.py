@@ -1,13 +1,15 @@
-"""From the times of the parts to the bottleneck, and to what to change: arithmetic only."""
+"""From the times of the parts to the bottleneck: arithmetic only."""
 
 from __future__ import annotations
 
-import math
+import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-STORAGE, TRANSFORMS, COLLATION = "storage", "transforms", "collation"
-COPY, STEP = "copy", "step"
+from adapters.diagnosis.advice import advice_of
+from adapters.diagnosis.contention import Contention
+from adapters.diagnosis.doubts import contradictions_of, noise_of
+from adapters.diagnosis.figures import COLLATION, COPY, STEP, STORAGE, TRANSFORMS, Figures
 
 # The accelerator is taken to be busy where it stands still for less than that share of the time.
 _BUSY_SHARE = 0.1
@@ -20,12 +22,8 @@ _COPY_SECONDS = 0.0005
 _COMPUTES = 0.3
 # A batch that came that late, as a share of the step, still was there in time.
 _LATE_SHARE, _LATE_SECONDS = 0.05, 0.0001
-# Threads that wait; as many as workers="auto" would take at the most.
-_MOST_FETCHES = 64
 # Of the mini-batches, must be ready within the time of a step.
 REQUIRED_SHARE = 0.99
-# What the image kernel is worth for JPEGs of 500x375.
-_KERNEL_GAIN = "1.4 to 2.2 times as many images/s in our benchmarks"
 
 
 @dataclass(frozen=True)
@@ -67,6 +65,8 @@ class Diagnosis:
         kernel_missing: Whether images were decoded without the image kernel.
         gathers: Whether fetching is collating at once, as rows are gathered out of arrays.
         t: The step time that was asked for.
+        rounds: What each round found; the figures above are the medians.
+        contention: Who had the CPUs meanwhile.
     """
 
     samples: int
@@ -86,6 +86,8 @@ class Diagnosis:
     kernel_missing: bool = False
     gathers: bool = False
     t: float | None = None
+    rounds: tuple[Figures, ...] = ()
+    contention: Contention = field(default_factory=Contention)
 
     def __str__(self) -> str:
         from adapters.diagnosis.report import lines_of
@@ -152,105 +154,32 @@ class Diagnosis:
         return max(1.0, self.whole / max(self.same, *others, 1e-6))
 
     @property
-    def advice(self) -> tuple[str, ...]:
-        """What to change, the most useful first."""
-        advice = {
-            STORAGE: self._about_storage,
-            TRANSFORMS: self._about_transforms,
-            COLLATION: self._about_collation,
-            COPY: self._about_copy,
-            STEP: self._about_step,
-            "loader": self._about_foreign,
-        }
-        return (*self._about_replacement(), *advice[self.bottleneck]())
+    def contradictions(self) -> tuple[str, ...]:
+        """Pairs of figures that exclude each other, in words."""
+        return tuple(contradictions_of(self))
 
     @property
-    def _needed_workers(self) -> int | None:
-        """As many as make batches as fast as the step takes them."""
-        if self.alone is None or not self.step_seconds:
-            return None
-        return math.ceil(self.alone / self.step_seconds)
+    def noise(self) -> tuple[str, ...]:
+        """What made the figures uncertain, in words: other programs, rounds that differ."""
+        return tuple(noise_of(self))
 
-    def _about_replacement(self) -> Iterator[str]:
-        if self.replaced and self.bottleneck not in (COPY, STEP):
-            speed = self.samples / self.loader
-            yield f"{self.replaced}: alone, it made {speed:,.0f} samples/s here"
+    @property
+    def certain(self) -> bool:
+        """Whether the bottleneck can be told from these figures.
 
-    def _about_storage(self) -> Iterator[str]:
-        needed = self._needed_workers
-        if self.one_at_a_time:
-            yield (
-                "thread_safe = True in the PyDataset, if several threads may ask it at once: they "
-                "do so one at a time now; or a source of single samples"
-            )
-        elif needed is not None and self.workers.kind != "unknown" and needed > self.workers.count:
-            # Threads that wait need no CPU.
-            count, effect = min(needed, _MOST_FETCHES), "keep up with the step"
-            if needed > count:
-                effect = (
-                    f"are the most that pay as a rule, where it would take {needed:,} to keep up"
-                )
-            yield f"{self.workers.keyword}={count}: that many fetches at once {effect}"
-        yield (
-            "pack the samples into record files once (adapters pack), which are read in long "
-            "stretches, and from the page cache where they fit into memory"
-        )
-        yield "keep the files on a local disk rather than on a network share"
+        They exclude none of each other, and on a noisy machine each round for itself names the same
+        bottleneck.
+        """
+        if self.contradictions:
+            return False
+        return not self.noise or all(each == self.bottleneck for each in self._of_each_round())
 
-    def _about_transforms(self) -> Iterator[str]:
-        workers, needed = self.workers, self._needed_workers
-        if self.kernel_missing:
-            yield (
-                "build the image kernel: apt-get install gcc libjpeg62-turbo-dev (Debian), then "
-                f"install this package again: {_KERNEL_GAIN}"
-            )
-        if workers.kind == "inline" and workers.cpus > 1:
-            yield f'{workers.keyword}="auto", or {workers.cpus}: this loader has no workers'
-        elif needed is not None and workers.count < min(needed, workers.cpus):
-            yield f"{workers.keyword}={min(needed, workers.cpus)}: there are CPUs left"
-        if workers.kind == "threads" and self.alone is not None and workers.count > 1:
-            scale = self.alone / self.loader
-            if scale < 1.3:
-                yield (
-                    f"worker processes: {workers.count} threads make {scale:.2g} times as many "
-                    "batches as one, so the transform holds the interpreter lock"
-                )
-        yield (
-            "do once, out of band, what is the same in every epoch: decode, and resize to what "
-            "training needs (adapters pack --resize 256)"
-        )
-        if workers.keyword == "num_workers":
-            yield (
-                "Gluon's own transforms in the place of functions of yours, where they do the "
-                "same: they run a batch at a time; loader.explain() tells which do"
-            )
-        else:
-            yield "move what NumPy can do to a whole batch from transform into batch_transform"
-        if needed is not None and needed > workers.cpus:
-            yield (
-                f"{needed:,} CPUs would keep up with the step, and there are {workers.cpus}: more "
-                "of them, or less work for each sample"
-            )
+    def _of_each_round(self) -> Iterator[str]:
+        for figures in self.rounds:
+            found = dataclasses.asdict(figures)
+            yield dataclasses.replace(self, rounds=(), **found).bottleneck
 
-    def _about_collation(self) -> Iterator[str]:
-        yield "leave out a batchify_fn of your own, and give few large arrays rather than many"
-        yield (
-            "keep samples small on their way (uint8 rather than float32), and convert on the device"
-        )
-        needed = self._needed_workers
-        if needed is not None and self.workers.count < min(needed, self.workers.cpus):
-            yield f"{self.workers.keyword}={min(needed, self.workers.cpus)}: there are CPUs left"
-
-    def _about_copy(self) -> Iterator[str]:
-        yield "send uint8, and convert and normalise on the device: a quarter of the bytes"
-        yield "pinned memory, and a copy of the next batch during the step (gluon_loader: ctx=)"
-
-    def _about_step(self) -> Iterator[str]:
-        yield "nothing about the loader: the accelerator is busy"
-        yield "a larger batch_size, if the accelerator has room for it, or mixed precision"
-
-    def _about_foreign(self) -> Iterator[str]:
-        yield (
-            "SafeSequence (Keras) or gluon_loader (Gluon) around the same data set: faster as a "
-            "rule, and their parts can be told apart here"
-        )
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What to change, the most useful first; nothing where the bottleneck isn't certain."""
+        return tuple(advice_of(self))

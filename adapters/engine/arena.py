@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.assemble import aligned_empty
+from adapters.alignment import aligned_empty
 
 # What is smaller, glibc's allocator keeps by itself, and 3% faster (uint8 images, 10 MB).
 _LEAST_BYTES = 32 << 20

@@ -4,12 +4,14 @@
 
 The lock guards the queue of ready jobs and the state of every ``Pending``; it is held for
 bookkeeping only, never while a batch is computed. Jobs are started from the consumer's thread and
-from wherever a job is reported done. Dead workers are replaced by whoever waits for a batch.
+from wherever a job is reported done, or a worker ready. Dead workers are replaced by whoever waits
+for a batch.
 """
 
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 import logging
 import math
@@ -17,6 +19,7 @@ import multiprocessing
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from adapters.assemble import Assembled, Plan
 from adapters.collate import Layout
@@ -33,23 +36,24 @@ _SPLIT_SECONDS = 0.05
 _GROUP_SECONDS = {"threads": 0.001, "processes": 0.008}
 # A batch is given up when that many worker processes have died over it.
 _TRIES = 3
-# All batches are, when the pool has been replaced that often and none got done in between.
+# All batches are, when workers have been replaced that often and no job got done in between.
 _RESTARTS = 6
 _WAIT_SECONDS = 1.0
 # What new processes may take to import what the plan needs, before a batch can be late.
 _START_SECONDS = 60.0
+# How often it is looked whether new workers have something slow to import.
+_POLL_SECONDS = 0.05
 
 _of_other_processes: list[Crew | None] = []
 
 
 class Dispatcher:
-    """The queue before a crew of workers.
-
-    Any thread may call any method; only ``wait`` blocks, and ``stop`` until the workers are gone.
+    """The queue before a crew of workers; only ``wait`` and ``stop`` block.
 
     Args:
         plan: What is computed.
-        open_crew: Makes the workers, when the first batch is asked for and after a ``stop``.
+        open_crew: Makes the workers, when the first batch is asked for and after a ``stop``; it is
+            given the lock, and what to call when workers have become ready or have died.
         active: How many of them may be busy.
         window: Batches that are asked for ahead of the consumer.
     """
@@ -57,7 +61,7 @@ class Dispatcher:
     def __init__(
         self,
         plan: Plan,
-        open_crew: Callable[[], Crew],
+        open_crew: Callable[[Any, Callable[[], None]], Crew],
         active: Callable[[Crew], int],
         window: int,
     ) -> None:
@@ -69,10 +73,10 @@ class Dispatcher:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._ready: collections.deque[Job] = collections.deque()
-        self._running = 0
+        self._running: set[Job] = set()
         self._lost: list[Job] = []
         self._restarts = 0
-        self._grace_seconds = 0.0
+        self._rests = False
         self.closed = False
 
     def open(self) -> Crew:
@@ -81,14 +85,59 @@ class Dispatcher:
             if self.closed:
                 raise ClosedError("the sequence is closed: make a new one")
             if self._crew is None:
-                self._crew = self._open_crew()
-                self._grace_seconds = _START_SECONDS if self._crew.name == "processes" else 0.0
+                self._crew = self._open_crew(self._lock, self._workers_changed)
+            self._rests = False
+            self._crew.wake()
             return self._crew
+
+    def rest(self) -> None:
+        """Let others have worker processes, once there is nothing for them to do here."""
+        with self._changed:
+            self._rests = True
+            self._rest_if_idle()
+
+    def _rest_if_idle(self) -> None:
+        idle = not (self._ready or self._running or self._lost)
+        if self._rests and idle and self._crew is not None:
+            self._rests = False
+            self._crew.rest()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there are workers, ready or not."""
+        return self._crew is not None
 
     @property
     def starting(self) -> bool:
-        """Whether worker processes have been started, and none has done anything yet."""
-        return self._grace_seconds > 0 and not self._lost
+        """Whether there are workers, none of them ready yet, and none that has died."""
+        crew = self._crew
+        return crew is not None and not crew.ready and not crew.deaths
+
+    def await_start(self) -> None:
+        """Wait for the first worker to be ready, as long as that doesn't take imports of its own.
+
+        Returns at once when it is, or when the time for that is over.
+        """
+        with self._changed:
+            while (crew := self._crew) is not None and self.starting and not self.closed:
+                if crew.is_slow_to_start():
+                    return
+                self._changed.wait(_POLL_SECONDS)
+
+    def take_back(self, pending: Pending) -> bool:
+        """Have a batch for the caller to compute, unless a worker has some of it."""
+        with self._changed:
+            jobs = [job for job in self._ready if pending in job.batches]
+            if pending.done or self._crew is None or len(jobs) < pending.jobs_left:
+                return False
+            for job in jobs:
+                job.batches.remove(pending)
+                if not job.batches:
+                    self._ready.remove(job)
+            self._crew.discard(pending)
+            pending.queued, pending.jobs_left = False, 1
+            pending.layout = pending.memory = None
+            return True
 
     def ask(self, pending: Pending, layout: Layout | None, seconds: float) -> None:
         """Queue the jobs that make up a batch.
@@ -98,9 +147,9 @@ class Dispatcher:
             layout: Of the batch before it.
             seconds: What that took; 0 if it isn't known.
         """
-        pending.queued = True
         with self._changed:
-            crew = self.open()
+            crew = pending.crew = self.open()
+            pending.queued = True
             count, batch_size = crew.count, self._plan.order.batch_size
             if layout is not None and min(count, batch_size) > 1 and seconds > _SPLIT_SECONDS:
                 self._queue_parts(crew, pending, layout)
@@ -116,7 +165,7 @@ class Dispatcher:
         """Give ready jobs to workers that are free."""
         with self._changed:
             while self._ready and self._crew and not self.closed:
-                if self._running >= self._limit(self._crew):
+                if len(self._running) >= self._limit(self._crew):
                     break
                 job = self._ready.popleft()
                 for pending in [p for p in job.batches if p.dropped]:
@@ -126,15 +175,24 @@ class Dispatcher:
                     self._submit(self._crew, job)
 
     def _submit(self, crew: Crew, job: Job) -> None:
-        self._running += 1
+        self._running.add(job)
         try:
             crew.submit(job, functools.partial(self._done, crew))
-        except RuntimeError as error:
-            self._running -= 1
-            if "shutdown" not in str(error):
-                raise
-            self.closed = True  # The interpreter is going down.
-            self._changed.notify_all()
+        except Exception as error:
+            if "shutdown" in str(error) and isinstance(error, RuntimeError):
+                self._running.discard(job)
+                self.closed = True  # The interpreter is going down.
+                self._changed.notify_all()
+                return
+            # This may be another thread than the one that waits for the batch.
+            for pending in job.batches:
+                pending.error = error.with_traceback(None)
+            self._done(crew, job)
+        except BaseException:
+            # Ctrl-C. Perhaps the job was handed over; this one no longer counts.
+            self._running.discard(job)
+            self._ready.appendleft(dataclasses.replace(job, batches=list(job.batches)))
+            raise
 
     def wait(self, pending: Pending, timeout_seconds: float = math.inf) -> Assembled:
         """Wait for a batch that was asked for.
@@ -142,19 +200,24 @@ class Dispatcher:
         Raises:
             Exception: What its computation raised.
             WorkerError: Worker processes died over it again and again.
+            OSError: No process could be started in the place of one that died.
             ClosedError: Somebody closed or dropped it meanwhile.
             multiprocessing.TimeoutError: It took longer than ``timeout_seconds``.
         """
-        deadline = time.monotonic() + timeout_seconds
+        since = time.monotonic()
         with self._changed:
             while not pending.done:
-                if self.closed or pending.dropped:
+                crew = self._crew
+                if self.closed or pending.dropped or crew is None or crew is not pending.crew:
                     raise ClosedError("the sequence was closed while a batch was awaited")
-                if self._lost and not self._running:
-                    self._recover()
+                if self._lost or crew.short:
+                    self._recover(crew, pending)
                 else:
                     self._changed.wait(min(_WAIT_SECONDS, timeout_seconds))
-                if not pending.done and time.monotonic() > deadline + self._grace_seconds:
+                now = time.monotonic()
+                if not crew.ready and now < crew.started + _START_SECONDS:
+                    since = now  # A batch can't be late before there is anybody to make it.
+                if not pending.done and now - since > timeout_seconds:
                     raise multiprocessing.TimeoutError(
                         f"timeout: the workers have not made batch {pending.index} in "
                         f"{timeout_seconds:g} seconds; give a longer one if the work is that slow, "
@@ -171,7 +234,8 @@ class Dispatcher:
                 finally:
                     del error  # The traceback would refer to it through this frame, in a circle.
             if pending.outcome is None:
-                assert self._crew is not None
+                if pending.dropped or self._crew is None or self._crew is not pending.crew:
+                    raise ClosedError("the sequence was closed before the batch was taken")
                 pending.outcome = self._crew.collect(pending)
             return pending.outcome
 
@@ -200,7 +264,7 @@ class Dispatcher:
             crew, self._crew = self._crew, None
             self._ready.clear()
             self._lost.clear()
-            self._running = 0
+            self._running.clear()
             self._changed.notify_all()
         if crew is not None:
             crew.close(wait=may_wait)
@@ -214,14 +278,13 @@ class Dispatcher:
         self._changed = threading.Condition(self._lock)
         self._ready.clear()
         self._lost.clear()
-        self._running = 0
+        self._running.clear()
 
     # --- with the lock held ---
 
     def _limit(self, crew: Crew) -> int:
-        """Jobs that may be with the crew: a process gets its next one before it is done."""
-        active = self._active(crew)
-        return 2 * active if crew.name == "processes" and active == crew.count else active
+        """Jobs that may be with the crew."""
+        return crew.most_jobs(self._active(crew))
 
     def _group_size(self, crew: Crew, seconds: float) -> int:
         if not seconds:
@@ -240,20 +303,26 @@ class Dispatcher:
         for number in range(parts):
             self._ready.append(Job(Kind.PART, [pending], edges[number], edges[number + 1], number))
 
+    def _workers_changed(self) -> None:
+        """Called by the crew, from any thread."""
+        with self._changed:
+            self.start_jobs()
+            self._changed.notify_all()
+
     def _done(self, crew: Crew, job: Job) -> None:
         """Called by the crew, from any thread."""
         with self._changed:
-            if self._crew is not crew:
+            if self._crew is not crew or job not in self._running:
                 return
-            self._running -= 1
+            self._running.remove(job)
             if job.lost:
                 self._lost.append(job)
             else:
                 self._restarts = 0
-                self._grace_seconds = 0.0
                 for pending in job.batches:
                     self._job_done(crew, job, pending)
                 self.start_jobs()
+                self._rest_if_idle()
             self._changed.notify_all()
 
     def _job_done(self, crew: Crew, job: Job, pending: Pending) -> None:
@@ -286,34 +355,42 @@ class Dispatcher:
             pending.jobs_left = max(1, pending.jobs_left)
         self._ready.appendleft(job)
 
-    def _recover(self) -> None:
-        """Replace the workers and do again what the dead ones, and those beside them, had."""
-        assert self._crew is not None
+    def _recover(self, crew: Crew, awaited: Pending) -> None:
+        """Replace workers that have died, and do again what they had."""
+        try:
+            crew.restart()
+        except RuntimeError:
+            # The interpreter is going down. It doesn't wait for daemons, which had better be quiet.
+            self.closed = not threading.current_thread().daemon
+            self._changed.wait(_WAIT_SECONDS)
+            return
         lost, self._lost = self._lost, []
         self._restarts += 1
-        killers = [killer for job in lost for p in job.batches for killer in p.killers]
         log.warning(
-            "%s; starting new workers and computing %d lost jobs again",
-            killers[-1] if killers else "a worker process died",
+            "%s; starting another worker and computing %d lost jobs again",
+            crew.deaths[-1] if crew.deaths else "a worker process died",
             len(lost),
         )
-        self._crew.restart()
+        if self._restarts > _RESTARTS and not lost:
+            self._give_up(crew, awaited, [])  # They die before they can be given anything.
         for job in reversed(lost):
             for pending in reversed(job.batches):
-                if len(pending.killers) >= _TRIES or self._restarts > _RESTARTS:
-                    self._give_up(pending, killers)
+                blamed = pending.killers.get(job.part, [])
+                if len(blamed) >= _TRIES or self._restarts > _RESTARTS:
+                    self._give_up(crew, pending, blamed)
+                    self._job_done(crew, job, pending)
                 elif job.kind is Kind.FINISH:
                     # The transform may have written into what it was given.
-                    self._start_over(self._crew, pending)
+                    self._start_over(crew, pending)
                 else:
                     # One batch a job from here on, so that the next death has one to blame.
                     again = Job(job.kind, [pending], job.start, job.stop, job.number)
                     self._ready.appendleft(again)
         self.start_jobs()
 
-    def _give_up(self, pending: Pending, killers: list[str]) -> None:
-        who = (pending.killers or killers or ["worker processes died"])[-1]
-        times = len(pending.killers) or self._restarts
+    def _give_up(self, crew: Crew, pending: Pending, blamed: list[str]) -> None:
+        who = (blamed or crew.deaths or ["worker processes died"])[-1]
+        times = len(blamed) or self._restarts
         pending.error = WorkerError(
             f"{who} while computing batch {pending.index} of epoch {pending.epoch}; tried "
             f"{times} times. Look for a crash in the source or the transform (workers=0 runs it in "

@@ -10,20 +10,22 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import math
 import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
-from adapters.assemble import Assembled, Plan, aligned_empty
+from adapters.alignment import aligned_empty
+from adapters.assemble import Assembled, Plan, left_to_others
 from adapters.collate import Layout
+from adapters.engine.consumer import Consumer
 from adapters.engine.dispatch import Dispatcher
 from adapters.engine.jobs import Crew, Pending
+from adapters.engine.limits import room_for
 from adapters.engine.processes import Processes
+from adapters.engine.settings import Settings
 from adapters.engine.stream import DrawnStream, Stream
 from adapters.engine.threads import Threads
 from adapters.engine.tuning import Choice, Trial, Tuner, pays_to_read_ahead
@@ -33,24 +35,8 @@ from adapters.sources import SequenceSource
 
 log = logging.getLogger("adapters")
 
-
-@dataclass(frozen=True)
-class Settings:
-    """What the user asked for.
-
-    Args:
-        workers: How many; 0 computes in the consumer's thread.
-        use_multiprocessing: Processes, not threads. With ``"auto"``, False leaves the choice open.
-        max_queue_size: Batches that may be ready or under way ahead of the consumer.
-        environment: Variables that worker processes start with.
-        timeout_seconds: How long the consumer waits for a batch that workers have.
-    """
-
-    workers: int | Literal["auto"] = "auto"
-    use_multiprocessing: bool = False
-    max_queue_size: int = 10
-    environment: Mapping[str, str] = field(default_factory=dict)
-    timeout_seconds: float = math.inf
+# Until processes are worth their start: one thread, so that what isn't thread-safe meets no other.
+_STAND_IN = Choice("threads", 1, only_if_busy=True)
 
 
 class Engine:
@@ -70,18 +56,22 @@ class Engine:
             self._choice = Choice(kind if settings.workers else "inline", settings.workers)
         self.ahead_elsewhere = 0
         """Batches that the framework reads ahead of the trainer, in a thread of its own."""
+        self._later: Choice | None = None
+        """The processes that are chosen, while a thread stands in for them."""
         self._trial: Trial | None = None
         self._tuner: Tuner | None = None
         self._dispatcher = Dispatcher(plan, self._open_crew, self._active, settings.max_queue_size)
+        self._window = settings.max_queue_size
         self._layout: Layout | None = None
         self.waits = Waits()
+        self.batches_left = 0
+        """Batches that the stream which is read has until the end of its epoch."""
         self._batch_seconds = 0.0
-        self._consumer_seconds = 0.0
+        self._consumer = Consumer()
         self._lock = threading.RLock()
         self._parked: Stream | None = None
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
         self._users = 0
-        self._source_epoch: int | None = None
         _engines.add(self)
 
     # --- streams ---
@@ -99,11 +89,13 @@ class Engine:
         self._streams.add(stream)
         return stream
 
-    def drawn_stream(self, epoch: int, batches: Iterator[Sequence[Any]]) -> DrawnStream:
-        """A stream of batches whose samples are drawn elsewhere."""
+    def drawn_stream(
+        self, epoch: int, batches: Iterator[Sequence[Any]], count: int | None = None
+    ) -> DrawnStream:
+        """A stream of batches whose samples are drawn elsewhere; of so many, if that is known."""
         if self.closed:
             raise ClosedError("the sequence is closed: make a new one")
-        stream = DrawnStream(self, epoch, batches)
+        stream = DrawnStream(self, epoch, batches, count)
         self._streams.add(stream)
         return stream
 
@@ -121,7 +113,8 @@ class Engine:
     @property
     def settled(self) -> bool:
         """Whether the workers are chosen, and there: what comes now is what they are worth."""
-        return not (self.undecided or self._dispatcher.starting)
+        held_back = self._held_back or self._later is not None
+        return not (self.undecided or held_back or self._dispatcher.starting)
 
     def choose_workers(self, stream: Stream) -> None:
         """Compute the stream's next batches, measure that, and decide when enough is known."""
@@ -144,7 +137,7 @@ class Engine:
     @property
     def description(self) -> str:
         """Which workers there are, for people."""
-        choice = self._choice
+        choice = self._later or self._choice
         if choice is None:
             return '"auto", which the first batches will decide'
         if choice.reason:
@@ -161,17 +154,51 @@ class Engine:
             return 0
         if choice.only_if_busy and (
             self.ahead_elsewhere
-            or not pays_to_read_ahead(self._batch_seconds, self._consumer_seconds)
+            or not pays_to_read_ahead(self._batch_seconds, self._consumer.busy_seconds)
         ):
             return 0
-        return max(1, self._settings.max_queue_size - self.ahead_elsewhere)
+        if self._held_back or self._may_change:
+            return 0
+        return max(1, self._window - self.ahead_elsewhere)
+
+    @property
+    def _held_back(self) -> bool:
+        """Whether processes are not started yet, as there is too little work to pay for that."""
+        choice = self._choice
+        if choice is None or choice.kind != "processes" or self._dispatcher.is_open:
+            return False
+        return not (self._processes_at_once or self._consumer.is_worth_processes(self.batches_left))
+
+    @property
+    def _may_change(self) -> bool:
+        """Whether processes shall take over from the thread that stands in for them."""
+        return self._later is not None and self._consumer.is_worth_processes(self.batches_left)
+
+    def stand_in(self) -> None:
+        """Have a thread read ahead while processes are held back, if that pays; else, have those.
+
+        Called when nothing is under way for the stream that is read.
+        """
+        if self._choice is None or (self._later is None and self._choice.kind != "processes"):
+            return
+        if self._may_change:
+            self._dispatcher.stop(for_good=False)
+            self._choice, self._later = self._later, None
+        elif self._held_back and pays_to_read_ahead(
+            self._batch_seconds, self._consumer.busy_seconds
+        ):
+            self._later, self._choice = self._choice, _STAND_IN
+
+    @property
+    def _processes_at_once(self) -> bool:
+        return self._settings.use_multiprocessing and self._settings.at_once
 
     @property
     def room(self) -> int:
         """Batches that may be taken at once, without more being ahead of the trainer than may."""
         if self.undecided or self.depth:
             return 1
-        return max(1, self._settings.max_queue_size - self.ahead_elsewhere)
+        return max(1, self._window - self.ahead_elsewhere)
 
     # --- batches ---
 
@@ -221,25 +248,39 @@ class Engine:
         if not pending.queued and not pending.done:
             pending.outcome = self.compute(pending.epoch, pending.index)
             pending.done = True
-        measured = self._trial is not None and not self._settings.use_multiprocessing
-        if pending.outcome is None and measured and self._dispatcher.starting:
-            # New processes take a second or more. Batches were made here before, for the trial.
-            assembled = self.compute(pending.epoch, pending.index)
-            self._dispatcher.drop([pending])
-            pending.outcome = assembled
+        if not pending.done and self._dispatcher.starting:
+            if self._processes_at_once:
+                self._dispatcher.await_start()
+            if self._dispatcher.starting and self._dispatcher.take_back(pending):
+                # New processes take a second or more to import a framework.
+                pending.outcome = self.compute(pending.epoch, pending.index)
+                pending.done = True
         if pending.outcome is None:
-            pending.outcome = self._dispatcher.wait(pending, self._settings.timeout_seconds)
+            pending.outcome = self._awaited(pending)
         if pending.seconds:
             self._batch_seconds = pending.seconds
         self._layout = pending.outcome.layout
         return pending.outcome
+
+    def _awaited(self, pending: Pending) -> Assembled:
+        try:
+            with left_to_others():
+                return self._dispatcher.wait(pending, self._settings.timeout_seconds)
+        except ClosedError:
+            if pending.dropped or self.closed:
+                raise
+            # Its workers have given way to others, or ended with the main thread.
+            return self.compute(pending.epoch, pending.index)
 
     def delivered(
         self, position: tuple[int, int], moment: float, waited_seconds: float, busy_seconds: float
     ) -> None:
         """Take note of how long the consumer was busy with one batch and waited for the next."""
         self.waits.note(position, moment, waited_seconds, busy_seconds)
-        self._consumer_seconds += (busy_seconds - self._consumer_seconds) / 8
+        choice = self._choice
+        if self._later is not None or (choice and choice.kind == "processes" and self._held_back):
+            self._consumer.lost(waited_seconds)
+        self._consumer.was_busy(busy_seconds)
         if self._tuner is not None:
             self._tuner.observe(waited_seconds)
 
@@ -256,20 +297,17 @@ class Engine:
         if not isinstance(source, SequenceSource) or not source.own_epochs:
             return
         with self._lock:
-            if self._source_epoch is None:
-                self._source_epoch = 0
-                source.begin_epoch()
-            changed = self._source_epoch < epoch
-            while self._source_epoch < epoch:
-                source.end_epoch()
-                self._source_epoch += 1
-                source.begin_epoch()
-            if changed:
+            if source.enter_epoch(epoch):
                 self._dispatcher.refresh()
 
     def refresh(self) -> None:
         """Have processes look at the source as it is now; the others do so anyhow."""
         self._dispatcher.refresh()
+
+    def rest(self) -> None:
+        """A pass is over, and there may be none for a while."""
+        if not any(not s.closed and s is not self._parked for s in list(self._streams)):
+            self._dispatcher.rest()
 
     # --- the end ---
 
@@ -301,6 +339,15 @@ class Engine:
         self._parked = None
         self._dispatcher.stop(for_good=True)
 
+    def end_with_main_thread(self) -> None:
+        """End the workers; threads that the interpreter waits for get batches without them."""
+        others = set(threading.enumerate()) - {threading.current_thread(), threading.main_thread()}
+        if all(thread.daemon for thread in others):
+            self.close()
+            return
+        self._choice, self._later = Choice("inline", 0), None
+        self._dispatcher.stop(for_good=False)
+
     def forget_workers(self) -> None:
         """Start over in a forked process, which has none of the threads."""
         self._lock = threading.RLock()
@@ -312,20 +359,22 @@ class Engine:
 
     # --- for the dispatcher ---
 
-    def _open_crew(self) -> Crew:
+    def _open_crew(self, lock: Any, changed: Callable[[], None]) -> Crew:
         choice, settings = self._choice, self._settings
         assert choice is not None
         count = choice.ceiling or choice.count
         if settings.workers == "auto":
             self._tuner = Tuner(choice)
         if choice.kind == "processes":
-            held = 2 * settings.max_queue_size + 8
-            return Processes(self.plan, count, held, settings.environment)
+            room = room_for(settings.max_queue_size, count)
+            self._window = room.window
+            return Processes(self.plan, count, room, lock, changed, settings.environment)
         return Threads(self.plan, count)
 
     def _active(self, crew: Crew) -> int:
         source = self.plan.source
         if crew.name == "threads" and isinstance(source, SequenceSource) and not source.thread_safe:
+            source.warn_if_it_waits(crew.count)
             return 1  # In order, too: some sequences count their calls.
         return self._tuner.active if self._tuner is not None else crew.count
 
@@ -338,5 +387,4 @@ def _forget_workers() -> None:
         engine.forget_workers()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_workers)
+os.register_at_fork(after_in_child=_forget_workers)

@@ -7,7 +7,9 @@ together without calling the constructor.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import traceback
 from dataclasses import dataclass
 from typing import Any
@@ -75,3 +77,14 @@ def _pickled(value: Any) -> bytes | None:
     except Exception:
         return None
     return data
+
+
+def exit_cause(exitcode: int | None) -> str:
+    """How a process has ended, in words."""
+    if exitcode is None:
+        return "ended, nobody knows how"
+    if exitcode >= 0:
+        return f"exited with code {exitcode}"
+    with contextlib.suppress(ValueError):
+        return f"was killed by {signal.Signals(-exitcode).name} (signal {-exitcode})"
+    return f"was killed by signal {-exitcode}"

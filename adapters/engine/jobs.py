@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from adapters.assemble import Assembled
+from adapters.clock import Spent
 from adapters.collate import Layout
 
 
@@ -50,11 +51,14 @@ class Pending:
     layout: Layout | None = None
     memory: Any = None
     """Of a batch that is computed in parts: what the crew's workers write into."""
-    killers: list[str] = field(default_factory=list)
-    """Worker processes that died over this very batch, and how."""
+    killers: dict[int, list[str]] = field(default_factory=dict)
+    """Worker processes that died over this very batch, and how: for each of its parts."""
     seconds: float = 0.0
     """What its computation took, over all parts."""
-    cpu_seconds: float = 0.0
+    spent: Spent = field(default_factory=Spent)
+    """The same in detail, where it was computed in the consumer's process for a trial."""
+    crew: Any = None
+    """Who was asked for it."""
 
 
 @dataclass(eq=False)
@@ -77,7 +81,12 @@ class Job:
     seconds: float = 0.0
     skipped: int = 0
     lost: bool = False
-    """Its worker, or a worker beside it, died; do it again."""
+    """Its worker died; do it again."""
+
+    @property
+    def part(self) -> int:
+        """Which part of a batch it computes; -1 for what is done to a batch as a whole."""
+        return self.number if self.kind is Kind.PART else -1
 
 
 Done = Callable[[Job], None]
@@ -88,6 +97,28 @@ class Crew(Protocol):
 
     name: str
     count: int
+    deaths: list[str]
+    """Who died so far, and how."""
+    started: float
+    """When the latest of them were started, by ``time.monotonic``."""
+
+    def is_slow_to_start(self) -> bool:
+        """Whether importing what the plan needs takes long."""
+        ...
+
+    @property
+    def ready(self) -> int:
+        """How many can be given jobs."""
+        ...
+
+    @property
+    def short(self) -> bool:
+        """Whether some have died and not been replaced."""
+        ...
+
+    def most_jobs(self, active: int) -> int:
+        """Jobs that may be with the crew, if so many workers shall be busy."""
+        ...
 
     def submit(self, job: Job, done: Done) -> None:
         """Have a worker do the job."""
@@ -111,6 +142,14 @@ class Crew(Protocol):
 
     def restart(self) -> None:
         """Replace workers after some died."""
+        ...
+
+    def rest(self) -> None:
+        """Let others have the workers while nothing is asked for."""
+        ...
+
+    def wake(self) -> None:
+        """Have them again."""
         ...
 
     def close(self, wait: bool) -> None:

@@ -26,6 +26,8 @@ class FileName(NamedTuple):
     path: str
     serial: int
     """Tells apart files that had the same path one after the other."""
+    inode: int
+    """What stands at that path must be this file, and not the next one of that path."""
 
 
 class SharedFile:
@@ -42,7 +44,7 @@ class SharedFile:
         else:
             self._descriptor, path = tempfile.mkstemp(prefix="loader-adapters-")
             self._temporary = path
-        self.name = FileName(path, next(_serials))
+        self.name = FileName(path, next(_serials), os.fstat(self._descriptor).st_ino)
 
     @property
     def size(self) -> int:
@@ -89,9 +91,22 @@ def grow(descriptor: int, size: int) -> None:
         ) from error
 
 
+def open_shared(name: FileName, flags: int = os.O_RDWR) -> int:
+    """A descriptor of another process's file.
+
+    Raises:
+        FileNotFoundError: That process has closed it.
+    """
+    descriptor = os.open(name.path, flags)
+    if os.fstat(descriptor).st_ino != name.inode:
+        os.close(descriptor)
+        raise FileNotFoundError(f"{name.path} is another file by now")
+    return descriptor
+
+
 def map_private(name: FileName) -> mmap.mmap:
     """Map another process's file; what is written stays in this process."""
-    descriptor = os.open(name.path, os.O_RDONLY)
+    descriptor = open_shared(name, os.O_RDONLY)
     try:
         return mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY)
     finally:

@@ -4,7 +4,8 @@
 
 Pickle's protocol 5 hands out contiguous arrays as buffers; they go into one shared file, which each
 worker maps privately: reading shares the pages, and a transform that writes into its data set
-changes its own copy only. Memory-mapped arrays travel as the name of their file.
+changes its own copy only. Memory-mapped arrays travel as the name of their file, locks as new ones
+that nobody holds.
 """
 
 from __future__ import annotations
@@ -12,16 +13,18 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import os
 import pickle
 import random
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import cloudpickle
 import numpy as np
 
-from adapters.assemble import ALIGNMENT_BYTES
+from adapters.alignment import ALIGNMENT_BYTES
 from adapters.engine.memory import FileName, SharedFile, map_private
 
 reducers: list[Callable[[Any], Any]] = []
@@ -33,6 +36,15 @@ reducers: list[Callable[[Any], Any]] = []
 _IMPORTERS = {b"mxnet": "adapters.gluon"}
 
 
+# They guard what one process has, or belong to its threads: another one has new ones. Events,
+# semaphores, barriers and queues consist of conditions and keep their state.
+_OF_A_PROCESS: dict[type, Callable[[Any], Any]] = {
+    type(threading.Lock()): lambda _: (threading.Lock, ()),
+    type(threading.RLock()): lambda _: (threading.RLock, ()),
+    # Whoever waits does so here.
+    threading.Condition: lambda condition: (threading.Condition, (condition._lock,)),
+    threading.local: lambda _: (threading.local, ()),
+}
 _NUMPY_GENERATOR = np.random.mtrand._rand
 _PYTHON_GENERATOR = random._inst
 
@@ -45,16 +57,22 @@ class Address(NamedTuple):
     """Offset of the table that ends the file: start and length of every array, and the pickle."""
     imports: tuple[str, ...] = ()
     """What must be imported before it is opened."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """Variables that must be set before."""
 
 
 class Parcel:
     """An object in shared memory, for as long as this is open.
 
+    Args:
+        content: The object.
+        environment: Variables that must be set in the process that opens it.
+
     Raises:
         Exception: The object can't be pickled, not even by cloudpickle.
     """
 
-    def __init__(self, content: Any) -> None:
+    def __init__(self, content: Any, environment: Mapping[str, str] | None = None) -> None:
         buffers: list[pickle.PickleBuffer] = []
         stream = io.BytesIO()
         _Pickler(stream, protocol=5, buffer_callback=buffers.append).dump(content)
@@ -71,7 +89,13 @@ class Parcel:
                 memory[start : start + length] = part
             memory[end:] = places.tobytes()
         imports = tuple(how for name, how in _IMPORTERS.items() if name in pickled)
-        self.address = Address(self._file.name, end, imports)
+        variables = tuple((environment or {}).items())
+        self.address = Address(self._file.name, end, imports, variables)
+
+    @property
+    def serial(self) -> int:
+        """Which parcel of this process it is."""
+        return self.address.name.serial
 
     def close(self) -> None:
         """Give the memory back, once no worker maps it."""
@@ -80,6 +104,7 @@ class Parcel:
 
 def open_parcel(address: Address) -> Any:
     """The object, in another process; its arrays lie in the shared memory."""
+    os.environ.update(address.environment)
     for module in address.imports:
         # It may have been but a word in the data; if it wasn't, the pickle says so better.
         with contextlib.suppress(ImportError):
@@ -114,6 +139,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return getattr, (np.random.mtrand, "_rand")
         if value is _PYTHON_GENERATOR:
             return getattr, (random, "_inst")
+        if (renewed := _OF_A_PROCESS.get(type(value))) is not None:
+            return renewed(value)
         if type(value) is np.memmap and (reduced := _reduce_memmap(value)) is not None:
             return reduced
         if type(value) is np.ndarray and _has_gaps(value):

@@ -1,48 +1,42 @@
 """Worker processes: for work that holds the GIL.
 
-Fresh processes from loky: they don't import ``__main__``, inherit neither locks nor devices, and a
-dead one is noticed. The plan reaches them as a ``Parcel``, batches come back in ``Slots``, and
-what passes through loky's queues fits into one pipe write, so that a worker that is killed can't
-leave half a message behind.
+The processes are the pool's, and are leased: see ``pool``. The plan reaches them as a ``Parcel``,
+which each opens before it is given a job; batches come back in ``Slots``. A worker that dies takes
+its own jobs with it and no others; a batch is to blame only if the process that had signed its slot
+is the dead one.
 
-One dead worker ends a loky pool, and the jobs of the others with it. ``restart`` makes a new pool;
-a batch is to blame only if the process that had signed its slot is among the dead.
+Its methods are called with the dispatcher's lock held, but for ``close`` and those that the pool
+calls, which take it.
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
+import logging
 import multiprocessing
 import os
 import pickle
-import signal
-import threading
-from collections.abc import Mapping
-from concurrent.futures import Future
-from concurrent.futures.process import BrokenProcessPool
+import sys
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import loky
 
 from adapters.assemble import Assembled, Plan
+from adapters.clock import Spent
 from adapters.engine.failure import Failure
 from adapters.engine.jobs import Done, Job, Kind, Pending
+from adapters.engine.limits import Room
 from adapters.engine.parcel import Parcel
+from adapters.engine.pool import kept
+from adapters.engine.process import Worker
+from adapters.engine.service import OPEN, WORK
 from adapters.engine.slots import Place, Slot, Slots, places_of
-from adapters.engine.worker import (
-    FinishTask,
-    PartTask,
-    PartWritten,
-    Task,
-    Time,
-    WholeTask,
-    Written,
-    prepare,
-    work,
-)
+from adapters.engine.worker import FinishTask, PartTask, PartWritten, Task, WholeTask, Written
 from adapters.errors import note
 from adapters.structure import unflatten
+
+log = logging.getLogger("adapters")
 
 _NOT_PICKLED = (
     "source, transform and batch_transform must be picklable (by cloudpickle) to be sent to worker "
@@ -52,6 +46,13 @@ _NOT_PICKLED = (
 # After that many answers of each process, and below that share of a CPU, work is taken to wait. The
 # first answer of each may have taken the import of a framework, and is left out.
 _LOOKS, _WAITS = 3, 0.5
+# Jobs with a worker: it has the next one before it is done, if they take no longer than that. To
+# hand over a job takes 0.2 ms (two cores).
+_JOBS_AHEAD = 2
+_SHORT_SECONDS = 0.02
+# Of a worker: a fresh process that imports no framework takes 0.4 s of a CPU, NumPy and all.
+_SLOW_CPU_SECONDS = 1.2
+_SLOW_SECONDS = 5.0
 NO_CHILDREN = (
     "a daemonic process may not start worker processes: use threads (use_multiprocessing=False), "
     "or start this process with daemon=False"
@@ -67,66 +68,153 @@ class Processes:
     Args:
         plan: What is computed; sent once.
         count: Processes, at most.
-        held: Slots that the user may hold; see ``Slots``.
-        environment: Variables that the processes start with.
+        room: How many slots fit.
+        lock: The dispatcher's; it is held whenever the state of the crew changes.
+        changed: Called, from the pool's thread, when a worker has become ready or has died.
+        environment: Variables that are set in the processes before the plan is opened.
 
     Raises:
         RuntimeError: This process is a daemonic one.
+        OSError: No process could be started.
         Exception: The plan can't be pickled.
     """
 
     name = "processes"
 
     def __init__(
-        self, plan: Plan, count: int, held: int, environment: Mapping[str, str] | None = None
+        self,
+        plan: Plan,
+        count: int,
+        room: Room,
+        lock: Any,
+        changed: Callable[[], None],
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         if multiprocessing.current_process().daemon:
             raise RuntimeError(NO_CHILDREN)
         self._most = count
         self.count = min(count, int(loky.cpu_count()))
-        self._taken: list[Time] = []
+        self._taken: list[Spent] = []
         self._plan = plan
         self._environment = dict(environment or {})
+        self._lock = lock
+        self._changed = changed
         try:
-            self._parcel = Parcel(plan)
+            self._parcel = Parcel(plan, self._environment)
         except Exception as error:
             note(error, _NOT_PICKLED)
             raise
-        self._slots = Slots(held)
+        self._older: dict[int, Parcel] = {}
+        """Parcels that jobs are still computed from, though newer ones have been sent."""
+        self._slots = Slots(room.held)
         self._in_slots: dict[Pending, Slot] = {}
         self._results: dict[Pending, Slot] = {}
-        self._deaths: dict[int, str] | None = None
-        self._start()
+        self._workers: list[Worker] = []
+        """The leased ones."""
+        self._leased_at: dict[Worker, tuple[float, float]] = {}
+        """When each was leased, or started, and the CPU seconds that it had taken by then."""
+        self._job_seconds = 0.0
+        """What the latest job has taken."""
+        self._closed = self._resting = False
+        self.deaths: list[str] = []
+        self.started = time.monotonic()
+        self._pool = kept()
+        self._pool.enter(self)
+        self._lease()
 
-    def _start(self) -> None:
-        self._pool = loky.ProcessPoolExecutor(
-            self._most,
-            initializer=prepare,
-            initargs=(os.getpid(),),
-            env=self._environment,
+    # --- workers ---
+
+    @property
+    def ready(self) -> int:
+        """Workers that have the plan, and may be given jobs."""
+        return sum(self._has_plan(worker) for worker in self._workers)
+
+    def is_slow_to_start(self) -> bool:
+        """Whether importing what the plan needs takes long, by what it has taken so far."""
+        now = time.monotonic()
+        return any(
+            now - since > _SLOW_SECONDS or worker.cpu_seconds() - before > _SLOW_CPU_SECONDS
+            for worker, (since, before) in self._leased_at.items()
         )
-        self._pool._max_workers = self.count
-        self._deaths = None
-        self._members: dict[int, Any] = {}
+
+    @property
+    def short(self) -> bool:
+        """Whether workers are missing, as some have died."""
+        return not (self._closed or self._resting) and len(self._workers) < self.count
+
+    def rest(self) -> None:
+        """Nothing is asked for by now: others may have the workers, which keep the plan."""
+        if not self._closed:
+            self._resting = True
+            workers, self._workers = self._workers, []
+            self._leased_at.clear()
+            self._pool.give_back(self, workers)
+
+    def wake(self) -> None:
+        """Something is asked for again."""
+        if self._resting:
+            self._resting = False
+            self.restart()
+
+    def _has_plan(self, worker: Worker) -> bool:
+        return self._parcel.serial in worker.serials
+
+    def _lease(self) -> None:
+        missing = self.count - len(self._workers)
+        for worker in self._pool.lease(self, missing, self._parcel.serial):
+            self._workers.append(worker)
+            new = worker.started, 0.0
+            self._leased_at[worker] = (
+                (time.monotonic(), worker.cpu_seconds()) if worker.used else new
+            )
+            self._send_plan(worker)
+
+    def _send_plan(self, worker: Worker) -> None:
+        if not self._has_plan(worker):
+            address, folder = self._parcel.address, os.getcwd()
+            opening = _Call(None, None, self._parcel.serial)
+            worker.send(opening, OPEN, address, list(sys.path), folder)
 
     def refresh(self) -> None:
-        """Send the plan again, after its source has changed."""
-        old, self._parcel = self._parcel, Parcel(self._plan)
-        old.close()
+        """Send the plan again, after its source has changed; jobs under way have it as it was."""
+        new = Parcel(self._plan, self._environment)
+        self._older[self._parcel.serial], self._parcel = self._parcel, new
+        self._close_older()
+        for worker in self._workers:
+            self._send_plan(worker)
+
+    def _close_older(self) -> None:
+        in_use = {serial for worker in self._workers for serial in worker.awaited_serials}
+        for serial in [serial for serial in self._older if serial not in in_use]:
+            self._pool.forget(serial)
+            self._older.pop(serial).close()
+
+    # --- jobs ---
 
     def submit(self, job: Job, done: Done) -> None:
-        """Send the job to the pool."""
+        """Send the job to the worker that has the least to do.
+
+        Raises:
+            OSError: There are no more descriptors for slots.
+        """
         task = self._task(job)
-        try:
-            future = self._pool.submit(work, self._parcel.address, task)
-        except BrokenProcessPool as error:
-            error.with_traceback(None)
-            self._lose(job)
-            done(job)
-            return
-        if len(self._members) < self.count:
-            self._members = dict(self._pool._processes)
-        future.add_done_callback(functools.partial(self._finished, job, done))
+        call = _Call(job, done, self._parcel.serial)
+        able = filter(self._has_plan, self._workers)
+        for worker in sorted(able, key=lambda each: len(each.calls)):
+            if worker.send(call, WORK, self._parcel.address, task):
+                return
+        job.lost = True
+        done(job)
+
+    def most_jobs(self, active: int) -> int:
+        """Jobs that may be with the crew.
+
+        A process gets its next one before it is done, if all are ready and jobs are short: behind
+        a long one, it would wait though another process is free.
+        """
+        short = 0.0 < self._job_seconds < _SHORT_SECONDS
+        ahead = short and active >= self.count and self.ready == self.count
+        return min(active, self.ready) * (_JOBS_AHEAD if ahead else 1)
 
     def allocate(self, pending: Pending) -> None:
         """Take a slot for the parts of a batch."""
@@ -147,7 +235,7 @@ class Processes:
                 [*places_of(pending.samples, pending.layout.leaves)],
                 pending.layout,
                 pending.skipped,
-                Time(),
+                Spent(),
             )
         places = [leaf for leaf in written.leaves if isinstance(leaf, Place)]
         arrays = iter(self._slots.deliver(slot, places))
@@ -162,27 +250,20 @@ class Processes:
                 self._slots.give_back(slot)
 
     def restart(self) -> None:
-        """Replace the pool after one of its processes has died."""
-        self._end_pool(wait=True)
-        self._start()
+        """Replace the workers that have died."""
+        self.started = time.monotonic()
+        self._lease()
 
     def close(self, wait: bool) -> None:
-        """Kill the processes and free what they shared."""
-        manager = getattr(self._pool, "_executor_manager_thread", None)
-        own = manager is not None and manager.ident == threading.get_ident()
-        self._end_pool(wait and not own)
-        self._slots.close()
-        self._parcel.close()
-
-    def _end_pool(self, wait: bool) -> None:
-        self._pool.shutdown(wait=wait, kill_workers=True)
-        if wait:
-            # Its parts refer to each other in a circle; the named semaphores among them would stay
-            # in /dev/shm until the garbage collector comes by.
-            vars(self._pool).clear()
-        self._members = {}
-        # Joins those that were dead before; Python keeps them, and their semaphores, until then.
-        multiprocessing.active_children()
+        """Give the workers back, and free what they shared once none writes there any more."""
+        with self._lock:
+            self._closed = True
+            workers, self._workers = self._workers, []
+            self._leased_at.clear()
+        for parcel in (self._parcel, *self._older.values()):
+            self._pool.forget(parcel.serial)
+        self._pool.leave(self)
+        self._pool.give_back(self, workers)
 
     def _task(self, job: Job) -> Task:
         if job.kind is Kind.WHOLE:
@@ -215,73 +296,102 @@ class Processes:
             self._results[pending].name,
         )
 
-    def _finished(self, job: Job, done: Done, future: Future[bytes]) -> None:
-        """Runs in loky's manager thread."""
-        # Not raised here: the traceback would keep loky's thread, and the semaphores that it has.
-        error = future.exception()
-        if isinstance(error, BrokenProcessPool):
-            self._lose(job)
-        elif error is not None:  # The pool was shut down.
-            for pending in job.batches:
-                pending.error = error
-        else:
-            try:
-                self._take_answers(job, pickle.loads(future.result()))
-            except BaseException as problem:  # An answer that does not unpickle.
-                for pending in job.batches:
+    # --- called by the pool, from its thread ---
+
+    def opened(self, worker: Worker, serial: int) -> None:
+        """A worker has come up, or has the plan."""
+        self._changed()
+
+    def answered(self, worker: Worker, call: _Call, answer: bytes) -> None:
+        """A worker has done a job."""
+        if self._closed:
+            return  # Without the lock: its holder may wait for the worker to be at rest.
+        try:
+            answers, problem = pickle.loads(answer), None
+        except BaseException as error:  # An answer that does not unpickle.
+            answers, problem = (), error
+        with self._lock:
+            if self._closed or call.job is None or call.done is None:
+                return
+            if self._older:
+                self._close_older()
+            if problem is not None:
+                for pending in call.job.batches:
                     pending.error = problem
-        done(job)
+            self._take_answers(call.job, answers)
+            self._job_seconds = call.job.seconds
+            call.done(call.job)
+
+    def died(self, worker: Worker, calls: list[_Call]) -> None:
+        """A worker is gone; its jobs must be done again."""
+        with self._lock:
+            if worker in self._workers:
+                self._workers.remove(worker)
+            self._leased_at.pop(worker, None)
+            if self._closed:
+                return
+            self.deaths.append(f"worker process {worker.pid} {worker.cause}")
+            for call in calls:
+                if call.job is not None and call.done is not None:
+                    self._blame(call.job, worker)
+                    call.job.lost = True
+                    call.done(call.job)
+        self._changed()
+
+    def drained(self) -> None:
+        """No worker writes into our memory any more."""
+        if self._closed:
+            for slots in (self._in_slots, self._results):
+                while slots:
+                    slots.popitem()[1].close()
+            self._slots.close()
+            for parcel in (self._parcel, *self._older.values()):
+                parcel.close()
+
+    def _blame(self, job: Job, worker: Worker) -> None:
+        for pending in job.batches:
+            slot = self._in_slots.get(pending)
+            if slot is None:
+                continue
+            pids = slot.workers()
+            if int(pids[job.number % len(pids)]) == worker.pid:
+                pending.killers.setdefault(job.part, []).append(self.deaths[-1])
 
     def _take_answers(self, job: Job, answers: Any) -> None:
-        if isinstance(answers, Place):
-            slots = self._results if job.kind is Kind.FINISH else self._in_slots
-            answers = pickle.loads(slots[job.batches[0]].read(answers))
         for pending, answer in zip(job.batches, answers):
             if isinstance(answer, Failure):
                 pending.error = answer.restore()
                 continue
-            job.seconds += answer.time.seconds
-            self._look_at(answer.time)
+            job.seconds += answer.spent.seconds
+            self._look_at(answer.spent)
             if isinstance(answer, PartWritten):
                 pending.layout_changed |= answer.skipped is None
                 job.skipped = answer.skipped or 0
             else:
                 pending.memory = answer
 
-    def _look_at(self, taken: Time) -> None:
-        """Have loky start the other processes with the next job, if they are any use."""
-        if self.count == self._most or len(self._taken) >= _LOOKS * self.count:
+    def _look_at(self, spent: Spent) -> None:
+        """Lease the other processes, if they are any use."""
+        if self.count == self._most or len(self._taken) >= _LOOKS * self.count or spent.noisy:
             return
-        self._taken.append(taken)
+        self._taken.append(spent)
         if len(self._taken) == _LOOKS * self.count:
             usual = sorted(self._taken, key=lambda each: each.busy_seconds)[: -self.count]
-            total = sum(taken.seconds for taken in usual)
-            busy = sum(taken.busy_seconds for taken in usual)
+            total = sum(spent.own_seconds for spent in usual)
+            busy = sum(spent.busy_seconds for spent in usual)
             if busy < _WAITS * total:
-                self.count = self._pool._max_workers = self._most
-
-    def _lose(self, job: Job) -> None:
-        if self._deaths is None:
-            # The first to be told is told before loky kills the rest of the pool.
-            self._deaths = {
-                pid: _cause(process.exitcode)
-                for pid, process in self._members.items()
-                if process.exitcode is not None
-            }
-        job.lost = True
-        for pending in job.batches:
-            slot = self._in_slots.get(pending)
-            if slot is None:
-                continue
-            pids = slot.workers()
-            pid = int(pids[job.number % len(pids)])
-            if pid in self._deaths:
-                pending.killers.append(f"worker process {pid} {self._deaths[pid]}")
+                self.count = self._most
+                try:
+                    self._lease()
+                except OSError as error:
+                    log.warning("no more worker processes could be started: %s", error)
+                    self.count = len(self._workers)
 
 
-def _cause(exitcode: int) -> str:
-    if exitcode >= 0:
-        return f"exited with code {exitcode}"
-    with contextlib.suppress(ValueError):
-        return f"was killed by {signal.Signals(-exitcode).name} (signal {-exitcode})"
-    return f"was killed by signal {-exitcode}"
+class _Call:
+    """What a worker was sent: a job, or only the plan."""
+
+    def __init__(self, job: Job | None, done: Done | None, serial: int) -> None:
+        self.job = job
+        self.done = done
+        self.serial = serial

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.assemble import ALIGNMENT_BYTES, aligned_empty
-from adapters.engine.memory import FileName, SharedFile, grow
+from adapters.alignment import ALIGNMENT_BYTES, aligned_empty
+from adapters.engine.memory import FileName, SharedFile, grow, open_shared
 
 HEADER_PIDS = 128
 HEADER_BYTES = 8 * HEADER_PIDS
@@ -75,10 +75,6 @@ class Slot:
             self._memory = self._file.map()
         return (ctypes.c_char * len(self._memory)).from_buffer(self._memory)
 
-    def read(self, place: Place) -> bytes:
-        """A copy of the bytes at ``place``."""
-        return _array(self.view(), place).tobytes()
-
     def close(self) -> None:
         """Forget the file; arrays that refer to it stay valid."""
         self._file.close()
@@ -97,6 +93,8 @@ class Slots:
         self._held: set[int] = set()
         self._free: collections.deque[Slot] = collections.deque()
         self._closed = False
+        self._forked: set[int] = set()
+        _all.add(self)
 
     def take(self) -> Slot:
         """A free slot, a new one if need be."""
@@ -129,10 +127,18 @@ class Slots:
         slot.lease = weakref.ref(lease, lambda _: self._release(slot))
         return arrays
 
+    def leave_to_a_fork(self) -> None:
+        """A process is about to be forked: what is held now is held there, too, for ever."""
+        self._forked |= self._held
+
     def _release(self, slot: Slot) -> None:
         self._held.discard(id(slot))
         slot.lease = None
-        self.give_back(slot)
+        if id(slot) in self._forked:
+            self._forked.discard(id(slot))
+            slot.close()
+        else:
+            self.give_back(slot)
 
     def close(self) -> None:
         """Free what is free; held slots go as their arrays go."""
@@ -141,19 +147,30 @@ class Slots:
             self._free.pop().close()
 
 
+_all: weakref.WeakSet[Slots] = weakref.WeakSet()
+
+
+def _leave_to_a_fork() -> None:
+    for slots in list(_all):
+        slots.leave_to_a_fork()
+
+
+os.register_at_fork(before=_leave_to_a_fork)
+
+
 class SlotWriter:
-    """A slot in a worker process.
+    """A slot in a worker process. It keeps no descriptor but that of its mapping.
 
     Args:
         name: The slot.
     """
 
     def __init__(self, name: FileName) -> None:
-        self._descriptor = os.open(name.path, os.O_RDWR)
+        self._name = name
         self._end = HEADER_BYTES
         # The newest mapping is the longest; arrays may still lie in an older one.
         self._maps: list[tuple[int, mmap.mmap]] = []
-        self._map()
+        self._map(HEADER_BYTES)
 
     def begin(self, part: int) -> None:
         """Write this process down as working on ``part``, and start over with the memory."""
@@ -177,9 +194,7 @@ class SlotWriter:
     def array(self, place: Place) -> NDArray[Any]:
         """The array at ``place``."""
         if place.offset + place.nbytes > len(self._maps[-1][1]):
-            pages = -(-(place.offset + place.nbytes) // mmap.PAGESIZE)
-            grow(self._descriptor, pages * mmap.PAGESIZE)
-            self._map()
+            self._map(place.offset + place.nbytes)
         return _array(self._maps[-1][1], place)
 
     def place(self, array: NDArray[Any]) -> Place:
@@ -195,18 +210,20 @@ class SlotWriter:
         copy[...] = array
         return self.place(copy)
 
-    def _map(self) -> None:
-        memory = mmap.mmap(self._descriptor, os.fstat(self._descriptor).st_size)
+    def _map(self, size: int) -> None:
+        """Map the whole file, which is then of this size at the least."""
+        descriptor = open_shared(self._name)
+        try:
+            grow(descriptor, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
+            memory = mmap.mmap(descriptor, os.fstat(descriptor).st_size)
+        finally:
+            os.close(descriptor)
         address = np.frombuffer(memory, np.uint8, 1).__array_interface__["data"][0]
         self._maps.append((address, memory))
 
     def _sign(self, part: int, pid: int) -> None:
         offset = 8 * (part % HEADER_PIDS)
         self._maps[-1][1][offset : offset + 8] = pid.to_bytes(8, "little")
-
-    def close(self) -> None:
-        """Give back the descriptor; mappings go as their arrays go."""
-        os.close(self._descriptor)
 
 
 def places_of(count: int, leaves: Any) -> list[Place]:

@@ -13,7 +13,8 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from adapters.assemble import aligned_empty
+from adapters.alignment import aligned_empty
+from adapters.clock import Spent
 from adapters.engine.jobs import Pending
 from adapters.errors import ClosedError
 from adapters.order import Drawn
@@ -43,7 +44,7 @@ class Stream:
     def __init__(self, engine: Engine, epoch: int, step: int, shuffled: bool) -> None:
         self._engine = engine
         self._shuffled = shuffled
-        self._batches = len(engine.plan)
+        self._batches = self._expected = len(engine.plan)
         self._window: collections.deque[Pending] = collections.deque()
         self._asked = epoch, step
         self.position = epoch, step
@@ -69,10 +70,14 @@ class Stream:
         if engine.undecided and not self._window:
             engine.choose_workers(self)
         started = time.perf_counter()
+        engine.batches_left = self._expected - step
+        if not self._window:
+            engine.stand_in()
         if self._window or engine.depth:
             self._ask(1)
-            assembled = engine.result(self._window[0])
-            self._window.popleft()
+            pending = self._first()
+            assembled = engine.result(pending)
+            self._take(pending)
             self.position = self._after(epoch, step)
             self._ask(0)
         else:
@@ -91,6 +96,22 @@ class Stream:
             self._engine.choose_workers(self)
         self._ask(count)
         return [self._engine.result(self._window[i]).batch for i in range(count)]
+
+    def _first(self) -> Pending:
+        try:
+            return self._window[0]
+        except IndexError:
+            raise ClosedError("the stream was closed while a batch was asked of it") from None
+
+    def _take(self, pending: Pending) -> None:
+        if self._first() is not pending:
+            raise ClosedError("the stream was closed while a batch was taken from it")
+        self._window.popleft()
+
+    def read_ahead(self) -> None:
+        """Have workers begin with the batches that may be under way, before one is asked for."""
+        self._enter(self.position[0])
+        self._ask(0)
 
     def _enter(self, epoch: int) -> None:
         if self.closed or self._engine.closed:
@@ -115,21 +136,22 @@ class Stream:
 
     def fulfil(self, pending: Pending) -> None:
         """Compute a batch in the calling thread; an error waits for whoever reads the batch."""
-        started, started_cpu = time.perf_counter(), time.process_time()
+        started = Spent.now()
         try:
             plan = self._engine.plan
             pending.outcome = plan.batch(pending.epoch, pending.index, aligned_empty)
             plan.settle(pending.outcome)
         except BaseException as error:
             pending.error = error
-        pending.seconds = time.perf_counter() - started
-        pending.cpu_seconds = time.process_time() - started_cpu
+        pending.spent = started.until_now()
+        pending.seconds = pending.spent.seconds
         pending.done = True
 
     @property
     def ready(self) -> bool:
         """Whether ``next`` would not have to wait for a worker."""
-        return self._window[0].done if self._window else not self._engine.depth
+        first = next(iter(tuple(self._window)), None)
+        return first.done if first is not None else not self._engine.depth
 
     @property
     def failed(self) -> bool:
@@ -194,10 +216,14 @@ class DrawnStream(Stream):
         engine: Whose workers compute them.
         epoch: For the random generators.
         batches: The sample numbers of a batch each; drawn as far ahead as batches are asked for.
+        count: How many there will be; None if nobody knows.
     """
 
-    def __init__(self, engine: Engine, epoch: int, batches: Iterator[Sequence[Any]]) -> None:
+    def __init__(
+        self, engine: Engine, epoch: int, batches: Iterator[Sequence[Any]], count: int | None
+    ) -> None:
         super().__init__(engine, epoch, 0, False)
+        self._expected = self._batches if count is None else count
         self._drawn = batches
         self.problem: BaseException | None = None
         """Why ``batches`` gives no more: its ``StopIteration``, or an error."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -21,8 +22,9 @@ from adapters.structure import unflatten
 
 log = logging.getLogger("adapters")
 
-# How long ``close`` waits for what is running.
-_PATIENCE_SECONDS = 10
+# How long ``close`` waits for what is running, and after Ctrl-C.
+_PATIENCE_SECONDS = 10.0
+_INTERRUPTED_PATIENCE_SECONDS = 1.0
 
 Task = Callable[[], None]
 
@@ -36,10 +38,13 @@ class Threads:
     """
 
     name = "threads"
+    short = False
 
     def __init__(self, plan: Plan, count: int) -> None:
         self._plan = plan
-        self.count = count
+        self.count = self.ready = count
+        self.deaths: list[str] = []
+        self.started = time.monotonic()
         self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._closed = False
         self._arena = Arena()
@@ -53,6 +58,14 @@ class Threads:
         ]
         for thread in self._threads:
             thread.start()
+
+    def is_slow_to_start(self) -> bool:
+        """Threads have nothing to import."""
+        return False
+
+    def most_jobs(self, active: int) -> int:
+        """One for each that shall be busy."""
+        return active
 
     def submit(self, job: Job, done: Done) -> None:
         """Have a thread do the job."""
@@ -82,6 +95,12 @@ class Threads:
     def restart(self) -> None:
         """Threads don't die."""
 
+    def rest(self) -> None:
+        """Nobody else could use them."""
+
+    def wake(self) -> None:
+        """They have not been away."""
+
     def close(self, wait: bool) -> None:
         """Let running jobs end, and drop the others."""
         self._closed = True
@@ -94,14 +113,18 @@ class Threads:
         # Not current_thread(), which would leave a dummy behind for a thread of TensorFlow's.
         if not wait or threading.get_ident() in {thread.ident for thread in self._threads}:
             return
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        # As it passes through here, or has ended the program.
+        interrupts = (sys.exc_info()[0], getattr(sys, "last_type", None))
+        interrupted = KeyboardInterrupt in interrupts
+        patience = _INTERRUPTED_PATIENCE_SECONDS if interrupted else _PATIENCE_SECONDS
+        deadline = time.monotonic() + patience
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         if any(thread.is_alive() for thread in self._threads):
             log.warning(
                 "a worker thread is still in the source or a transform after %g seconds, and is "
                 "left there",
-                _PATIENCE_SECONDS,
+                patience,
             )
 
     def _run(self, job: Job, done: Done) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import loky
 
 from adapters.assemble import Plan
+from adapters.clock import Spent
 from adapters.engine.jobs import Pending
 from adapters.engine.parcel import pickles
 from adapters.engine.processes import NO_CHILDREN
@@ -34,6 +35,8 @@ _SCALES = 1.3
 # The first times, the threads also fill memory that is new to them: where two decode 1.9 times as
 # many JPEGs later on, they made 1.0 to 1.3.
 _TRIES = 4
+# Batches that one thread computes, until others leave it a CPU for most of one.
+_LOOKS_IN_NOISE = 5
 # Of an image that is decoded; Python has about 15 us to do with each, with the interpreter lock.
 _DECODING_SECONDS = 0.00015
 # Below this share of a CPU, the work is taken to wait for something.
@@ -94,9 +97,13 @@ class Trial:
     def __init__(self, plan: Plan, use_multiprocessing: bool) -> None:
         self._plan = plan
         self._processes = use_multiprocessing
-        self._whole = isinstance(plan.source, SequenceSource)
+        source = plan.source
+        most = source.most_at_once if isinstance(source, SequenceSource) else None
+        self._serial = most == 1
+        self._most_threads = min(_MOST_WAITING_THREADS, most or _MOST_WAITING_THREADS)
         self._cpus = usable_cpus()
         self._alone: list[Pending] = []
+        self._undecided_alone = True
         self._together = math.inf
         self._tries = 0
 
@@ -106,8 +113,12 @@ class Trial:
         if self._processes:
             reason = f'workers="auto": {cpus} processes, as asked for'
             return Choice("processes", cpus, cpus, reason)
-        if len(self._alone) < 2:
-            return self._early_choice() if self._compute_alone(stream) == 2 else None
+        if self._undecided_alone:
+            measured = self._compute_alone(stream)
+            if measured < 2 or (self._quietest.noisy and measured < _LOOKS_IN_NOISE):
+                return None
+            self._undecided_alone = False
+            return self._early_choice()
         if self._gain < _SCALES and self._tries < _TRIES:
             together = _on_two_threads(stream)
             if together is not None:
@@ -132,7 +143,12 @@ class Trial:
     @property
     def _seconds(self) -> float:
         """Of a batch on one thread, once what only the first one does is done."""
-        return min(pending.seconds for pending in self._alone[1:])
+        return min(pending.spent.own_seconds for pending in self._alone[1:])
+
+    @property
+    def _quietest(self) -> Spent:
+        """Of the batches on one thread but the first, the one that others disturbed least."""
+        return min((p.spent for p in self._alone[1:]), key=lambda spent: spent.queued_seconds)
 
     @property
     def _samples(self) -> int:
@@ -151,20 +167,20 @@ class Trial:
 
     def _early_choice(self) -> Choice | None:
         """What one thread tells; None where two threads must be tried."""
-        alone, busy = self._alone[1].seconds, self._alone[1].cpu_seconds
+        alone, busy = self._quietest.own_seconds, self._quietest.busy_seconds
         if not self._plan.threads:
             return self._threadless_choice()
         if alone < _TRIVIAL_SECONDS:
             return _read_ahead(f"{self._cost}, which needs no more")
-        if busy < _WAITS * alone and not self._whole:
+        if busy < _WAITS * alone and not self._serial:
             count = math.ceil(self._cpus * alone / max(busy, 0.01 * alone))
-            count = min(_MOST_WAITING_THREADS, count)
+            count = min(self._most_threads, count)
             waiting = f"{self._cost}, {1 - busy / alone:.0%} of it waiting"
             reason = f'workers="auto": {count} threads ({waiting})'
-            return Choice("threads", count, _MOST_WAITING_THREADS, reason)
+            return Choice("threads", count, self._most_threads, reason)
         if self._cpus == 1:
             return _read_ahead(f"{self._cost}, and there is one CPU")
-        if self._whole:
+        if self._serial:
             return self._scaled_choice(
                 1.0, "one at a time, as the sequence doesn't say that it is thread-safe"
             )
@@ -177,7 +193,7 @@ class Trial:
     def _threadless_choice(self) -> Choice:
         measured = "it draws from the process's random generators, which threads would share"
         choice = self._scaled_choice(1.0, measured)
-        worth_it = self._cpus > 1 and self._alone[1].seconds >= _TRIVIAL_SECONDS
+        worth_it = self._cpus > 1 and self._seconds >= _TRIVIAL_SECONDS
         if choice.kind == "processes" and worth_it:
             return choice
         return Choice("inline", 0, 0, f'workers="auto": inline ({self._cost}; {measured})')
@@ -204,7 +220,10 @@ def _read_ahead(reason: str) -> Choice:
 
 
 def _on_two_threads(stream: Stream) -> float | None:
-    """Seconds that two batches take on two threads; infinite where one of them fails.
+    """Seconds that two batches take on two threads.
+
+    Infinite where one of them fails, or where they were not made at the same time: a busy machine
+    may run the one and then the other, which says nothing of both.
 
     None where the stream has only one left.
     """
@@ -215,16 +234,35 @@ def _on_two_threads(stream: Stream) -> float | None:
         stream.fulfil(batches[0])
         return None
     # This thread is one of the two: of two new ones, the system often leaves both on one CPU.
-    thread = threading.Thread(target=stream.fulfil, args=(batches[0],))
-    started = time.perf_counter()
+    begun = threading.Event()
+    spans: list[tuple[float, float]] = []
+
+    def fulfil(batch: Pending) -> None:
+        started = time.perf_counter()
+        stream.fulfil(batch)
+        spans.append((started, time.perf_counter()))
+
+    def first() -> None:
+        begun.set()
+        fulfil(batches[0])
+
+    thread = threading.Thread(target=first)
     thread.start()
+    begun.wait()
     try:
-        stream.fulfil(batches[1])
+        fulfil(batches[1])
     finally:
         thread.join()
-    if any(batch.error is not None for batch in batches):
+    if any(batch.error is not None for batch in batches) or not _overlap(spans):
         return math.inf
-    return time.perf_counter() - started
+    # On a busy machine, the two may have taken turns on one CPU for want of another.
+    return max(batch.spent.own_seconds for batch in batches)
+
+
+def _overlap(spans: list[tuple[float, float]]) -> bool:
+    """Whether two spans of time have more than half of the shorter one in common."""
+    common = min(end for _, end in spans) - max(begin for begin, _ in spans)
+    return common > 0.5 * min(end - begin for begin, end in spans)
 
 
 class Tuner:

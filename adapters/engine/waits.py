@@ -41,7 +41,8 @@ class Waits:
     """
 
     def __init__(self) -> None:
-        self._latest: collections.deque[Wait] = collections.deque(maxlen=_KEPT)
+        self._latest: collections.deque[tuple[tuple[int, int], float, float, float]]
+        self._latest = collections.deque(maxlen=_KEPT)
         self.batches = 0
         """How many were delivered."""
         self.waited_seconds = 0.0
@@ -53,14 +54,14 @@ class Waits:
         self, position: tuple[int, int], ready: float, seconds: float, busy_seconds: float
     ) -> None:
         """A batch was delivered."""
-        self._latest.append(Wait(*position, ready, seconds, busy_seconds))
+        self._latest.append((position, ready, seconds, busy_seconds))
         self.batches += 1
         self.waited_seconds += seconds
         self.busy_seconds += busy_seconds
 
     def latest(self) -> list[Wait]:
         """Up to ten thousand, the newest last."""
-        return list(self._latest)
+        return [Wait(*position, *times) for position, *times in list(self._latest)]
 
     @property
     def seconds(self) -> NDArray[np.float64]:

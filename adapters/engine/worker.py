@@ -1,24 +1,22 @@
-"""What runs inside a worker process.
+"""What a worker process computes.
 
-Imports no framework. A call computes one job and returns a small message; the batches themselves
-go through slots. Plans and slot mappings are kept between calls.
+Imports no framework. A task computes one job, and its answers are small; the batches themselves go
+through slots. Plans, and mappings of slots, are kept between tasks, until their crew is closed.
 """
 
 from __future__ import annotations
 
 import collections
-import os
 import pickle
-import signal
-import threading
-import time
+import resource
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import cloudpickle
 import numpy as np
 
 from adapters.assemble import Plan
+from adapters.clock import Spent
 from adapters.collate import Layout, LayoutChanged
 from adapters.engine.failure import Failure
 from adapters.engine.memory import FileName
@@ -27,13 +25,8 @@ from adapters.engine.slots import SlotWriter, places_of
 from adapters.errors import note
 from adapters.structure import flatten, unflatten
 
-# A parent that was killed can't say goodbye; this is how often a worker looks.
-_PARENT_POLL_SECONDS = 1.0
-# A pipe takes PIPE_BUF at once, whatever happens to the writer: 4096 bytes on Linux. Some of it is
-# loky's.
-_MESSAGE_BYTES = 3072
-# Slots that stay mapped: more than any window holds, few enough to be forgotten some day.
-_KEPT_SLOTS = 128
+# Descriptors that a worker leaves to the user's code; each slot that stays mapped has one.
+_SPARE_DESCRIPTORS = 64
 
 
 @dataclass(frozen=True)
@@ -72,24 +65,6 @@ class FinishTask:
 Task = WholeTask | PartTask | FinishTask
 
 
-class Time(NamedTuple):
-    """What a batch, or its part, has taken."""
-
-    seconds: float = 0.0
-    busy_seconds: float = 0.0
-    """On a CPU; the rest of the time went by waiting."""
-
-    @classmethod
-    def now(cls) -> Time:
-        """The clocks."""
-        return cls(time.perf_counter(), time.process_time())
-
-    def until_now(self) -> Time:
-        """What has gone by since."""
-        now = Time.now()
-        return Time(now.seconds - self.seconds, now.busy_seconds - self.busy_seconds)
-
-
 @dataclass(frozen=True)
 class Written:
     """A batch that lies in a slot."""
@@ -99,7 +74,7 @@ class Written:
     """A ``Place`` in the slot, or a value that can't be shared, such as strings."""
     layout: Layout | None
     skipped: int
-    time: Time
+    spent: Spent
 
 
 @dataclass(frozen=True)
@@ -107,61 +82,34 @@ class PartWritten:
     """Rows that lie in a slot; ``skipped`` is None where the samples didn't fit the layout."""
 
     skipped: int | None
-    time: Time
+    spent: Spent
 
 
 Answer = Written | PartWritten | Failure
-
-
-def prepare(parent: int) -> None:
-    """Set up a fresh worker process of the process ``parent``."""
-    # Ctrl-C reaches the whole process group; it is the trainer's to handle.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_leave_with_parent, args=(parent,), daemon=True).start()
-    # Shared data sets and slots count as this process's memory; loky would take them for a leak
-    # and restart the worker over and over.
-    import loky.process_executor
-
-    loky.process_executor._USE_PSUTIL = False
-
-
-def _leave_with_parent(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(_PARENT_POLL_SECONDS)
-    os._exit(1)
 
 
 def work(address: Address, task: Task) -> bytes:
     """Do one task.
 
     Returns:
-        The pickled answers, one per batch; or, where those are long, the pickled ``Place`` of them
-        in the slot of the task's first batch.
+        The pickled answers, one per batch.
     """
-    answers: list[Answer] = []
+    slots = _slots_of(address)
     if isinstance(task, WholeTask):
+        answers, places = [], [(name, 0) for _, _, name in task.batches]
         for epoch, index, name in task.batches:
             answers.append(_guarded(_whole, address, epoch, index, name))
             if len(answers) < len(task.batches):
-                _slot(name).end(0)
+                slots.get(name).end(0)
     elif isinstance(task, PartTask):
-        answers.append(_guarded(_part, address, task))
+        answers, places = [_guarded(_part, address, task)], [(task.slot, task.number)]
     else:
-        answers.append(_guarded(_finish, address, task))
+        answers, places = [_guarded(_finish, address, task)], [(task.slot, 0)]
     data = _pickled(answers)
     # Only now, as pickling an answer may be what kills a worker.
-    _slot(task.batches[-1][2] if isinstance(task, WholeTask) else task.slot).end(
-        task.number if isinstance(task, PartTask) else 0
-    )
-    if len(data) <= _MESSAGE_BYTES:
-        return data
-    if isinstance(task, PartTask):
-        # The slot is full of other parts. Computed whole, the batch will fail the same way.
-        return pickle.dumps([PartWritten(None, Time())])
-    slot = _slot(task.result if isinstance(task, FinishTask) else task.batches[0][2])
-    memory = slot.allocate((len(data),), np.dtype(np.uint8))
-    memory[:] = np.frombuffer(data, np.uint8)
-    return pickle.dumps(slot.place(memory))
+    name, number = places[-1]
+    slots.get(name).end(number)
+    return data
 
 
 def _pickled(answers: list[Answer]) -> bytes:
@@ -182,21 +130,21 @@ def _guarded(function: Any, *arguments: Any) -> Answer:
 
 
 def _whole(address: Address, epoch: int, index: int, name: FileName) -> Written:
-    started = Time.now()
-    slot = _slot(name)
+    started = Spent.now()
+    slot = _slots_of(address).get(name)
     slot.begin(0)
-    assembled = _plan(address).batch(epoch, index, slot.allocate)
+    assembled = open_plan(address).batch(epoch, index, slot.allocate)
     return _written(slot, assembled.batch, assembled.layout, assembled.skipped, started)
 
 
 def _part(address: Address, task: PartTask) -> PartWritten:
-    started = Time.now()
-    slot = _slot(task.slot)
+    started = Spent.now()
+    slot = _slots_of(address).get(task.slot)
     slot.begin(task.number)
     columns = [slot.array(place) for place in places_of(task.samples, task.layout.leaves)]
     skipped: int | None
     try:
-        skipped = _plan(address).part(
+        skipped = open_plan(address).part(
             task.epoch,
             task.index,
             task.start,
@@ -209,44 +157,71 @@ def _part(address: Address, task: PartTask) -> PartWritten:
 
 
 def _finish(address: Address, task: FinishTask) -> Written:
-    started = Time.now()
-    slot, result = _slot(task.slot), _slot(task.result)
+    started, slots = Spent.now(), _slots_of(address)
+    slot, result = slots.get(task.slot), slots.get(task.result)
     slot.begin(0)
     result.begin(0)
     columns = [slot.array(place) for place in places_of(task.samples, task.layout.leaves)]
-    batch = _plan(address).finish(task.epoch, task.index, unflatten(task.layout.skeleton, columns))
+    batch = unflatten(task.layout.skeleton, columns)
+    batch = open_plan(address).finish(task.epoch, task.index, batch)
     return _written(result, batch, task.layout, 0, started)
 
 
 def _written(
-    slot: SlotWriter, batch: Any, layout: Layout | None, skipped: int, started: Time
+    slot: SlotWriter, batch: Any, layout: Layout | None, skipped: int, started: Spent
 ) -> Written:
     leaves, skeleton = flatten(batch)
     placed: list[Any] = []
     for leaf in leaves:
-        shared = isinstance(leaf, np.ndarray) and not leaf.dtype.hasobject
+        # Other classes of arrays have more than their numbers, as a mask.
+        shared = type(leaf) in (np.ndarray, np.memmap) and not leaf.dtype.hasobject
         placed.append(slot.place(leaf) if shared else leaf)
     return Written(skeleton, placed, layout, skipped, started.until_now())
 
 
-_plans: collections.OrderedDict[int, Plan] = collections.OrderedDict()
-_slots: collections.OrderedDict[int, SlotWriter] = collections.OrderedDict()
+class _Slots:
+    """The slots that a crew's batches go into; those used last stay mapped.
+
+    Nothing is lost with a mapping that goes: what was written lies in the shared file.
+    """
+
+    def __init__(self) -> None:
+        self._mapped: collections.OrderedDict[int, SlotWriter] = collections.OrderedDict()
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._most = max(2, min(limit, 65536) - _SPARE_DESCRIPTORS)
+
+    def get(self, name: FileName) -> SlotWriter:
+        """The slot of that name, mapped."""
+        slot = self._mapped.get(name.serial)
+        if slot is None:
+            while len(self._mapped) >= self._most:
+                self._mapped.popitem(last=False)
+            slot = self._mapped[name.serial] = SlotWriter(name)
+        else:
+            self._mapped.move_to_end(name.serial)
+        return slot
 
 
-def _plan(address: Address) -> Plan:
+_plans: dict[int, Plan] = {}
+_slots: dict[int, _Slots] = {}
+
+
+def open_plan(address: Address) -> Plan:
+    """What is computed; opened once."""
     plan = _plans.get(address.name.serial)
     if plan is None:
-        _plans.clear()
         plan = _plans[address.name.serial] = open_parcel(address)
     return plan
 
 
-def _slot(name: FileName) -> SlotWriter:
-    slot = _slots.get(name.serial)
-    if slot is None:
-        slot = _slots[name.serial] = SlotWriter(name)
-        if len(_slots) > _KEPT_SLOTS:
-            _slots.popitem(last=False)[1].close()
-    else:
-        _slots.move_to_end(name.serial)
-    return slot
+def forget(serial: int) -> None:
+    """The crew whose plan this was is closed."""
+    _plans.pop(serial, None)
+    _slots.pop(serial, None)
+
+
+def _slots_of(address: Address) -> _Slots:
+    slots = _slots.get(address.name.serial)
+    if slots is None:
+        slots = _slots[address.name.serial] = _Slots()
+    return slots

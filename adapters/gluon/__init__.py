@@ -1,4 +1,4 @@
-"""The face towards MXNet: ``gluon_loader``.
+"""The face towards MXNet: ``gluon_loader``, or ``DataLoader``.
 
 The only room that imports mxnet, by ``import_mxnet``.
 """
@@ -9,6 +9,6 @@ from adapters.gluon.importing import import_mxnet
 
 import_mxnet()
 
-from adapters.gluon.loader import Loader, gluon_loader  # noqa: E402
+from adapters.gluon.loader import DataLoader, gluon_loader  # noqa: E402
 
-__all__ = ["Loader", "gluon_loader", "import_mxnet"]
+__all__ = ["DataLoader", "gluon_loader", "import_mxnet"]

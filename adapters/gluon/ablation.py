@@ -14,6 +14,7 @@ from adapters.assemble import Allocate, Assembled
 from adapters.gluon.plan import GluonPlan
 from adapters.gluon.recipe import Opaque, Recipe
 from adapters.gluon.samplers import OrderBatchSampler
+from adapters.order import DrawnOrder
 
 _KEPT_BATCHES = 4
 # What a sampler is asked for: its batches are fetched in turn.
@@ -57,7 +58,7 @@ def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
         raise ValueError(
             f"loader must have batches each time, got none from its {type(batch_sampler).__name__}"
         )
-    known_order = isinstance(batch_sampler, OrderBatchSampler)
+    known_order = not isinstance(plan.order, DrawnOrder)
     whole = plan if known_order else dataclasses.replace(plan, order=Repeated(drawn))
     storage = GluonFetching(plan.source, whole.order, recipe=plan.recipe)
     kept_batches = drawn[:_KEPT_BATCHES]

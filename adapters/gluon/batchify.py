@@ -15,15 +15,39 @@ from mxnet.util import is_np_array
 from numpy.typing import NDArray
 
 from adapters.gluon.ndarrays import DTYPES, as_ndarray, copy_into
+from adapters.ownership import Census, is_kept
 
 Allocate = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]
 
 
 class Leaf(NamedTuple):
-    """Where array ``number`` stands in a skeleton; ``nd`` if the user gets it as an NDArray."""
+    """Where array ``number`` stands in a skeleton.
+
+    The user gets it as ``"numpy"``'s, as an ``"nd"`` or ``"np"`` array of MXNet's, or as that of
+    these two whose semantics are ``"active"``.
+    """
 
     number: int
-    nd: bool
+    kind: str
+
+
+class Sparse(NamedTuple):
+    """A sparse array in a skeleton, taken apart into dense ones."""
+
+    stype: str
+    shape: tuple[int, ...]
+    dtype: Any
+    parts: tuple[Leaf, ...]
+    """Of its data, its indices and, for ``"csr"``, where rows begin; none where all is 0."""
+
+    def built(self, arrays: Sequence[Any]) -> Any:
+        """The array."""
+        sparse = mx.nd.sparse
+        if not self.parts:
+            return sparse.zeros(self.stype, self.shape, dtype=self.dtype)
+        make = sparse.csr_matrix if self.stype == "csr" else sparse.row_sparse_array
+        parts = tuple(arrays[part.number] for part in self.parts)
+        return make(parts, shape=self.shape, dtype=self.dtype)
 
 
 class Skeleton:
@@ -51,11 +75,13 @@ class Skeleton:
         return _map_leaves(lambda leaf: self._leaf(arrays, leaf, numpy_semantics), self._tree)
 
     @staticmethod
-    def _leaf(arrays: Sequence[Any], leaf: Leaf, numpy_semantics: bool) -> Any:
+    def _leaf(arrays: Sequence[Any], leaf: Leaf | Sparse, numpy_semantics: bool) -> Any:
+        if isinstance(leaf, Sparse):
+            return leaf.built(arrays)
         array = arrays[leaf.number]
-        if leaf.nd and isinstance(array, np.ndarray):
-            return as_ndarray(array, numpy_semantics)
-        return array
+        if leaf.kind == "numpy" or not isinstance(array, np.ndarray):
+            return array
+        return as_ndarray(array, leaf.kind == "np" or (leaf.kind == "active" and numpy_semantics))
 
 
 def batchify_default(
@@ -93,7 +119,7 @@ def _batched(
         return [_batched(list(members), remote, allocate, keys, leaves) for members in zip(*items)]
     leaves.append(items if isinstance(items, np.ndarray) else _stack(items, remote, allocate, keys))
     _check_dtype(leaves[-1])
-    return Leaf(len(leaves) - 1, True)
+    return Leaf(len(leaves) - 1, "active")
 
 
 def _stack(items: list[Any], remote: bool, allocate: Allocate, keys: Sequence[Any]) -> Any:
@@ -162,22 +188,52 @@ def _check_dtype(leaf: Any) -> None:
         )
 
 
-def packed(batch: Any, remote: bool) -> tuple[list[Any], Skeleton]:
-    """What a batchify of the user's own gave; in a worker process, with its arrays taken out."""
-    if not remote:
-        return [batch], Skeleton(Leaf(0, False))
+def packed(
+    make: Callable[[], Any], remote: bool, watch: Callable[[Any], None]
+) -> tuple[list[Any], Skeleton, bool]:
+    """Take the arrays out of what a batchify of the user's own gives.
+
+    Args:
+        make: Calls it.
+        remote: In a worker process, which copies NumPy arrays into a slot; else they are copied
+            where the user keeps them. NDArrays always are: nobody can tell whose memory they lie
+            in.
+        watch: Called with the NDArrays before they are copied.
+
+    Returns:
+        The arrays, the structure around them, and whether the user keeps some of their memory.
+    """
     leaves: list[Any] = []
 
-    def take(value: Any) -> Any:
-        if isinstance(value, mx.nd.NDArray):
-            leaves.append(value.asnumpy())
-            return Leaf(len(leaves) - 1, True)
-        if type(value) is np.ndarray and not value.dtype.hasobject:
-            leaves.append(value)
-            return Leaf(len(leaves) - 1, False)
-        return value
+    def add(array: NDArray[Any], kind: str) -> Leaf:
+        leaves.append(array)
+        return Leaf(len(leaves) - 1, kind)
 
-    return leaves, Skeleton(_map_members(take, batch))
+    def take(value: Any) -> Any:
+        nd = isinstance(value, mx.nd.NDArray)
+        if remote and isinstance(value, mx.nd.sparse.BaseSparseNDArray):
+            parts = [value.data, value.indices, *([value.indptr] if value.stype == "csr" else [])]
+            own = [add(part.asnumpy(), "nd") for part in parts] if value.data.size else []
+            return Sparse(value.stype, value.shape, np.dtype(value.dtype), tuple(own))
+        sendable = type(value) is np.ndarray and not value.dtype.hasobject
+        if not (nd or sendable or (isinstance(value, np.ndarray) and not remote)):
+            return value
+        kind = ("np" if isinstance(value, mx.np.ndarray) else "nd") if nd else "numpy"
+        return add(value.asnumpy() if nd and remote else value, kind)
+
+    # No name for the structure: its containers must be gone when references are counted.
+    tree = _map_members(take, make())
+    if remote:
+        return leaves, Skeleton(tree), False
+    kept = False
+    for place in range(len(leaves)):
+        if isinstance(leaves[place], mx.nd.NDArray):
+            kept = kept or is_kept(leaves, place)
+            watch(leaves[place])
+            leaves[place] = leaves[place].copy()
+            leaves[place].wait_to_read()  # What it lies in may be a NumPy array of the user's.
+    kept = Census().detach(leaves, np.empty) or kept
+    return leaves, Skeleton(tree), kept
 
 
 _FLAT: dict[int, Skeleton] = {}
@@ -185,7 +241,7 @@ _FLAT: dict[int, Skeleton] = {}
 
 def _flat(count: int) -> Skeleton:
     if count not in _FLAT:
-        _FLAT[count] = Skeleton([Leaf(number, True) for number in range(count)], count)
+        _FLAT[count] = Skeleton([Leaf(number, "active") for number in range(count)], count)
     return _FLAT[count]
 
 
@@ -199,8 +255,8 @@ def _map_members(function: Callable[[Any], Any], tree: Any) -> Any:
     return function(tree)
 
 
-def _map_leaves(function: Callable[[Leaf], Any], tree: Any) -> Any:
-    if type(tree) is Leaf:
+def _map_leaves(function: Callable[[Leaf | Sparse], Any], tree: Any) -> Any:
+    if type(tree) in (Leaf, Sparse):
         return function(tree)
     if type(tree) in (list, tuple):
         return type(tree)(_map_leaves(function, member) for member in tree)

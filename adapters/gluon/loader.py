@@ -3,64 +3,42 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import os
-import pickle
 import threading
 import weakref
-import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import mxnet as mx
 import numpy as np
+from mxnet.gluon.data.dataloader import default_batchify_fn
 from mxnet.util import is_np_array, is_np_shape
 
 from adapters.ablation import Ablations
-from adapters.engine import Engine, Settings, Waits, obstacle_to_processes, usable_cpus
+from adapters.bytecode import generators_used
+from adapters.engine import Engine, Waits
 from adapters.gluon.ablation import ablations_of
 from adapters.gluon.arguments import check_arguments
-from adapters.gluon.devices import Mover, mover
+from adapters.gluon.devices import mover
 from adapters.gluon.explanation import explanation
-from adapters.gluon.importing import QUIET
-from adapters.gluon.passes import Pass
+from adapters.gluon.passes import Begun, Pass, begin
 from adapters.gluon.plan import GluonPlan
-from adapters.gluon.randomness import generators_used
 from adapters.gluon.recipe import Opaque, Recipe, recipe_of
 from adapters.gluon.recordfiles import make_reading_atomic
 from adapters.gluon.samplers import OrderBatchSampler, batch_sampler_of, sampler_twin
+from adapters.gluon.workers import settings_of
 from adapters.order import DrawnOrder
 from adapters.sources import MapSource, open_guessed
 
-log = logging.getLogger("adapters")
-
-_QUEUE = 10
-# MXNet's engine threads cost a small operation as much again as the operation itself, and workers
-# have nothing else to do meanwhile. 1.7x for the transform of MXNet's MNIST tutorial.
-_WORKER_ENVIRONMENT = {"MXNET_ENGINE_TYPE": "NaiveEngine", "OMP_NUM_THREADS": "1", QUIET: "1"}
-_open: weakref.WeakSet[Loader] = weakref.WeakSet()
-_loaders = itertools.count()
+_open: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
-def gluon_loader(
-    dataset: Any,
-    batch_size: int | None = None,
-    shuffle: bool = False,
-    sampler: Any = None,
-    last_batch: str | None = None,
-    batch_sampler: Any = None,
-    batchify_fn: Callable[[list[Any]], Any] | None = None,
-    num_workers: int | Literal["auto"] = "auto",
-    pin_memory: bool | Literal["auto"] = "auto",
-    pin_device_id: int = 0,
-    prefetch: int | None = None,
-    thread_pool: bool | Literal["auto"] = "auto",
-    timeout: float = 120,
-    *,
-    ctx: Any = None,
-    seed: int | None = None,
-) -> Loader:
+class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
     """A ``gluon.data.DataLoader`` with the same arguments and batches, and without its faults.
+
+    ``gluon_loader`` is another name of it. Each iterator over it is a pass of its own, by one
+    consumer; there may be several at a time. ``close``, or the end of a ``with`` block, ends the
+    workers; batches that are held stay valid. A subclass may override ``__iter__`` and ``__len__``.
 
     Args:
         dataset: A Gluon data set, an array, a tuple of arrays of equal length, what
@@ -81,18 +59,21 @@ def gluon_loader(
         prefetch: Batches that may be ready ahead; 2 per worker otherwise.
         thread_pool: Workers are threads (True), processes (False), or whatever fits: threads where
             the work is done a batch at a time, processes for functions of the user's own. Processes
-            that were asked for by a number have the data set as it was when they started.
+            that were asked for by a number have the data set as it was when they started. Threads
+            share the generators ``random``, ``numpy.random`` and MXNet's, with each other and with
+            the training loop: where a function of the user's own names one of these, its batches
+            are made one at a time, when they are asked for, as with ``num_workers=0``, and a line
+            in the log says so. It costs all that threads would have gained; processes are faster.
+            What other libraries draw on threads is not seeded.
         timeout: Seconds after which a batch that workers haven't made is an error. New processes
             have a minute more.
+        auto_reload: Begin with a pass as soon as the loader is made, and with the next one as soon
+            as one has ended, before it is asked for. A pass that isn't taken was made in vain.
         ctx: Move the batches to this device, the next one while this one is used.
         seed: Of the order and of all that is random, also of what transforms draw from
-            ``random``, ``numpy.random`` and MXNet's generator, inline and in processes; threads
-            share these generators, and what they draw depends on who comes first. None takes
-            another one for each loader, from the state of ``numpy.random``, whose seed thereby
-            fixes it.
-
-    Returns:
-        An instance of ``mxnet.gluon.data.DataLoader``; iterate over it as often as you like.
+            ``random``, ``numpy.random`` and MXNet's generator. None leaves it to
+            ``numpy.random``: each pass shuffles as MXNet's own loader does, with the same result,
+            and what transforms draw depends on the state that ``numpy.random`` had before.
 
     Raises:
         TypeError: A data set without length or random access, an argument of the wrong type.
@@ -109,82 +90,83 @@ def gluon_loader(
         >>> [data.shape for data, label in loader]
         [(4, 3), (4, 3), (2, 3)]
     """
-    check_arguments(
-        dataset=dataset,
-        batch_size=batch_size,
-        batchify_fn=batchify_fn,
-        num_workers=num_workers,
-        pin_memory=pin_memory,
-        prefetch=prefetch,
-        thread_pool=thread_pool,
-        timeout=timeout,
-        ctx=ctx,
-        seed=seed,
-    )
-    make_reading_atomic()
-    if isinstance(dataset, (str, os.PathLike)):
-        dataset = open_guessed(dataset)
-    elif isinstance(dataset, tuple) and not hasattr(dataset, "_fields"):
-        dataset = mx.gluon.data.ArrayDataset(*dataset)
-    seed = _new_seed() if seed is None else int(seed)
-    batch_sampler = batch_sampler_of(
-        len(dataset), batch_size, bool(shuffle), sampler, last_batch, batch_sampler, seed
-    )
-    recipe = _prepared(recipe_of(dataset), batchify_fn)
-    opaque = [*recipe.opaque, *([batchify_fn] if batchify_fn else [])]
-    ahead = isinstance(batch_sampler, OrderBatchSampler)
-    plan = GluonPlan(
-        MapSource(dataset),
-        batch_sampler.order if ahead else DrawnOrder(batch_size or 1),
-        seed=seed,
-        recipe=recipe,
-        batchify=batchify_fn,
-        used=generators_used(*opaque),
-        semantics=(is_np_shape(), is_np_array()),
-    )
-    processes = _wants_processes(plan, num_workers, thread_pool, bool(opaque))
-    # The data set may change between passes, but for processes that were asked for: as in MXNet,
-    # these have it as it was.
-    plan.live = not processes
-    if num_workers == "auto":
-        workers: int | Literal["auto"] = usable_cpus() if thread_pool is True else "auto"
-    else:
-        workers = max(0, num_workers)
-    if prefetch is None:
-        prefetch = _QUEUE if workers == "auto" else 2 * workers
-    settings = Settings(workers, processes, max(1, int(prefetch)), _WORKER_ENVIRONMENT, timeout)
-    move = mover(ctx, pin_memory, pin_device_id)
-    return Loader(dataset, batch_sampler, plan, settings, move)
 
-
-class Loader(mx.gluon.data.DataLoader):  # type: ignore[misc]
-    """What ``gluon_loader`` returns.
-
-    Each iterator over it is a pass of its own, by one consumer; there may be several at a time.
-    ``close``, or the end of a ``with`` block, ends the workers; batches that are held stay valid.
-
-    Args:
-        dataset: As it was given.
-        batch_sampler: Which samples make which batch.
-        plan: How a batch is made.
-        settings: By whom.
-        move: Brings a batch to where it is wanted.
-    """
-
-    workers_keyword = "num_workers"
+    _workers_keyword = "num_workers"
 
     def __init__(
-        self, dataset: Any, batch_sampler: Any, plan: GluonPlan, settings: Settings, move: Mover
+        self,
+        dataset: Any,
+        batch_size: int | None = None,
+        shuffle: bool = False,
+        sampler: Any = None,
+        last_batch: str | None = None,
+        batch_sampler: Any = None,
+        batchify_fn: Callable[[list[Any]], Any] | None = None,
+        num_workers: int | Literal["auto"] = "auto",
+        pin_memory: bool | Literal["auto"] = "auto",
+        pin_device_id: int = 0,
+        prefetch: int | None = None,
+        thread_pool: bool | Literal["auto"] = "auto",
+        timeout: float = 120,
+        auto_reload: bool = False,
+        *,
+        ctx: Any = None,
+        seed: int | None = None,
     ) -> None:
         # MXNet's own constructor would start a pool.
+        check_arguments(
+            dataset=dataset,
+            batch_size=batch_size,
+            batchify_fn=batchify_fn,
+            num_workers=num_workers,
+            pin_memory=pin_memory,
+            prefetch=prefetch,
+            thread_pool=thread_pool,
+            timeout=timeout,
+            ctx=ctx,
+            seed=seed,
+        )
+        make_reading_atomic()
+        if isinstance(dataset, (str, os.PathLike)):
+            dataset = open_guessed(dataset)
+        elif isinstance(dataset, tuple) and not hasattr(dataset, "_fields"):
+            dataset = mx.gluon.data.ArrayDataset(*dataset)
+        recipe = _prepared(recipe_of(dataset), batchify_fn)
+        opaque = [*recipe.opaque, *([batchify_fn] if batchify_fn else [])]
+        used = generators_used(*opaque)
+        seed = None if seed is None else int(seed)
+        self._batch_sampler = batch_sampler_of(
+            len(dataset), batch_size, bool(shuffle), sampler, last_batch, batch_sampler, seed
+        )
+        # Without a seed, a pass that draws anything is known when it begins, and no sooner.
+        self._fresh = seed is None and (bool(used.possibly) or recipe.draws)
+        ahead = isinstance(self._batch_sampler, OrderBatchSampler) and not self._fresh
+        self._plan = GluonPlan(
+            MapSource(dataset),
+            self._batch_sampler.order if ahead else DrawnOrder(batch_size or 1),
+            seed=seed or 0,
+            recipe=recipe,
+            batchify=batchify_fn,
+            used=used.possibly,
+            semantics=(is_np_shape(), is_np_array()),
+        )
+        self._settings = settings_of(
+            self._plan, num_workers, thread_pool, prefetch, timeout, bool(opaque), used.certainly
+        )
+        # The data set may change between passes, but for processes that were asked for: as in
+        # MXNet, these have it as it was.
+        self._plan.live = not self._settings.use_multiprocessing
         self._dataset = dataset
-        self._batch_sampler = batch_sampler
-        self._plan = plan
-        self._move = move
-        self.settings = settings
-        self._engine = Engine(plan, settings)
+        self._batchify_fn = batchify_fn or default_batchify_fn  # For subclasses.
+        self._generators: Any = np.random
+        self._move = mover(ctx, pin_memory, pin_device_id)
+        self._begun: Begun | None = None
         self._passes = itertools.count()
-        _open.add(self)
+        self._engine = Engine(self._plan, self._settings)
+        _open.add(self._engine)
+        self.auto_reload = bool(auto_reload)
+        if self.auto_reload:
+            self.refresh()
 
     def __iter__(self) -> Iterator[Any]:
         return Pass(self)
@@ -202,20 +184,41 @@ class Loader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         """How long the loop waited for each batch; MXNet may compute on meanwhile."""
         return self._engine.waits
 
-    def twin(self) -> Loader:
-        """The same loader once more, with workers of its own."""
-        sampler = sampler_twin(self._batch_sampler)
-        return Loader(self._dataset, sampler, self._plan, self.settings, self._move)
+    def refresh(self) -> None:
+        """Begin with the next pass anew, where there are workers for it."""
+        self.clean()
+        if self._engine.depth:
+            self._begun = begin(self)
+            self._begun.read_ahead()
 
-    def ablations(self) -> Ablations:
-        """What is left of the work without a part of it, for ``adapters.diagnose``."""
-        return ablations_of(self._plan, self._dataset, sampler_twin(self._batch_sampler))
+    def clean(self) -> None:
+        """Drop what is begun of the next pass; it begins when its first batch is asked for."""
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            begun.close()
 
     def close(self) -> None:
         """End the workers and free what they shared; batches that are held stay valid."""
+        self.clean()
         self._engine.close()
 
-    def __enter__(self) -> Loader:
+    def _twin(self) -> DataLoader:
+        """The same loader once more, with workers of its own, that draws nothing of the user's."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        twin._batch_sampler = sampler_twin(self._batch_sampler)
+        twin._generators = np.random.RandomState(0)
+        twin._passes = itertools.count()
+        twin._begun, twin.auto_reload = None, False
+        twin._engine = Engine(self._plan, self._settings)
+        _open.add(twin._engine)
+        return twin
+
+    def _ablations(self) -> Ablations:
+        """What is left of the work without a part of it, for ``adapters.diagnose``."""
+        return ablations_of(self._plan, self._dataset, sampler_twin(self._batch_sampler))
+
+    def __enter__(self) -> DataLoader:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -232,31 +235,8 @@ class Loader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         if (engine := getattr(self, "_engine", None)) is not None:
             engine.close()
 
-    def refresh(self) -> None:
-        """There is nothing to renew: each pass begins anew."""
 
-    def clean(self) -> None:
-        """There is nothing to clean: each pass begins anew."""
-
-
-def _new_seed() -> int:
-    """Another one for each loader, but the same again in a program that seeds NumPy.
-
-    MXNet shuffles by NumPy's global generator. This one looks at it, and draws nothing.
-    """
-    state = pickle.dumps(np.random.get_state(legacy=False))
-    return (next(_loaders) << 32) + zlib.crc32(state)
-
-
-def _wants_processes(plan: GluonPlan, workers: Any, thread_pool: Any, opaque: bool) -> bool:
-    if workers == "auto" and thread_pool == "auto":
-        return False  # To be measured.
-    if thread_pool is True or workers == 0 or (thread_pool == "auto" and not opaque):
-        return False
-    if (obstacle := obstacle_to_processes(plan)) is None:
-        return True
-    log.warning("worker processes can't be used, so threads are: %s", obstacle)
-    return False
+gluon_loader = DataLoader
 
 
 def _prepared(recipe: Recipe, batchify: Any) -> Recipe:
@@ -268,8 +248,8 @@ def _prepared(recipe: Recipe, batchify: Any) -> Recipe:
 
 
 def _close_all() -> None:
-    for loader in list(_open):
-        loader.close()
+    for engine in list(_open):
+        engine.end_with_main_thread()
 
 
 # Before the executors of concurrent.futures and loky are taken down, which atexit is too late for.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,13 +11,53 @@ from mxnet.util import is_np_array
 
 from adapters.engine import Exhausted, Stream
 from adapters.gluon.lending import take_back
-from adapters.gluon.samplers import OrderBatchSampler
+from adapters.gluon.randomness import fresh_epoch
+from adapters.order import DrawnOrder
 
 if TYPE_CHECKING:
-    from adapters.gluon.loader import Loader
+    from adapters.gluon.loader import DataLoader
 
 # Arrays that are looked at when a pass ends: those of its last batches are among them.
 _LEFT_BEHIND = 1000
+
+
+@dataclass
+class Begun:
+    """A pass whose order is drawn.
+
+    Args:
+        stream: Its batches; None where there are none.
+        left: How many; None where that isn't known.
+    """
+
+    stream: Stream | None
+    left: int | None = None
+
+    def read_ahead(self) -> None:
+        """Have workers begin with the first batches."""
+        if self.stream is not None:
+            self.stream.read_ahead()
+
+    def close(self) -> None:
+        """Nobody wants it."""
+        if self.stream is not None:
+            self.stream.close()
+
+
+def begin(loader: DataLoader) -> Begun:
+    """Begin with the next pass over a loader: draw its order, compute nothing yet."""
+    plan, engine = loader._plan, loader._engine
+    plan.begin_pass()
+    if plan.live:
+        engine.refresh()
+    number, sampler = next(loader._passes), loader._batch_sampler
+    if not isinstance(plan.order, DrawnOrder):
+        size = len(sampler)
+        return Begun(engine.stream(number, 0, False) if size else None, size)
+    batches = _lists(sampler)
+    if loader._fresh:
+        number, batches = fresh_epoch(number, batches, loader._generators)
+    return Begun(engine.drawn_stream(number, batches, _length(sampler)))
 
 
 class Pass:
@@ -25,7 +66,7 @@ class Pass:
     Nothing happens before the first batch is asked for, as in MXNet.
     """
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: DataLoader) -> None:
         self._loader = loader
         self._engine = loader._engine
         self._stream: Stream | None = None
@@ -61,22 +102,16 @@ class Pass:
 
     def _begin(self) -> None:
         self._begun = True
-        loader, engine = self._loader, self._engine
-        loader._plan.begin_pass()
-        if loader._plan.live:
-            engine.refresh()
-        number = next(loader._passes)
-        sampler = loader._batch_sampler
-        if isinstance(sampler, OrderBatchSampler):
-            self._left = len(sampler)
-            self._stream = engine.stream(number, 0, False) if self._left else None
-        else:
-            self._stream = engine.drawn_stream(number, _lists(sampler))
+        loader = self._loader
+        begun, loader._begun = loader._begun, None
+        if begun is None:
+            begun = begin(loader)
+        self._stream, self._left = begun.stream, begun.left
 
     def _fetch(self) -> Any:
         stream = self._stream
         if stream is None or self._left == 0:
-            self._end()
+            self._finish()
             raise StopIteration
         self._loader._plan.consumed_here()
         try:
@@ -85,8 +120,11 @@ class Pass:
             batch = self._loader._move(batch)
         except Exhausted:
             problem = getattr(stream, "problem", None)
+            if problem is None or isinstance(problem, StopIteration):
+                self._finish()
+                raise StopIteration from None
             self._end()
-            raise (problem if problem is not None else StopIteration) from None
+            raise problem from None
         except BaseException as error:
             self._end()
             if isinstance(error, StopIteration):
@@ -106,7 +144,15 @@ class Pass:
             self._engine.park(stream)
         else:
             stream.close()
+        self._engine.rest()
         take_back(_LEFT_BEHIND)
+
+    def _finish(self) -> None:
+        """All batches were delivered."""
+        self._end()
+        loader = self._loader
+        if loader.auto_reload and loader._begun is None and not self._engine.closed:
+            loader.refresh()
 
     def __del__(self) -> None:
         if getattr(self, "_stream", None) is not None:
@@ -117,3 +163,10 @@ def _lists(sampler: Any) -> Iterator[Any]:
     """Batches of a batch sampler, which may be anything that can be iterated over once."""
     for samples in sampler:
         yield samples if isinstance(samples, (list, np.ndarray)) else list(samples)
+
+
+def _length(sampler: Any) -> int | None:
+    try:
+        return len(sampler)
+    except (TypeError, NotImplementedError):
+        return None

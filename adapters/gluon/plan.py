@@ -23,11 +23,12 @@ from adapters.assemble import Allocate, Assembled, Plan
 from adapters.errors import RecordError, note
 from adapters.generators import DECODE, generator, generators
 from adapters.gluon.batchify import Skeleton, batchify_default, packed
-from adapters.gluon.ndarrays import as_ndarray, map_arrays
+from adapters.gluon.ndarrays import as_ndarray, as_numpy, map_arrays
 from adapters.gluon.randomness import Seeding, uniforms
 from adapters.gluon.recipe import Column, Known, Opaque, Recipe
 from adapters.gluon.state import State, items_of, split, stacked
-from adapters.order import DrawnOrder
+from adapters.order import DrawnOrder, Epoch
+from adapters.ownership import detached
 from adapters.sources import RecordSource, stretch_of, take_rows
 
 
@@ -57,6 +58,8 @@ class GluonPlan(Plan):
         indices = self.recipe.indices
         self._indices = None if indices is None else np.asarray(indices)
         self._runs = list(_runs(self.recipe))
+        self._as_ndarrays = self.recipe.gives_ndarrays
+        self._uneven = False
 
     def __getstate__(self) -> dict[str, Any]:
         """For a worker process: the recipe is all that it needs."""
@@ -121,7 +124,10 @@ class GluonPlan(Plan):
             consumers = threading.get_ident() in self._consumers
             if not consumers and self.semantics != (is_np_shape(), is_np_array()):
                 set_np(*self.semantics)  # Of this thread, which is a worker's.
-            leaves, skeleton = self._batch(epoch, index, keys, allocate, consumers)
+            randomness = epoch.entropy if isinstance(epoch, Epoch) else epoch
+            leaves, skeleton = self._turns.compute(
+                self._batch, randomness, index, keys, allocate, consumers
+            )
         except BaseException as error:
             note(error, f"in batch {int(index)} of epoch {epoch}")
             raise
@@ -167,11 +173,33 @@ class GluonPlan(Plan):
         assert state is not None
         if self.batchify is not None:
             samples = state if isinstance(state, list) else state.samples()
-            return packed(self.batchify(samples), self._remote)
+            return self._batchified(self.batchify, samples, index)
         if isinstance(state, list):
             state = split(state, keys)
         columns = [each if isinstance(each, list) else each.array for each in state.columns]
         return batchify_default(columns, state.single, self._remote, allocate, keys)
+
+    def _batchified(
+        self, batchify: Callable[[list[Any]], Any], samples: list[Any], index: int
+    ) -> tuple[list[Any], Skeleton]:
+        """What the user's own batchify makes of samples, in memory that it can't write to."""
+
+        def watch(array: Any) -> None:
+            if self._turns.watching:
+                self._turns.watch(("batch", index), as_numpy(array))
+
+        leaves, skeleton, kept = packed(lambda: batchify(samples), self._remote, watch)
+        if kept:
+            self._turns.one_at_a_time = True
+        return leaves, skeleton
+
+    def _taken(self, sample: Any, key: Any) -> Any:
+        """A sample, or a copy where it lies in memory that another sample lay in, or may lie."""
+        if self._turns.watching:
+            self._turns.watch(key, map_arrays(as_numpy, sample, lists=True))
+        copy = detached(sample)
+        map_arrays(lambda array: array.wait_to_read(), copy, lists=True)
+        return copy
 
     def _drawn(
         self, run: Known, epoch: int, index: int, keys: Sequence[Any]
@@ -209,29 +237,39 @@ class GluonPlan(Plan):
     ) -> State | list[Any]:
         """Records, decoded into the batch where the shape is known, else one by one."""
         own = _in_range(self.recipe.base_numbers(keys), len(source))
-        leaves = source.leaves
-        kind = mx.np.ndarray if self.semantics[1] else mx.nd.NDArray
+        leaves = None if self._uneven else source.leaves
         if leaves is None:
-            samples = []
-            for number, key in zip(own.tolist(), keys):
-                try:
-                    samples.append(self._record(source, epoch, number))
-                except BaseException as error:
-                    note(error, f"in sample {key!r}")
-                    raise
-            return samples
+            return self._records(source, epoch, own, keys)
         # An image that goes through stages is not the batch yet.
         memories = [np.empty if self._runs else allocate, allocate]
         rows = [
             memory((len(own), *shape), dtype) for memory, (shape, dtype) in zip(memories, leaves)
         ]
         rng_of = generators(self.seed, epoch, DECODE) if source.draws else None
-        failures = source.fill(own, rng_of, rows)
-        if failures:
-            row, failure = min(failures, key=lambda each: each[0])
-            note(failure, f"in sample {keys[row]!r}")
-            raise failure
-        return State(Column(rows[0], kind), [Column(rows[1], np.ndarray)], False)
+        if source.fill(own, rng_of, rows):
+            # Damaged, or unlike the first one, with more labels perhaps: then by themselves.
+            samples = self._records(source, epoch, own, keys)
+            self._uneven = self.recipe.base is source
+            return samples
+        kind: Any = np.ndarray
+        if self._as_ndarrays:
+            kind = mx.np.ndarray if self.semantics[1] else mx.nd.NDArray
+        # A record with one label has it as a Python number.
+        labels = object if rows[1].ndim == 1 else np.ndarray
+        return State(Column(rows[0], kind), [Column(rows[1], labels)], False)
+
+    def _records(
+        self, source: RecordSource, epoch: int, own: NDArray[np.int64], keys: Sequence[Any]
+    ) -> list[Any]:
+        """Records one by one, as samples."""
+        samples = []
+        for number, key in zip(own.tolist(), keys):
+            try:
+                samples.append(self._record(source, epoch, number))
+            except BaseException as error:
+                note(error, f"in sample {key!r}")
+                raise
+        return samples
 
     def _record(self, source: RecordSource, epoch: int, number: int) -> Any:
         """One record; where it is damaged, and MXNet's data set there, what that makes of it."""
@@ -241,7 +279,7 @@ class GluonPlan(Plan):
             if self.recipe.base is source:
                 raise
             return self.recipe.base[number]
-        if source.holds_images:  # An NDArray, as in MXNet's own data sets of images.
+        if source.holds_images and self._as_ndarrays:
             return (as_ndarray(sample[0], self.semantics[1]), *sample[1:])
         return sample
 
@@ -260,6 +298,7 @@ class GluonPlan(Plan):
         else:
             samples = iter(state if isinstance(state, list) else state.samples())
         results: list[Any] = []
+        turns = self._turns
         try:
             for row in range(len(keys)):
                 if seed is not None:
@@ -267,6 +306,8 @@ class GluonPlan(Plan):
                 sample = next(samples)
                 for opaque in functions:
                     sample = opaque(sample)
+                if turns.watching or turns.one_at_a_time:
+                    sample = self._taken(sample, keys[row])
                 results.append(sample)
         except BaseException as error:
             where = f"in sample {keys[len(results)]!r}"

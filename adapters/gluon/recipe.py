@@ -34,7 +34,7 @@ class Column:
     Args:
         array: ``(samples, ...)``; or a list, whose members stay as they are.
         kind: What a row is to the user: ``mx.nd.NDArray``, ``mx.np.ndarray``, or ``np.ndarray`` for
-            NumPy's rows and scalars, and for lists.
+            NumPy's rows and scalars, and for lists; ``object`` for numbers of Python's.
         owner: The NDArray whose memory this is, which MXNet may not be done with.
     """
 
@@ -122,12 +122,34 @@ class Recipe:
         return whole or any(isinstance(step, Known) for step in self.steps)
 
     @property
+    def draws(self) -> bool:
+        """Whether random numbers of the loader's own are drawn for the samples."""
+        stages = [step.stage for step in self.steps if isinstance(step, Known)]
+        recorded = self.records is not None and self.records.draws
+        return recorded or any(stage.draws for stage in stages)
+
+    @property
     def opaque(self) -> list[Any]:
         """What runs a sample at a time and may draw from the global generators."""
         runs = [step.function for step in self.steps if isinstance(step, Opaque)]
         if self.records is not None:
             return [*([self.records.function] if self.records.function else []), *runs]
         return runs if self.columns is not None else [self.base, *runs]
+
+    @property
+    def gives_ndarrays(self) -> bool:
+        """Whether images of records become NDArrays, and not the NumPy arrays of their source.
+
+        They do where MXNet's own data set gives these, and before a block that takes nothing else.
+        """
+        if self.base is not self.records or not self.steps:
+            return self.base is not self.records
+        if isinstance(self.steps[0], Known):
+            return True
+        block = self.steps[0].function
+        while isinstance(block, mx.gluon.nn.Sequential) and len(block):
+            block = block[0]
+        return isinstance(block, mx.gluon.HybridBlock)
 
     def base_numbers(self, keys: Sequence[Any]) -> Sequence[Any]:
         """What the base calls the samples that the data set calls ``keys``."""

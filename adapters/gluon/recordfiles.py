@@ -67,5 +67,4 @@ def _forget_locks() -> None:
     _locks.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_locks)
+os.register_at_fork(after_in_child=_forget_locks)

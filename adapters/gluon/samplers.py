@@ -6,7 +6,8 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from mxnet.gluon.data import BatchSampler, Sampler
+import numpy as np
+from mxnet.gluon.data import BatchSampler, RandomSampler, Sampler
 
 from adapters.order import Order
 
@@ -47,15 +48,48 @@ class OrderBatchSampler(Sampler):  # type: ignore[misc]
         return len(self.order)
 
 
+class ShuffledBatchSampler(Sampler):  # type: ignore[misc]
+    """The order that MXNet's loader draws from ``numpy.random``, drawn when that does it.
+
+    It takes 8 bytes for each sample, as MXNet's does.
+
+    Args:
+        size: Samples in the data set.
+        batch_size: Samples in a batch.
+        drop_remainder: Leave out the last batch when it isn't full.
+        generators: ``numpy.random``, or a ``RandomState`` in its place.
+    """
+
+    def __init__(
+        self, size: int, batch_size: int, drop_remainder: bool, generators: Any = np.random
+    ) -> None:
+        self._order = Order(size, batch_size, drop_remainder=drop_remainder)
+        self.generators = generators
+
+    def __iter__(self) -> Iterator[Any]:
+        samples = np.arange(self._order.size)
+        self.generators.shuffle(samples)
+        for index in range(len(self._order)):
+            yield samples[index * self._order.batch_size :][: self._order.batch_size]
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+
 def sampler_twin(batch_sampler: Any) -> Any:
     """One that goes on by itself from where this one stands; itself where that can't be had.
 
-    Samplers count their passes, and keep what is left over of one for the next.
+    Samplers count their passes, and keep what is left over of one for the next. A shuffle by
+    NumPy's global generator goes on by another one.
     """
     try:
         twin = _own(batch_sampler)
+        if isinstance(twin, ShuffledBatchSampler):
+            twin.generators = np.random.RandomState(0)
         if hasattr(twin, "_sampler"):
-            twin._sampler = _own(twin._sampler)
+            inner = twin._sampler
+            own = type(inner) is RandomSampler
+            twin._sampler = OrderSampler(Order(len(inner), 1, True)) if own else _own(inner)
     except TypeError:  # An iterator of the user's, such as a generator.
         return batch_sampler
     return twin
@@ -77,11 +111,12 @@ def batch_sampler_of(
     sampler: Any,
     last_batch: str | None,
     batch_sampler: Any,
-    seed: int,
+    seed: int | None,
 ) -> Any:
     """The batch sampler that these arguments of MXNet's mean.
 
-    An ``OrderBatchSampler`` where the order can be known ahead.
+    An ``OrderBatchSampler`` where the order can be known ahead. Without a seed, an order that is
+    shuffled is MXNet's own.
 
     Raises:
         ValueError: Arguments that exclude each other, as MXNet has it, or out of range.
@@ -105,5 +140,11 @@ def batch_sampler_of(
         return BatchSampler(sampler, batch_size, last_batch or "keep")
     if last_batch == "rollover":
         # What is left over depends on how the pass before has ended.
-        return BatchSampler(OrderSampler(Order(size, 1, shuffle, seed)), batch_size, last_batch)
-    return OrderBatchSampler(Order(size, batch_size, shuffle, seed, last_batch == "discard"))
+        own = Order(size, 1, shuffle, seed or 0)
+        drawn = shuffle and seed is None
+        return BatchSampler(
+            RandomSampler(size) if drawn else OrderSampler(own), batch_size, last_batch
+        )
+    if shuffle and seed is None:
+        return ShuffledBatchSampler(size, batch_size, last_batch == "discard")
+    return OrderBatchSampler(Order(size, batch_size, shuffle, seed or 0, last_batch == "discard"))

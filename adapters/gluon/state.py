@@ -45,6 +45,8 @@ def items_of(column: Column | list[Any]) -> list[Any]:
         return column
     if column.kind is np.ndarray:
         return list(column.array)
+    if column.kind is object:
+        return column.array.tolist()  # type: ignore[no-any-return]
     batch = as_ndarray(column.array, column.kind is mx.np.ndarray)
     return [batch[row] for row in range(len(column.array))]
 
@@ -52,7 +54,8 @@ def items_of(column: Column | list[Any]) -> list[Any]:
 def stacked(column: Column | list[Any]) -> tuple[NDArray[Any] | None, type]:
     """The rows of a column as one array, and what they are; None where they differ in shape."""
     if isinstance(column, Column):
-        return (None if column.kind is np.ndarray else column.array), column.kind
+        own = column.kind in (np.ndarray, object)
+        return (None if own else column.array), column.kind
     first = column[0]
     if not isinstance(first, mx.nd.NDArray) or first.stype != "default":
         return None, type(first)

@@ -3,13 +3,15 @@
 It decodes baseline JPEGs, and of these only the pixels that are used. That a file was cut short is
 noticed, and so is all damage that libjpeg sees up to where the box ends; there is some, also of the
 pixels before, that shows at the end of the data only. Whatever it leaves undone is for
-``pixels``, whose values it has. ``ADAPTERS_KERNEL=0`` in the environment does without it.
+``pixels``, whose values it has. ``ADAPTERS_KERNEL=0`` in the environment does without it, with
+``ADAPTERS_KERNEL=required`` it must be there.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import logging
 import os
 from collections.abc import Sequence
 from types import ModuleType
@@ -19,17 +21,49 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.images.geometry import Crop, reduced, reduction
+from adapters.images.probe import own_huffman_fits
+
+log = logging.getLogger("adapters")
+_NAME = "adapters.images._kernel"
+_trouble: str | None = None
 
 
 @functools.cache
 def load() -> ModuleType | None:
-    """The kernel; None where it wasn't built, doesn't find its libjpeg-turbo, or isn't wanted."""
-    if os.environ.get("ADAPTERS_KERNEL") == "0":
+    """The kernel; None where it wasn't built, can't be loaded, or isn't wanted.
+
+    Raises:
+        ImportError: It can't be had, and ``ADAPTERS_KERNEL`` is ``required``.
+    """
+    wanted = os.environ.get("ADAPTERS_KERNEL")
+    if wanted == "0":
         return None
     try:
-        return importlib.import_module("adapters.images._kernel")
-    except ImportError:
+        kernel = importlib.import_module(_NAME)
+    except ImportError as error:
+        if wanted == "required":
+            raise
+        if getattr(error, "name", None) != _NAME or not isinstance(error, ModuleNotFoundError):
+            _say(f"it was built, but can't be loaded: {error}")
         return None
+    if kernel.HUFFMAN_IS_OWN and not own_huffman_fits(kernel):
+        _say(
+            "its own Huffman decoding doesn't fit the libjpeg-turbo that is loaded, which decodes "
+            "alone now; build the kernel anew, with that one's headers"
+        )
+    return kernel
+
+
+def trouble() -> str | None:
+    """What is wrong with a kernel that was built; None where nothing is, or there is none."""
+    load()
+    return _trouble
+
+
+def _say(reason: str) -> None:
+    global _trouble
+    _trouble = reason
+    log.warning("the image kernel makes JPEGs faster, but %s", reason)
 
 
 def sizes(buffers: Sequence[memoryview | bytes]) -> Sequence[tuple[int, int] | None]:

@@ -10,24 +10,21 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from keras.src.trainers.data_adapters import data_adapter_utils
-from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
+import keras
 
 from adapters.engine import Stream
 from adapters.errors import ClosedError
 from adapters.keras.dataset import Groups, small, tf_dataset
+from adapters.keras.hooks import HookedEngine
+from adapters.keras.internals import PyDatasetAdapter, get_tensor_spec, jax_lag
+from adapters.keras.iteration import raise_as_itself
 from adapters.keras.progress import Pass
-from adapters.keras.sequence import SafeSequence, raise_as_itself
+from adapters.keras.sequence import SafeSequence
+from adapters.sources import SequenceSource
 from adapters.structure import flatten, map_leaves
 
-
-def _jax_lag() -> int:
-    """Batches that Keras puts on the device before the trainer asks for them."""
-    import jax
-    from keras.src.backend.jax.trainer import JAXEpochIterator
-
-    ahead = hasattr(JAXEpochIterator, "_one_batch_ahead_iterator")
-    return int(not ahead or jax.default_backend() != "cpu")
+# Batches that TensorFlow's signature is taken from, as Keras does.
+_BATCHES_FOR_SIGNATURE = 2
 
 
 class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
@@ -41,7 +38,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         x: What is read.
         class_weight: As in ``fit``.
         shuffle: Permute the batches of an epoch as wholes; of no use where the samples are
-            permuted already.
+            permuted already, or no epoch has an end.
         steps: Of an epoch, as Keras counts it; None for the length of the sequence.
     """
 
@@ -52,13 +49,16 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         shuffle: bool = False,
         steps: int | None = None,
     ) -> None:
+        shuffle = bool(shuffle) and not x._endless
         super().__init__(x, class_weight=class_weight, shuffle=shuffle)
         # Keras leaves its iterators in reference cycles when training is stopped; they must not
         # keep the sequence, and with it the workers, from going when its last user lets go.
         self.py_dataset = weakref.proxy(x)
         self._engine = x._engine
-        self._shuffled = bool(shuffle) and not x._plan.order.shuffle
-        self._endless = steps is not None
+        self._shuffled = shuffle and not x._plan.order.shuffle
+        self._endless = x._endless or steps is not None
+        self._turns = x._endless and x._plan.own_epochs
+        self._steps = steps
         self._progress = x._progress
         self._stamp = -1
         self._pass: Pass | None = None
@@ -80,6 +80,10 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
             self._reads = False
             self._close_batches()
             self._engine.release()
+
+    def interrupt(self) -> None:
+        """Have whoever waits for a batch go without one; from any thread."""
+        self._close_batches()
 
     def __del__(self) -> None:
         if hasattr(self, "_reads"):
@@ -108,14 +112,26 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
                 del error  # The traceback would refer to it through this frame, in a circle.
         if self._pass is not None and not (self._within and self._may_be_probe(self._pass)):
             self._progress.settle(self._pass)
+            # TensorFlow may have read all batches of this epoch within the one before.
+            if self._turns and self._within and (self._used or self._on_tensorflow):
+                self._turn()
         self._within = False
+
+    def _turn(self) -> None:
+        """Keras's epoch ends, and the source, which has no end, knows of none."""
+        source = self._engine.plan.source
+        if isinstance(source, SequenceSource) and source.own_epochs:
+            source.turn()
+        if isinstance(self._engine, HookedEngine):
+            self._engine.turn()
 
     def _may_be_probe(self, a_pass: Pass) -> bool:
         """Whether the pass may be the symbolic build of JAX and PyTorch.
 
         That takes one batch, and never asks on at what may be an epoch's end.
         """
-        return a_pass.taken == 1 and not (self._on_tensorflow or self._confirmed)
+        known = self._on_tensorflow or self._confirmed or (self._turns and self._steps == 1)
+        return a_pass.taken == 1 and not known
 
     def _get_iterator(self) -> Iterator[Any]:
         # Keras asks for the next iterator when an epoch has come to its end, still within it.
@@ -126,30 +142,35 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
 
     def get_jax_iterator(self) -> Iterator[Any]:
         """The batches as they are: NumPy arrays, which is what JAX takes."""
-        self._lag = _jax_lag()
+        self._lag = jax_lag()
         return self._get_iterator()
 
     def get_torch_dataloader(self) -> Iterator[Any]:
         """The batches as tensors on Keras's device; no ``DataLoader`` is needed for that."""
-        from keras.src.backend.torch.core import convert_to_tensor
-
-        return (map_leaves(convert_to_tensor, batch) for batch in self._get_iterator())
+        if keras.backend.backend() != "torch":
+            return super().get_torch_dataloader()  # type: ignore[no-any-return]
+        convert = keras.ops.convert_to_tensor
+        return (map_leaves(convert, batch) for batch in self._get_iterator())
 
     def get_tf_dataset(self) -> Any:
         """The batches as a ``tf.data.Dataset``, see ``dataset``."""
+        if keras.backend.backend() != "tensorflow":
+            return super().get_tf_dataset()
         self._on_tensorflow = True
         self._engine.ahead_elsewhere = 2  # One in the prefetch buffer, one on its way there.
         stream = self._open_stream(self._next_start())
         try:
             left = len(self._engine.plan) - stream.position[1]
-            peeked = stream.peek(min(data_adapter_utils.NUM_BATCHES_FOR_TENSOR_SPEC, left))
-            self._engine.start_workers()
+            peeked = stream.peek(min(_BATCHES_FOR_SIGNATURE, left))
+            self._engine.batches_left = left
+            if self._engine.depth:
+                self._engine.start_workers()
         except BaseException:
             stream.close()
             raise
         self._engine.park(stream)
         batches = [self._standardize_batch(batch) for batch in peeked]
-        signature = data_adapter_utils.get_tensor_spec(batches)
+        signature = get_tensor_spec(batches)
         self._signature = flatten(signature)
         this, grouped = weakref.ref(self), small(batches)
 

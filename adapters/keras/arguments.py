@@ -67,7 +67,75 @@ def check_order(order: Order) -> None:
         )
 
 
-def index_of(index: Any, length: int) -> int:
+_FIXED = (
+    "__getitem__",
+    "__iter__",
+    "__len__",
+    "max_queue_size",
+    "num_batches",
+    "use_multiprocessing",
+    "workers",
+)
+
+
+def check_subclass(kind: type, base: type) -> None:
+    """Check that a subclass overrides nothing that ``fit`` would not ask it for.
+
+    Raises:
+        TypeError: It does.
+    """
+    for name in _FIXED:
+        if getattr(kind, name) is not getattr(base, name):
+            raise TypeError(
+                f"a subclass of SafeSequence must not override {name}, as {kind.__name__} does: "
+                "fit reads what the constructor was given, and would pass it by. Give it transform "
+                "or batch_transform, or workers; or make the class a keras.utils.PyDataset and "
+                "wrap it: SafeSequence(dataset)"
+            )
+
+
+def fixed(name: str, value: Any) -> AttributeError:
+    """The error for an attribute that only the constructor takes."""
+    return AttributeError(
+        f"{name} is fixed once a SafeSequence is there: make another one with "
+        f"SafeSequence(..., {name}={value!r})"
+    )
+
+
+def check_whole_batches(
+    source: Any,
+    *,
+    endless: bool,
+    transform: Any,
+    drop_remainder: Any,
+    on_error: Any,
+    shuffle: Any,
+) -> None:
+    """Check what may be asked of a source that gives whole batches.
+
+    Raises:
+        ValueError: More than that.
+    """
+    name = type(source).__name__
+    if transform is not None:
+        raise ValueError(
+            f"transform works on single samples, and source gives whole batches ({name}): use "
+            "batch_transform"
+        )
+    if drop_remainder or on_error != "raise":
+        raise ValueError(
+            f"drop_remainder and on_error are about single samples, and source gives whole batches "
+            f"({name}): leave them out, got drop_remainder={drop_remainder!r}, "
+            f"on_error={on_error!r}"
+        )
+    if endless and shuffle:
+        raise ValueError(
+            f"shuffle needs a source with an end, got {shuffle!r} for {name}, whose num_batches is "
+            "None: shuffle in the source, or give it a __len__"
+        )
+
+
+def index_of(index: Any, length: int, endless: bool = False) -> int:
     """A batch number from an index as lists take it.
 
     Raises:
@@ -78,6 +146,8 @@ def index_of(index: Any, length: int) -> int:
         number = operator.index(index)
     except TypeError:
         raise TypeError(f"batch index must be an integer, got {index!r}") from None
+    if endless and number < 0:
+        raise IndexError(f"batch index must be >= 0 as the source has no end, got {number}")
     if not -length <= number < length:
         raise IndexError(f"batch index must be in range({-length}, {length}), got {number}")
     return number % length

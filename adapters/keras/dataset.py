@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from adapters.assemble import aligned_empty
+from adapters.alignment import aligned_empty
+from adapters.keras.internals import tensorflow
 from adapters.structure import flatten, unflatten
 
 # Bytes of a batch up to which the two copies that grouping costs are cheaper than what it saves.
@@ -47,8 +48,7 @@ def tf_dataset(
     Returns:
         The data set, and the ``tf.Variable`` that counts; None under a distribution strategy.
     """
-    from keras.src.utils.module_utils import tensorflow as tf
-
+    tf = tensorflow()
     if grouped:
         specs, skeleton = flatten(signature)
         specs = [tf.TensorSpec([None, *spec.shape], spec.dtype) for spec in specs]

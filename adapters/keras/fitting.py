@@ -12,7 +12,7 @@ import numpy as np
 from adapters.keras.sequence import SafeSequence
 from adapters.keras.waits import WaitReport
 from adapters.structure import flatten, map_leaves
-from adapters.timing import LEAST_BATCHES, Timing, settle, timed
+from adapters.timing import LEAST_OF_A_ROUND, Timing, settle, timed
 
 _SKIPPED = 14
 _SKIPPED_OF_THE_SAME = 5
@@ -150,7 +150,7 @@ class _Clock(keras.callbacks.Callback):  # type: ignore[misc]
             slow = now - self._started > self._seconds and self._batches >= _LEAST_SKIPPED
             if self._batches >= self._skipped or slow:
                 self._began, self._batches = now, 0
-        elif now - self._began >= self._seconds and self._batches >= LEAST_BATCHES:
+        elif now - self._began >= self._seconds and self._batches >= LEAST_OF_A_ROUND:
             self.model.stop_training = True
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

@@ -2,7 +2,9 @@
 
 Keras makes a ``PyDatasetAdapter`` of every ``PyDataset``, which permutes the batch numbers with
 Python's global generator and asks for one batch after another, so that nothing can be read ahead at
-``fit``'s defaults. ``install`` replaces the one function that makes adapters. Nothing in Keras says
+``fit``'s defaults. ``install`` replaces the one function that makes adapters: Keras's own answers
+first, and keeps its say in what it refuses and how it shards the data of a distribution; of what it
+answers, only a ``PyDatasetAdapter`` of a ``SafeSequence`` is replaced. Nothing in Keras says
 that a ``fit`` is over which an exception or ``stop_training`` has ended, so its three callers are
 wrapped too: the adapters that were made in a call end with it.
 
@@ -12,25 +14,27 @@ the same batches, none of them ahead of time.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import logging
 import os
 import threading
 from collections.abc import Callable
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 
 import keras
-from keras.src.trainers import data_adapters
-from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 
-from adapters.keras.adapter import SafeSequenceAdapter
+from adapters.keras import internals
+from adapters.keras.interrupts import released_by_interrupts
 from adapters.keras.sequence import SafeSequence, calls_of_threads
+
+if TYPE_CHECKING:
+    from adapters.keras.adapter import SafeSequenceAdapter
 
 log = logging.getLogger("adapters")
 
-_NEEDED_ARGUMENTS = {"x", "y", "sample_weight", "steps_per_epoch", "shuffle", "class_weight"}
-_NEEDED_METHODS = ("_standardize_batch", "_get_iterator", "get_tf_dataset", "on_epoch_end")
 _CALLS = ("fit", "evaluate", "predict")
 
 
@@ -41,6 +45,8 @@ class _Call(threading.local):
 
 
 _call = _Call()
+# One for each call of Keras's that runs in the main thread, as ``evaluate`` does within ``fit``.
+_of_the_main_thread: list[list[SafeSequenceAdapter]] = []
 
 
 def install() -> bool:
@@ -49,45 +55,75 @@ def install() -> bool:
     Returns:
         Whether it does.
     """
-    stock = data_adapters.get_data_adapter
+    stock = getattr(internals.data_adapters, "get_data_adapter", None)
     if getattr(stock, "for_safe_sequence", False):
         return True
     if os.environ.get("ADAPTERS_STOCK_KERAS") == "1":
         return False
-    signature = inspect.signature(stock)
-    if not (
-        set(signature.parameters) >= _NEEDED_ARGUMENTS
-        and all(hasattr(PyDatasetAdapter, method) for method in _NEEDED_METHODS)
-    ):
+    if missing := internals.missing():
         log.warning(
-            "Keras %s makes its data adapters in a way that is not known here: SafeSequence gives "
-            "the right batches, but computes none ahead of time",
+            "Keras %s makes its data adapters in a way that is not known here (%s): SafeSequence "
+            "gives the right batches, but computes none ahead of time",
             keras.__version__,
+            ", ".join(missing),
         )
         return False
+    assert stock is not None
+    # Only now, as its base is Keras's.
+    from adapters.keras.adapter import SafeSequenceAdapter
+
+    signature = inspect.signature(stock)
 
     @functools.wraps(stock)
     def get_data_adapter(*args: Any, **kwargs: Any) -> Any:
+        answer = stock(*args, **kwargs)
         given = signature.bind(*args, **kwargs).arguments
         x = given.get("x")
-        unsupported = given.get("y") is not None or given.get("sample_weight") is not None
-        if not isinstance(x, SafeSequence) or unsupported:
-            return stock(*args, **kwargs)
+        if not isinstance(x, SafeSequence) or type(answer) is not internals.PyDatasetAdapter:
+            return answer
+        steps = given.get("steps_per_epoch")
+        _check_steps(x, steps)
+        x._take_shard(internals.shard_of(answer))
         adapter = SafeSequenceAdapter(
-            x,
-            given.get("class_weight"),
-            given.get("shuffle", False),
-            given.get("steps_per_epoch"),
+            x, given.get("class_weight"), given.get("shuffle", False), steps
         )
         if _call.adapters is not None:
             _call.adapters.append(adapter)
         return adapter
 
     get_data_adapter.for_safe_sequence = True  # type: ignore[attr-defined]
-    data_adapters.get_data_adapter = get_data_adapter
+    internals.data_adapters.get_data_adapter = get_data_adapter
+    internals.by_own_adapter = False
     for name in _CALLS:
         setattr(keras.Model, name, _ends_what_it_began(getattr(keras.Model, name)))
     return True
+
+
+def _interruptible() -> AbstractContextManager[None]:
+    """Lets Ctrl-C end a call that waits for a batch in TensorFlow's own code."""
+    if keras.backend.backend() != "tensorflow":
+        return contextlib.nullcontext()
+    return released_by_interrupts(_interrupt)
+
+
+def _interrupt() -> None:
+    for began in list(_of_the_main_thread):
+        for adapter in list(began):
+            adapter.interrupt()
+
+
+def _check_steps(sequence: SafeSequence, steps: int | None) -> None:
+    """Check that Keras knows where an epoch ends.
+
+    Raises:
+        ValueError: Nobody says so.
+    """
+    if steps is None and sequence.num_batches is None:
+        raise ValueError(
+            "steps_per_epoch must be given to fit (validation_steps for its validation_data, steps "
+            "to evaluate and predict), as the SafeSequence's source has no end: its num_batches is "
+            "None"
+        )
 
 
 def _ends_what_it_began(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,10 +134,15 @@ def _ends_what_it_began(method: Callable[..., Any]) -> Callable[..., Any]:
         ended, thread = threading.Event(), threading.current_thread()
         if thread is not threading.main_thread() and not thread.daemon:
             calls_of_threads.add(ended)
+        if thread is threading.main_thread():
+            _of_the_main_thread.append(began)
         try:
-            return method(*args, **kwargs)
+            with _interruptible():
+                return method(*args, **kwargs)
         finally:
             _call.adapters = outer
+            if thread is threading.main_thread():
+                _of_the_main_thread.pop()
             for adapter in began:
                 adapter.end()
             calls_of_threads.discard(ended)

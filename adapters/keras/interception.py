@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -15,8 +16,9 @@ from adapters.sources import holds_arrays
 _BATCH_SIZE = 32
 
 
-def intercept(found: Callable[[Callable[[], Any], Callable[[], Any]], None]) -> None:
-    """Have every call of ``fit`` call ``found(loader, trainer)`` first.
+@contextmanager
+def intercepted(found: Callable[[Callable[[], Any], Callable[[], Any]], None]) -> Iterator[None]:
+    """Within, every call of ``fit`` calls ``found(loader, trainer)`` first.
 
     Args:
         found: Is given functions that make what ``fit`` is to train on, and a ``ModelTrainer``.
@@ -39,6 +41,10 @@ def intercept(found: Callable[[Callable[[], Any], Callable[[], Any]], None]) -> 
 
     own = keras.Model.fit
     keras.Model.fit = fit
+    try:
+        yield
+    finally:
+        keras.Model.fit = own
 
 
 def _loader_of(x: Any, y: Any, batch_size: int | None) -> Any:

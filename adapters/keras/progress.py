@@ -95,7 +95,11 @@ class Progress:
         start = a_pass.start_of_next
         if start[0] > max(a_pass.epoch, self._start[0]):
             self._start = start
-            self._on_advance(start[0])
+            self.advanced()
+
+    def advanced(self) -> None:
+        """Say that another epoch is the current one."""
+        self._on_advance(self.epoch)
 
     def position(self) -> tuple[int, int]:
         """(epoch, step) behind the last batch that was delivered."""

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
-import keras
-
 from adapters.ablation import Ablations, ablations_of
 from adapters.arguments import check_integer
-from adapters.assemble import OnError, Plan, aligned_empty
-from adapters.engine import Engine, Settings, Stream, Waits
-from adapters.keras.arguments import check_arguments, check_order, index_of
-from adapters.keras.progress import Pass, Progress
+from adapters.assemble import OnError, Plan
+from adapters.bytecode import generators_used
+from adapters.engine import Engine, Settings, Waits, parcel
+from adapters.keras.arguments import (
+    check_arguments,
+    check_order,
+    check_subclass,
+    check_whole_batches,
+    index_of,
+)
+from adapters.keras.asked import Asked
+from adapters.keras.explanation import explanation
+from adapters.keras.hooks import HookedEngine, divert_keras, own_hooks
+from adapters.keras.internals import called_by_keras
+from adapters.keras.iteration import Epoch
+from adapters.keras.progress import Progress
+from adapters.keras.sources import Inner, source_of
 from adapters.order import Order
-from adapters.sources import AnySource, SequenceSource, as_source
+from adapters.sources import AnySource, SequenceSource, reduce_iterator
 
-_HOOKS = ("on_epoch_begin", "on_epoch_end")
+parcel.reducers.append(reduce_iterator)
 # Sequences with workers must be closed before the interpreter takes the threads down under them:
 # TensorFlow destroys its iterators then, and waits for the batch that one of them waits for.
 _open: weakref.WeakSet[SafeSequence] = weakref.WeakSet()
@@ -28,17 +40,18 @@ calls_of_threads: set[threading.Event] = set()
 """What Python waits for before it exits, other than in daemon threads: calls of ``fit``."""
 
 
-class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
+class SafeSequence(Asked):
     """Batches for Keras: thread-safe, process-safe, and the same for every number of workers.
 
     Args:
         source: An array, or a tuple ``(x, y)`` or ``(x, y, sample_weight)``, or a dict (nested
-            too) of arrays of equal length; or an object with ``__len__`` and ``__getitem__`` that
-            returns one sample (``__getitems__(list of int)`` is used where it exists); or what
-            ``open_records`` returns, or the path of a record file or a glob, whose records are
-            images with labels where the first one is; or a Keras ``PyDataset`` whose items are
-            whole batches, which is asked by one thread at a time unless it has ``thread_safe =
-            True``.
+            too, as in ``([x1, x2], y)``) of arrays of equal length; or an object with ``__len__``
+            and ``__getitem__`` that returns one sample (``__getitems__(list of int)`` is used where
+            it exists); or what ``open_records`` returns, or the path of a record file or a glob,
+            whose records are images with labels where the first one is; or a Keras ``PyDataset``
+            whose items are whole batches, which is asked by one thread at a time unless it has
+            ``thread_safe = True``, or ``workers`` above 1 of its own. Arrays that it keeps are
+            copied. An endless one (``num_batches`` is None) needs ``steps_per_epoch`` in ``fit``.
         batch_size: Samples in a batch. A ``PyDataset`` has its own.
         transform: ``transform(sample)`` or ``transform(sample, rng)`` makes a sample of a sample.
         batch_transform: ``batch_transform(batch)`` or ``batch_transform(batch, rng)`` makes a batch
@@ -46,10 +59,16 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             samples at once. ``rng`` is a ``numpy.random.Generator`` that depends on the seed, the
             epoch and the number of the sample or batch alone.
         shuffle: A new order of the samples in every epoch, in O(1) memory.
-        seed: Of the order and of the generators.
+        seed: Of the order and of the generators; also of ``random`` and ``numpy.random``, where
+            the code of the source or of a transform names them. What these give depends on the
+            seed, the epoch and the number of the sample (of the batch for a ``PyDataset`` and a
+            ``batch_transform``) alone, and they are afterwards as they were. Threads take turns for
+            that, and a thread of yours that draws meanwhile gets numbers that repeat.
         drop_remainder: Leave out the last batch of an epoch when it isn't full.
         shard: ``(index, count)``: take that part of the one global order. All shards have the same
-            number of samples; up to ``count - 1`` samples are left out per epoch.
+            number of samples; up to ``count - 1`` samples are left out per epoch. Where a
+            ``keras.distribution`` with ``auto_shard_dataset`` shards a ``PyDataset`` (from Keras
+            3.16 on), None takes the part that it gives to this process.
         on_error: For a sample that can't be fetched or transformed: ``"raise"``; ``"skip"``, take
             the sample with the next higher number that can be (counted, and logged at the end of
             the epoch); or ``on_error(exception, sample_number)`` returns a finished sample.
@@ -73,6 +92,11 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
     delivered its last batch; a pass that is abandoned is replayed whole. One pass is for one
     consumer; ``seq[i]`` may be called from any thread.
 
+    A subclass may have ``on_epoch_begin`` and ``on_epoch_end``, which are called once per epoch, on
+    every backend; nothing is read beyond the end of an epoch then. What makes a batch is given to
+    the constructor, and not overridden. A copy (``copy``, ``pickle``) is a sequence of its own that
+    stands where this one does, with workers of its own.
+
     Example:
         >>> import numpy as np
         >>> from adapters import SafeSequence
@@ -81,7 +105,12 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         [4, 4, 2]
     """
 
-    workers_keyword = "workers"
+    _workers_keyword = "workers"
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        check_subclass(cls, SafeSequence)
+        divert_keras(cls, SafeSequence, _ACCOUNTS)
 
     def __init__(
         self,
@@ -114,75 +143,153 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             },
             max_queue_size=max_queue_size,
         )
-        # What Keras sees: its own enqueuer must not come on top of our workers.
-        super().__init__(workers=1, use_multiprocessing=False, max_queue_size=max_queue_size)
+        super().__init__(max_queue_size=int(max_queue_size))
         if isinstance(source, tuple) and not hasattr(source, "_fields"):
             while source and source[-1] is None:  # (x, y, None), as Keras has it.
                 source = source[:-1]
-        self._source = _as_source(source)
+        self._source: AnySource = (
+            source._as_source() if isinstance(source, SafeSequence) else source_of(source)
+        )
         if isinstance(self._source, SequenceSource):
-            if transform is not None:
-                raise ValueError(
-                    "transform works on single samples, and source gives whole batches "
-                    f"({type(source).__name__}): use batch_transform"
-                )
-            if drop_remainder or on_error != "raise":
-                raise ValueError(
-                    "drop_remainder and on_error are about single samples, and source gives whole "
-                    f"batches ({type(source).__name__}): leave them out, got drop_remainder="
-                    f"{drop_remainder!r}, on_error={on_error!r}"
-                )
+            check_whole_batches(
+                source,
+                endless=self._source.endless,
+                transform=transform,
+                drop_remainder=drop_remainder,
+                on_error=on_error,
+                shuffle=shuffle,
+            )
             batch_size = 1
         elif isinstance(source, tuple) and len(source) > 3:
             raise ValueError(
                 "a tuple as source must be (x,), (x, y) or (x, y, sample_weight), got "
                 f"{len(source)} members; put several inputs into a tuple or dict of their own"
             )
+        self._shard = (int(shard[0]), int(shard[1])) if shard is not None else None
         order = Order(
             len(self._source),
             int(batch_size),
             bool(shuffle),
             int(seed),
             bool(drop_remainder),
-            (int(shard[0]), int(shard[1])) if shard is not None else (0, 1),
+            self._shard or (0, 1),
         )
         check_order(order)
-        self._plan = Plan(self._source, order, transform, batch_transform, int(seed), on_error)
-        self.settings = Settings(workers, bool(use_multiprocessing), int(max_queue_size))
-        self._begin()
+        used = generators_used(source, transform, batch_transform, on_error).certainly
+        self._plan = Plan(
+            self._source,
+            order,
+            transform,
+            batch_transform,
+            int(seed),
+            on_error,
+            self._hooked,
+            used & {"numpy", "random"},
+        )
+        self._settings = Settings(workers, bool(use_multiprocessing), int(max_queue_size))
+        self._hook_calls = [0, 0]
+        self._begin(0, 0)
 
-    def _begin(self) -> None:
-        self._engine = Engine(self._plan, self.settings)
-        self._progress = Progress(len(self._plan), self._engine.enter_epoch)
+    def _as_source(self) -> SequenceSource:
+        """As the source of another sequence, which has workers of its own."""
+        hooked = self if self._hooked else None
+        return SequenceSource(Inner(self._plan, self.epoch, hooked), own_epochs=True)
+
+    @property
+    def _hooked(self) -> bool:
+        """Whether the class has hooks of its own."""
+        return own_hooks(type(self), SafeSequence)
+
+    @property
+    def _endless(self) -> bool:
+        """Whether no epoch ends."""
+        return isinstance(self._source, SequenceSource) and self._source.endless
+
+    def _begin(self, epoch: int, step: int) -> None:
+        """Stand at this batch, with workers of its own."""
+        settings, batches = self._settings, len(self._plan)
+        if self._endless and self._plan.own_epochs:
+            # Only Keras knows when its epochs end, which change what comes after them.
+            settings = dataclasses.replace(settings, workers=0, max_queue_size=1)
+        self._hook_calls = list(self._hook_calls)
+        if self._hooked:
+            self._engine: Engine = HookedEngine(self._plan, settings, self)
+            self._progress = Progress(batches, self._engine.leave_for)
+        else:
+            self._engine = Engine(self._plan, settings)
+            self._progress = Progress(batches, self._engine.enter_epoch)
+        self._progress.move(epoch, step)
         self._served: set[int] | None = None
         self._finalizer = weakref.finalize(self, self._engine.close)
         _open.add(self)
 
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        for name in ("_engine", "_progress", "_served", "_finalizer"):
+            state.pop(name, None)
+        return {**state, "_position": self._progress.start}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        position = state.pop("_position")
+        self.__dict__.update(state)
+        self._begin(*position)
+
+    def _take_shard(self, given: tuple[int, int] | None) -> None:
+        """Read the part that Keras gives to this process, or else the one that was asked for.
+
+        Raises:
+            ValueError: Both, and they differ.
+        """
+        if given is not None and self._shard not in (None, given):
+            raise ValueError(
+                f"shard must be left out, or {given}, where Keras shards the data of this "
+                f"distribution, got {self._shard}; or set distribution.auto_shard_dataset = False"
+            )
+        shard = given or self._shard or (0, 1)
+        if shard == self._plan.order.shard:
+            return
+        order = dataclasses.replace(self._plan.order, shard=shard)
+        check_order(order)
+        epoch, step = self._progress.start
+        self._finalizer()
+        self._plan = dataclasses.replace(self._plan, order=order)
+        self._begin(epoch, min(step, len(self._plan) - 1))
+
     def __len__(self) -> int:
-        """Batches in an epoch."""
+        """Batches in an epoch.
+
+        Raises:
+            TypeError: The source has no end.
+        """
+        if self._endless:
+            raise TypeError(
+                "a SafeSequence of a source without an end (num_batches is None) has no length: "
+                "give fit steps_per_epoch, or the source a __len__"
+            )
         return len(self._plan)
 
     @property
-    def num_batches(self) -> int:
-        """Batches in an epoch."""
-        return len(self._plan)
+    def num_batches(self) -> int | None:
+        """Batches in an epoch; None if the source has no end."""
+        return None if self._endless else len(self._plan)
 
     def __getitem__(self, index: int) -> Any:
         """Batch ``index`` of the current epoch, computed in the calling thread.
 
         Raises:
-            IndexError: ``index`` is not in ``range(-len(seq), len(seq))``.
+            IndexError: ``index`` is not in ``range(-len(seq), len(seq))``; below 0, if the source
+                has no end.
         """
-        number = index_of(index, len(self))
+        number = index_of(index, len(self._plan), self._endless)
         self._engine.enter_epoch(self.epoch)
-        batch = self._plan.batch(self.epoch, number, aligned_empty).batch
+        batch = self._engine.compute(self.epoch, number).batch
         if self._served is not None:
             self._served.add(number)
         return batch
 
     def __iter__(self) -> Iterator[Any]:
-        """One epoch, or what ``load_state_dict`` left of it."""
-        return _Epoch(self)
+        """One epoch, or what ``load_state_dict`` left of it; no end if the source has none."""
+        return Epoch(self)
 
     @property
     def epoch(self) -> int:
@@ -213,10 +320,10 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             epoch, step = operator.index(state["epoch"]), operator.index(state["batch"])
         except (KeyError, TypeError) as error:
             raise ValueError(f"state must be what state_dict() returned, got {state!r}") from error
-        if epoch < 0 or not 0 <= step < len(self):
+        if epoch < 0 or not 0 <= step < len(self._plan):
             raise ValueError(
-                f"state must have epoch >= 0 and batch in range({len(self)}), got {state!r}: it "
-                "belongs to a sequence of another length or batch_size"
+                f"state must have epoch >= 0 and batch in range({len(self._plan)}), got "
+                f"{state!r}: it belongs to a sequence of another length or batch_size"
             )
         self._progress.move(epoch, step)
 
@@ -229,14 +336,15 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         """
         return self._engine.waits
 
-    def twin(self) -> SafeSequence:
-        """The same sequence once more, where this one stands, with workers of its own."""
-        twin = copy.copy(self)
-        twin._begin()
-        twin._progress.move(*self._progress.start)
-        return twin
+    def explain(self) -> None:
+        """Print how the batches are made, and by which workers: a line for each part of the way."""
+        print("\n".join(explanation(self._plan, self._engine)))
 
-    def ablations(self) -> Ablations:
+    def _twin(self) -> SafeSequence:
+        """The same sequence once more, where this one stands, with workers of its own."""
+        return copy.copy(self)
+
+    def _ablations(self) -> Ablations:
         """What is left of the work without a part of it, for ``adapters.diagnose``."""
         return ablations_of(self._plan, self.epoch)
 
@@ -250,114 +358,42 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # What Keras calls when its own adapter is in use, see installation.install.
+    # Keras calls these two when its own adapter is in use, see installation.install. A subclass's
+    # own are called by HookedEngine, and Keras reaches the account alone.
 
     def on_epoch_begin(self) -> None:
+        """For subclasses: called once per epoch, before its first batch is computed."""
+        if called_by_keras():
+            self._keras_begins()
+
+    def on_epoch_end(self) -> None:
+        """For subclasses: called once per epoch, after its last batch has been delivered."""
+        if called_by_keras():
+            self._keras_ends()
+
+    def _keras_begins(self) -> None:
         """Begin to count which batches Keras asks for."""
         self._served = set()
 
-    def on_epoch_end(self) -> None:
-        """Advance the epoch if Keras has asked for every batch since ``on_epoch_begin``."""
-        if self._served is not None and len(self._served) == len(self):
+    def _keras_ends(self) -> None:
+        """Advance the epoch if Keras has asked for every batch since it began."""
+        if self._served is not None and len(self._served) == len(self._plan):
             self._progress.move(self.epoch + 1, 0)
-            self._engine.enter_epoch(self.epoch)
+            self._progress.advanced()
         self._served = None
 
 
-class _Epoch:
-    """``iter(seq)``: keeps the sequence, and with it the workers, alive."""
-
-    def __init__(self, sequence: SafeSequence) -> None:
-        self._sequence = sequence
-        self._progress = sequence._progress
-        self._engine = sequence._engine
-        self._pass: Pass | None = None
-        self._stream: Stream | None = None
-
-    def __iter__(self) -> _Epoch:
-        return self
-
-    def __next__(self) -> Any:
-        if self._pass is None:
-            self._pass = self._progress.begin()
-            self._stream = self._engine.stream(self._pass.epoch, self._pass.step, False)
-        if self._stream is None or not self._pass.left:
-            self._end()
-            raise StopIteration
-        try:
-            batch = self._stream.next()
-        except BaseException as error:
-            self._stream.close()
-            self._stream = None
-            raise_as_itself(error)
-        self._progress.hand_out(self._pass)
-        return batch
-
-    def _end(self) -> None:
-        stream, self._stream = self._stream, None
-        if self._pass is not None and stream is not None:
-            self._progress.settle(self._pass)
-            if self._pass.left:
-                stream.close()
-            else:
-                self._engine.park(stream)
-
-    def __del__(self) -> None:
-        if getattr(self, "_stream", None) is not None:
-            self._end()
-
-
-def raise_as_itself(error: BaseException) -> None:
-    """Raise an exception out of an iterator, where ``StopIteration`` would end it in silence."""
-    try:
-        if isinstance(error, StopIteration):
-            raise RuntimeError("source or transform raised StopIteration") from error
-        raise error
-    finally:
-        del error  # The traceback would refer to it through this frame, in a circle.
-
-
-class _Inner:
-    """A ``SafeSequence`` that is the source of another one, without workers of its own."""
-
-    thread_safe = True
-
-    def __init__(self, plan: Plan, epoch: int) -> None:
-        self._plan = plan
-        self._epoch = epoch
-
-    def __len__(self) -> int:
-        return len(self._plan)
-
-    def __getitem__(self, index: int) -> Any:
-        return self._plan.batch(self._epoch, index, aligned_empty).batch
-
-    def on_epoch_end(self) -> None:
-        self._epoch += 1
-
-
-def _as_source(source: Any) -> AnySource:
-    if isinstance(source, SafeSequence):
-        return SequenceSource(_Inner(source._plan, source.epoch), own_epochs=True)
-    bases = [f"{base.__module__}.{base.__name__}" for base in type(source).__mro__]
-    if isinstance(source, keras.utils.PyDataset):
-        own = any(
-            getattr(type(source), hook, None) is not getattr(keras.utils.PyDataset, hook, None)
-            for hook in _HOOKS
-        )
-        return SequenceSource(source, own_epochs=own)
-    if any(
-        base.startswith(("keras.", "tf_keras.")) and base.endswith(".Sequence") for base in bases
-    ):
-        return SequenceSource(source, own_epochs=True)
-    return as_source(source)
+_ACCOUNTS = {
+    "on_epoch_begin": SafeSequence._keras_begins,
+    "on_epoch_end": SafeSequence._keras_ends,
+}
 
 
 def _close_all() -> None:
     for ended in list(calls_of_threads):
         ended.wait()
     for sequence in list(_open):
-        sequence.close()
+        sequence._engine.end_with_main_thread()
 
 
 # Before the executors of concurrent.futures and loky are taken down, which atexit is too late for.

@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable
 from typing import Any, Literal
 
+import loky
+
 from adapters.arguments import check_integer
 from adapters.packing.encoding import ENCODINGS, SUFFIXES, Encoder
 from adapters.packing.inputs import inputs_of
@@ -49,7 +51,7 @@ def pack(
             for others.
         encoding: ``"jpeg"``, or ``"raw"``: arrays in NPY's format, larger, and with nothing to
             decode.
-        workers: Threads, or ``"auto"``: one for each CPU.
+        workers: Threads, or ``"auto"``: one for each CPU that this process may use.
         on_error: What happens with a file that is no image, or a damaged one: ``"raise"``, or
             ``"skip"``: it is named in the manifest.
         root: Of the paths in a list; else the list's folder.
@@ -85,7 +87,8 @@ def pack(
     run = Run(out, inputs, encoder, shard_bytes, on_error)
     try:
         if not run.finished:
-            count = len(os.sched_getaffinity(0)) if workers == "auto" else max(1, workers)
+            # loky knows the limit of a cgroup, too.
+            count = int(loky.cpu_count()) if workers == "auto" else max(1, workers)
             try:
                 run.write_all(count, progress or (lambda done, total: None))
             except BaseException:

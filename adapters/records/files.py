@@ -46,11 +46,23 @@ class RecordFiles:
 
     def _join(self, shards: list[Shard]) -> None:
         self.shards = shards
-        self.starts = np.cumsum([0, *map(len, shards)])
+        self._starts = np.cumsum([0, *map(len, shards)])
+        self._chosen: NDArray[np.int64] | None = None
         self._closed = False
 
+    def chosen(self, numbers: NDArray[np.int64]) -> RecordFiles:
+        """These records, numbered anew in this order; each of the two is closed by itself.
+
+        Raises:
+            ClosedError: After ``close``.
+        """
+        self.check_open()
+        files = RecordFiles.of(self.shards)
+        files._chosen = numbers if self._chosen is None else self._chosen[numbers]
+        return files
+
     def __len__(self) -> int:
-        return int(self.starts[-1])
+        return int(self._starts[-1]) if self._chosen is None else len(self._chosen)
 
     def locate(self, number: int) -> tuple[Shard, int]:
         """The file that record ``number`` is in, and its number there.
@@ -59,10 +71,12 @@ class RecordFiles:
             ClosedError: After ``close``.
         """
         self.check_open()
+        if self._chosen is not None:
+            number = int(self._chosen[number])
         if len(self.shards) == 1:
             return self.shards[0], number
-        place = int(np.searchsorted(self.starts, number, "right")) - 1
-        return self.shards[place], number - int(self.starts[place])
+        place = int(np.searchsorted(self._starts, number, "right")) - 1
+        return self.shards[place], number - int(self._starts[place])
 
     def check_open(self) -> None:
         """Do nothing, before ``close``.
@@ -73,9 +87,15 @@ class RecordFiles:
         if self._closed:
             raise ClosedError("the record files have been closed; open them anew")
 
-    def places(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Which of the files each record is in."""
-        return np.searchsorted(self.starts, numbers, "right") - 1
+    def in_order(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The numbers of these records in the files, one after another."""
+        return numbers if self._chosen is None else self._chosen[numbers]
+
+    def places(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Which of the files each record is in, and its number there."""
+        numbers = self.in_order(numbers)
+        places = np.searchsorted(self._starts, numbers, "right") - 1
+        return places, numbers - self._starts[places]
 
     def read(self, number: int) -> memoryview:
         """The payload of record ``number``, from 0.

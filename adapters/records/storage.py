@@ -20,9 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import RecordError
+from adapters.records.mapping import Mapping, NoMapError, living, most
 
-# Address space is plenty, and file descriptors, of which a map holds one, are not: 1,024 as a rule.
-_MOST_OPEN = 256
+# Of files that are mapped at once. A file that is needed again is mapped again, in 20 microseconds.
+_MOST_MAPPED = most()
 # Pages that were read count as the process's memory for as long as they are mapped, so those of all
 # files are let go after that much; reading them again costs a page fault, not a read of the disk.
 _KEPT_BYTES = 64 << 20
@@ -74,7 +75,8 @@ class MappedFile:
         self.size = status.st_size
         self.changed_ns = status.st_mtime_ns
         self._view: memoryview | None = None
-        self._map: Any = None
+        # That of the view, or one that was to be unmapped while somebody held a part of it.
+        self._map: weakref.ref[Mapping] | None = None
         # Of which blocks pages may be mapped.
         self._seen = self._none_seen()
         self._all_seen = False
@@ -85,7 +87,12 @@ class MappedFile:
         if size > _BLOCK_BYTES or not (block < len(seen) and seen[block]):
             self._see([block], size)
         view = self._view
-        return (self._open() if view is None else view)[offset : offset + size]
+        if view is None:
+            try:
+                view = self._open()
+            except NoMapError:
+                return self._copied(offset, size)
+        return view[offset : offset + size]
 
     def view(self) -> memoryview:
         """All of the file, of which nothing comes into memory yet; say what with `will_touch`."""
@@ -112,16 +119,18 @@ class MappedFile:
                 self._seen[block] = 1
         # Worth knowing of files that are small; where one ends, no record may begin.
         self._all_seen = len(self._seen) < _MOST_BLOCKS and 0 not in self._seen[:-1]
+        _read[self] = None
         _touched(size + len(blocks) * _BLOCK_BYTES)
 
     def close(self) -> None:
         """Unmap the file as soon as nobody holds a part of it."""
-        self._unmap()
+        with _opening:
+            self._unmap()
+            self._map = None
 
     def _unmap(self) -> None:
-        with _opening:
-            self._view = self._map = None
-            _open.pop(self, None)
+        self._view = None
+        _open.pop(self, None)
 
     def _open(self) -> memoryview:
         if not self.size:
@@ -131,32 +140,51 @@ class MappedFile:
             return self._mapped() if self._view is None else self._view
 
     def _mapped(self) -> memoryview:
+        held = None if self._map is None else self._map()
+        if held is not None:
+            return self._keep(held)
         with self._opened() as file:
-            status = os.fstat(file.fileno())
-            if (status.st_size, status.st_mtime_ns) != (self.size, self.changed_ns):
-                raise RecordError(
-                    self.name,
-                    None,
-                    0,
-                    f"the file that was opened, of {self.size} bytes",
-                    f"one that was changed since, of {status.st_size} bytes; open it anew",
-                )
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            view = memoryview(mapped)
-            self._map, self._view = mapped, view
-            _open[self] = None
-            if len(_open) > _MOST_OPEN:
-                next(iter(_open))._unmap()
+            self._check(file)
+            return self._keep(_map_of(file, self.size))
+
+    def _keep(self, mapping: Mapping) -> memoryview:
+        self._map, self._view = weakref.ref(mapping), mapping.view()
+        view = self._view
+        self._list()
+        while living() > _MOST_MAPPED and _open:
+            next(iter(_open))._unmap()
         return view
+
+    def _list(self) -> None:
+        """As one that may be unmapped whenever there are too many."""
+        _open[self] = None
+
+    def _copied(self, offset: int, size: int) -> memoryview:
+        """These bytes, where there is no room for a map."""
+        with self._opened() as file:
+            self._check(file)
+            file.seek(offset)
+            return memoryview(file.read(size))
 
     def _opened(self) -> IO[bytes]:
         return open(self._path, "rb")
 
+    def _check(self, file: IO[bytes]) -> None:
+        status = os.fstat(file.fileno())
+        if (status.st_size, status.st_mtime_ns) != (self.size, self.changed_ns):
+            raise RecordError(
+                self.name,
+                None,
+                0,
+                f"the file that was opened, of {self.size} bytes",
+                f"one that was changed since, of {status.st_size} bytes; open it anew",
+            )
+
     def _let_go(self) -> None:
-        mapped = self._map
-        if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
-            self._seen, self._all_seen = self._none_seen(), False
-            mapped.madvise(mmap.MADV_DONTNEED)
+        mapping = None if self._map is None else self._map()
+        self._seen, self._all_seen = self._none_seen(), False
+        if mapping is not None:
+            mapping.let_go()
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -169,7 +197,7 @@ class MappedFile:
 
 
 class InflatedFile(MappedFile):
-    """What a GZIP or ZLIB file holds, in an unnamed temporary file.
+    """What a GZIP or ZLIB file holds, in an unnamed temporary file, which is there while mapped.
 
     Args:
         path: The compressed file. Another process inflates it once more.
@@ -181,38 +209,44 @@ class InflatedFile(MappedFile):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
         self._compressed = (self.size, self.changed_ns)
-        self._file: IO[bytes] | None = None
-        self._inflate()
-
-    def _opened(self) -> IO[bytes]:
-        if self._file is None:
-            self._inflate()
-        assert self._file is not None
-        return os.fdopen(os.dup(self._file.fileno()), "rb")
-
-    def _inflate(self) -> None:
-        file = tempfile.TemporaryFile()  # noqa: SIM115 - open for as long as this is.
-        weakref.finalize(self, file.close)
-        with open(self._path, "rb") as compressed:
-            status = os.fstat(compressed.fileno())
-            if (status.st_size, status.st_mtime_ns) != self._compressed:
-                raise RecordError(self.name, None, 0, "the file that was opened", "a changed one")
-            _inflate(self.name, compressed, file)
-        file.flush()
-        status = os.fstat(file.fileno())
-        self._file, self.size, self.changed_ns = file, status.st_size, status.st_mtime_ns
+        with _opening, self._opened() as file:
+            if self.size:
+                self._keep(_map_of(file, self.size))
         self._seen = self._none_seen()
 
-    def close(self) -> None:
-        """Unmap the file, and free the room that it takes on the disk."""
-        with _opening:
-            self._unmap()
-            if self._file is not None:
-                self._file.close()
-            self._file = None
+    def _list(self) -> None:
+        """As one that is unmapped when there is no room for another map, and not sooner."""
+        _inflated[self] = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_file": None}
+    def _unmap(self) -> None:
+        super()._unmap()
+        _inflated.pop(self, None)
+
+    def _opened(self) -> IO[bytes]:
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - it is the caller's to close.
+        try:
+            with open(self._path, "rb") as compressed:
+                status = os.fstat(compressed.fileno())
+                if (status.st_size, status.st_mtime_ns) != self._compressed:
+                    expected = "the file that was opened"
+                    raise RecordError(self.name, None, 0, expected, "a changed one")
+                _inflate(self.name, compressed, file)
+            file.flush()
+        except BaseException:
+            file.close()
+            raise
+        status = os.fstat(file.fileno())
+        self.size, self.changed_ns = status.st_size, status.st_mtime_ns
+        return file
+
+
+def _map_of(file: IO[bytes], size: int) -> Mapping:
+    try:
+        return Mapping(file.fileno(), size)
+    except NoMapError:
+        for other in [*_open, *_inflated]:
+            other._unmap()
+        return Mapping(file.fileno(), size)
 
 
 def _inflate(name: str, compressed: IO[bytes], file: IO[bytes]) -> None:
@@ -240,8 +274,11 @@ def _inflate(name: str, compressed: IO[bytes], file: IO[bytes]) -> None:
         raise RecordError(name, None, read, "the end of the compressed data", "the file's end")
 
 
-# Oldest first.
+# That are mapped, oldest first. Whoever holds a part of one keeps its map when it leaves this.
 _open: weakref.WeakKeyDictionary[MappedFile, None] = weakref.WeakKeyDictionary()
+_inflated: weakref.WeakKeyDictionary[MappedFile, None] = weakref.WeakKeyDictionary()
+# Of which pages may be in memory.
+_read: weakref.WeakKeyDictionary[MappedFile, None] = weakref.WeakKeyDictionary()
 _opening = threading.RLock()
 _else_bytes = 0
 # Of all files, since it was last looked up how much of them is mapped.
@@ -262,8 +299,11 @@ def _let_go_if_many() -> None:
     with _opening:
         shared = _shared_bytes()
         if shared is None or shared - _else_bytes > _KEPT_BYTES:
-            for file in list(_open):
-                file._let_go()
+            for reference in _read.keyrefs():  # A copy, as others add to it without the lock.
+                file = reference()
+                if file is not None:
+                    _read.pop(file, None)
+                    file._let_go()
             shared = _else_bytes = _shared_bytes() or 0
         _else_bytes = min(_else_bytes, shared)
 

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from adapters.sources.arrays import ArraySource, holds_arrays, stretch_of, take_rows
 from adapters.sources.contents import Images, guessed, identity
-from adapters.sources.mapped import MapSource
+from adapters.sources.mapped import MapSource, Rows, has_rows
 from adapters.sources.records import RecordSource, open_guessed, open_records
-from adapters.sources.sequence import SequenceSource
+from adapters.sources.sequence import SequenceSource, reduce_iterator
+from adapters.sources.stored import is_stored
 
 __all__ = [
     "AnySource",
@@ -33,6 +34,7 @@ __all__ = [
     "identity",
     "open_guessed",
     "open_records",
+    "reduce_iterator",
     "stretch_of",
     "take_rows",
 ]
@@ -40,6 +42,11 @@ __all__ = [
 
 class SampleSource(Protocol):
     """What ``assemble`` asks of a source of single samples."""
+
+    @property
+    def makes_samples(self) -> bool:
+        """Whether code of the user's own makes them, and may use its memory again."""
+        ...
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -62,8 +69,8 @@ def as_source(data: Any) -> ArraySource | MapSource | RecordSource:
 
     Args:
         data: An array, a tuple or dict (nested too) of arrays of equal length, what
-            ``open_records`` returns or the path of a record file, or an object with ``__len__`` and
-            ``__getitem__``.
+            ``open_records`` returns or the path of a record file, an array of zarr's, whose rows
+            are read as they are needed, or an object with ``__len__`` and ``__getitem__``.
 
     Raises:
         OSError: A path of nothing that can be read.
@@ -76,8 +83,10 @@ def as_source(data: Any) -> ArraySource | MapSource | RecordSource:
         source = data
     elif isinstance(data, (str, os.PathLike)):
         source = open_guessed(data)
-    elif isinstance(data, (tuple, dict)) or holds_arrays(data):
+    elif isinstance(data, (tuple, dict)) or holds_arrays(data) or _is_stored_array(data):
         source = ArraySource(data)
+    elif has_rows(data):
+        source = MapSource(Rows(data))
     elif isinstance(data, bytes) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
         raise TypeError(
             "source must be an array, a tuple or dict of arrays, or an object with __len__ and "
@@ -89,3 +98,8 @@ def as_source(data: Any) -> ArraySource | MapSource | RecordSource:
     if not len(source):
         raise ValueError("source must hold at least one sample, got 0")
     return source
+
+
+def _is_stored_array(data: Any) -> bool:
+    """Whether rows can be gathered of it; those of texts, or of lengths that vary, are objects."""
+    return is_stored(data) and not np.dtype(data.dtype).hasobject

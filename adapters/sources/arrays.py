@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.structure import flatten, in_order, private, unflatten
+from adapters.ownership import detached
+from adapters.sources.stored import Stored, is_stored
+from adapters.structure import flatten, in_order, unflatten
+
+# Arrays that an error names.
+_MOST_LISTED = 8
 
 Allocate = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]
 
@@ -17,13 +22,17 @@ class ArraySource:
     """A structure of arrays whose first axes are equally long: sample i is row i of each.
 
     Args:
-        arrays: An array, or a tuple or dict (nested too) of arrays. Tensors of other libraries in
-            host memory are looked at as NumPy arrays, without a copy where their library allows.
+        arrays: An array, or a tuple or dict (nested too) of arrays; a list of arrays in it is a
+            tuple. Tensors of other libraries in host memory are looked at as NumPy arrays, without
+            a copy where their library allows; data sets of h5py and zarr stay on the disk.
 
     Raises:
         TypeError: A member has no rows.
         ValueError: Members of unequal lengths.
     """
+
+    makes_samples = False
+    """No code of the user's own does."""
 
     def __init__(self, arrays: Any) -> None:
         arrays = _lists_as_arrays(arrays)
@@ -37,8 +46,14 @@ class ArraySource:
             raise ValueError(f"source must hold at least one array, got {arrays!r}")
         lengths = [len(column) for column in self._columns]
         if len(set(lengths)) > 1:
-            listed = ", ".join(f"{path}: {length}" for path, length in zip(paths, lengths))
-            raise ValueError(f"arrays of source must have equal lengths, got {listed}")
+            listed = [f"{path}: {length}" for path, length in zip(paths, lengths)]
+            if len(listed) > _MOST_LISTED:
+                listed[_MOST_LISTED // 2 : -_MOST_LISTED // 2] = ["..."]
+            raise ValueError(
+                f"arrays of source must have equal lengths, got {', '.join(listed)}; each array of "
+                "a list or tuple is an input or output, and has a row for each sample (np.stack "
+                "makes one array of a list of samples)"
+            )
 
     def __len__(self) -> int:
         return len(self._columns[0])
@@ -53,9 +68,6 @@ class ArraySource:
         """Rows of a copy, so that a transform that writes into its sample harms nobody."""
         rows = self.gather(numbers, lambda shape, dtype: np.empty(shape, dtype))
         columns, skeleton = flatten(rows)
-        for column in columns:
-            if column.dtype.hasobject and column.ndim == 1:
-                column[:] = [private(item) for item in column]
         if self._is_tuple:
             return list(zip(*columns))
         return [unflatten(skeleton, list(leaves)) for leaves in zip(*columns)]
@@ -66,7 +78,10 @@ class ArraySource:
 
 
 def take_rows(
-    column: NDArray[Any], numbers: NDArray[np.int64], stretch: slice | None, allocate: Allocate
+    column: NDArray[Any] | Stored,
+    numbers: NDArray[np.int64],
+    stretch: slice | None,
+    allocate: Allocate,
 ) -> NDArray[Any]:
     """Rows of one array.
 
@@ -77,7 +92,9 @@ def take_rows(
         allocate: Gives the memory.
     """
     rows = allocate((len(numbers), *column.shape[1:]), column.dtype)
-    if stretch is not None:
+    if isinstance(column, Stored):
+        column.read(numbers, rows)
+    elif stretch is not None:
         rows[...] = column[stretch]
     elif column.flags.c_contiguous:
         # NumPy buffers `out` in its default mode, "raise".
@@ -85,7 +102,7 @@ def take_rows(
     else:
         # take() would first make a contiguous copy of the whole array.
         rows[...] = column[numbers]
-    return rows
+    return detached(rows) if column.dtype.hasobject else rows
 
 
 def stretch_of(numbers: NDArray[np.int64]) -> slice | None:
@@ -93,10 +110,10 @@ def stretch_of(numbers: NDArray[np.int64]) -> slice | None:
 
     4x for 64 rows of 28 x 28 bytes; a batch that isn't shuffled is one.
     """
-    first, last = int(numbers[0]), int(numbers[-1])
-    if len(numbers) == 1:
+    first, last, steps = int(numbers[0]), int(numbers[-1]), len(numbers) - 1
+    if not steps:
         return slice(first, first + 1)
-    step, rest = divmod(last - first, len(numbers) - 1)
+    step, rest = divmod(last - first, steps)
     if rest or step < 1 or not bool((np.diff(numbers) == step).all()):
         return None
     return slice(first, last + 1, step)
@@ -126,6 +143,7 @@ def _member_names(tree: Any, name: str = "source") -> list[str]:
 
 
 def _lists_as_arrays(tree: Any) -> Any:
+    """Lists of numbers as arrays, and lists of arrays, within a tuple or dict, as tuples."""
     if isinstance(tree, dict):
         return {name: _lists_as_arrays(member) for name, member in tree.items()}
     if isinstance(tree, tuple):
@@ -134,14 +152,13 @@ def _lists_as_arrays(tree: Any) -> Any:
     if not isinstance(tree, list):
         return tree
     if any(np.ndim(member) for member in tree if hasattr(member, "__array__")):
-        raise TypeError(
-            "source holds a list of arrays, which may mean two things: make it a tuple if these "
-            "are several inputs or outputs, or one array (np.stack) if they are samples"
-        )
+        return tuple(_lists_as_arrays(member) for member in tree)  # Several inputs or outputs.
     return np.asarray(tree)
 
 
-def _as_rows(column: Any, path: str) -> NDArray[Any]:
+def _as_rows(column: Any, path: str) -> NDArray[Any] | Stored:
+    if is_stored(column) and column.shape:
+        return Stored(column)
     try:
         if hasattr(column, "asnumpy"):  # MXNet's arrays, which NumPy would take for sequences.
             column = column.asnumpy()

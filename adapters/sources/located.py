@@ -72,7 +72,7 @@ class Located:
         shards = self._files.shards
         files: Iterable[MappedFile] = repeat(shards[0].storage)
         if len(shards) > 1:
-            files = (shards[place].storage for place in self._files.places(numbers).tolist())
+            files = (shards[place].storage for place in self._files.places(numbers)[0].tolist())
         return zip(files, self._begins[numbers].tolist(), sizes.tolist())
 
 

@@ -17,12 +17,20 @@ class MapSource:
             returns a list of samples, where that exists. Several threads may ask at once.
     """
 
+    makes_samples = True
+    """Whether code of the user's own makes samples."""
+
     def __init__(self, data: Any) -> None:
         self._data = data
         self._fetch_many = getattr(data, "__getitems__", None)
 
     def __len__(self) -> int:
         return len(self._data)
+
+    @property
+    def fetches_many(self) -> bool:
+        """Whether the data fetches the samples of a batch at once."""
+        return self._fetch_many is not None
 
     def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any]:
         """The samples of these numbers; a long fetch one at a time stays lazy."""
@@ -39,6 +47,36 @@ class MapSource:
     def sample(self, number: int) -> Any:
         """The sample of this number."""
         return self._data[number]
+
+
+class Rows:
+    """The rows of an array that is stored in chunks, as zarr's are.
+
+    Args:
+        array: With ``shape`` and ``oindex``; a chunk is read once for all rows of a batch in it.
+    """
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def __len__(self) -> int:
+        return int(self._array.shape[0])
+
+    def __getitem__(self, number: int) -> Any:
+        return self._array[number]
+
+    def __getitems__(self, numbers: list[int]) -> list[Any]:
+        """The rows of these numbers."""
+        return list(self._array.oindex[np.array(numbers)])
+
+
+def has_rows(data: Any) -> bool:
+    """Whether ``data`` is an array that is stored in chunks, and doesn't say how long it is."""
+    return (
+        not hasattr(data, "__len__")
+        and hasattr(data, "oindex")
+        and len(getattr(data, "shape", ())) > 0
+    )
 
 
 class _Lazy(Sequence[Any]):

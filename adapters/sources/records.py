@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from adapters.errors import ContentError, RecordError
 from adapters.generators import DECODE, generator
 from adapters.images import ImageDecoder
-from adapters.images import decode as decode_image
 from adapters.records import RecordFiles
 from adapters.records.files import Paths
 from adapters.sources.contents import Content, Images, content_of, guessed
 from adapters.sources.located import Located
+from adapters.sources.rows import put_image, put_label
+from adapters.sources.selection import chosen_of, how_to_leave_out, is_without_image
 from adapters.sources.strided import Strided, strided_of
 
 # Damaged records that are looked past for one that tells what samples are like.
@@ -86,7 +87,14 @@ def open_guessed(paths: Paths) -> RecordSource:
     """
     files = RecordFiles(paths)
     source = RecordSource(files, content_of(None, None))
-    found = source.first(lambda number: guessed(files.read(number), files.locate(number)[0].format))
+
+    def look(number: int) -> str | None:
+        return guessed(files.read(number), files.locate(number)[0].format)
+
+    found = source.first(look)
+    if found is None and len(files) and is_without_image(files, Images(None, {}), 0):
+        # A header, as in insightface's files.
+        found = source.select(range(1, len(files))).first(lambda number: look(number + 1))
     return source if found is None else RecordSource(files, content_of(found, None))
 
 
@@ -106,6 +114,7 @@ class RecordSource:
         self._strided: dict[Any, Strided | None] = {}
         self._located: Located | None = None
         self._looked = False
+        self._remedy: str | None = None
 
     def __len__(self) -> int:
         """Number of records."""
@@ -134,6 +143,25 @@ class RecordSource:
         for place in np.argsort(numbers, kind="stable").tolist():
             samples[place] = self[numbers[place]]
         return samples
+
+    def select(self, numbers: Any) -> RecordSource:
+        """These samples as a source, numbered anew in this order; nothing is read or copied.
+
+        Args:
+            numbers: Sample numbers, as ``[i]`` takes them, perhaps some of them several times, or a
+                boolean mask with a value for each sample.
+
+        Returns:
+            A source like this one, which is closed by itself. Its errors name the records of the
+            files.
+
+        Raises:
+            IndexError: A number out of range.
+            TypeError: Something else than numbers or a mask.
+            ValueError: A mask of another length.
+        """
+        chosen = chosen_of(numbers, len(self))
+        return RecordSource(self._files.chosen(chosen), self._content)
 
     def read(self, index: int) -> bytes:
         """The raw bytes of record ``index``.
@@ -174,6 +202,12 @@ class RecordSource:
     def decodes(self) -> bool:
         """Whether an ``ImageDecoder`` makes the arrays; a subclass may do anything else as well."""
         return isinstance(self._content, Images) and type(self._content.decoder) is ImageDecoder
+
+    @property
+    def makes_samples(self) -> bool:
+        """Whether code of the user's own makes samples."""
+        decoder = getattr(self._content, "decoder", None)
+        return self.function is not None or type(decoder) not in (ImageDecoder, type(None))
 
     @property
     def function(self) -> Callable[[bytes], Any] | None:
@@ -278,10 +312,10 @@ class RecordSource:
                 else:
                     payload = self._files.read(own[row])
                     image, label = self._split(own[row], payload)
-                    _put(label, labels, row)
+                    put_label(label, labels, row)
                     located.note(own[row], payload, image, labels[row])
                 if content.decoder is None:
-                    _put_image(image, images, row)
+                    put_image(image, images, row)
             except Exception as error:
                 failures.append((row, error))
                 continue
@@ -299,14 +333,14 @@ class RecordSource:
     ) -> NDArray[np.bool_]:
         """Which rows could be written a file at a time."""
         files = self._files
-        files.locate(0)  # Unless they have been closed.
+        files.check_open()
         if len(files.shards) == 1:
             strided = self._matrix(files.shards[0])
             if strided is None or not strided.fits(images, labels):
                 return np.zeros(len(numbers), bool)
-            return strided.gather(numbers, images, labels)
+            return strided.gather(files.in_order(numbers), images, labels)
+        places, own_numbers = files.places(numbers)
         right = np.zeros(len(numbers), bool)
-        places = files.places(numbers)
         for place in np.unique(places).tolist():
             strided = self._matrix(files.shards[place])
             rows = np.flatnonzero(places == place)
@@ -314,7 +348,7 @@ class RecordSource:
                 continue
             part = np.empty((len(rows), *images.shape[1:]), images.dtype)
             own = np.empty((len(rows), *labels.shape[1:]), labels.dtype)
-            right[rows] = strided.gather(numbers[rows] - files.starts[place], part, own)
+            right[rows] = strided.gather(own_numbers[rows], part, own)
             images[rows], labels[rows] = part, own
         return right
 
@@ -352,30 +386,11 @@ class RecordSource:
 
     def _error(self, number: int, error: ContentError) -> RecordError:
         shard, own = self._files.locate(number)
-        offset = int(shard.offsets[own])
-        return RecordError(shard.storage.name, own, offset, error.expected, error.found)
-
-
-def _put(label: Any, labels: NDArray[Any], row: int) -> None:
-    """Write a label where another was foretold, if it is of that kind."""
-    if type(label) is int and labels.ndim == 1 and labels.dtype == np.int64:
-        labels[row] = label
-        return
-    if type(label) is float and labels.ndim == 1 and labels.dtype.kind == "f":
-        labels[row] = label
-        if labels[row] == label:
-            return
-    array = np.asarray(label)
-    if array.shape != labels.shape[1:]:
-        raise ContentError(f"a label of shape {labels.shape[1:]}", f"shape {array.shape}")
-    labels[row] = array
-    if not np.array_equal(labels[row], array, equal_nan=array.dtype.kind == "f"):
-        raise ContentError(f"a label of {labels.dtype}", f"{label!r}")
-
-
-def _put_image(encoded: memoryview, images: NDArray[Any], row: int) -> None:
-    """Write an image where another was foretold, if it is like that."""
-    array = decode_image(encoded)
-    if array.shape != images.shape[1:] or array.dtype != images.dtype:
-        raise ContentError(f"{images.dtype} {images.shape[1:]}", f"{array.dtype} {array.shape}")
-    images[row] = array
+        offset, found = int(shard.offsets[own]), error.found
+        if isinstance(self._content, Images) and is_without_image(
+            self._files, self._content, number
+        ):
+            if self._remedy is None:  # Which takes long where there are many of them.
+                self._remedy = how_to_leave_out(self._files, self._content) or ""
+            found += f"; {self._remedy}" if self._remedy else ""
+        return RecordError(shard.storage.name, own, offset, error.expected, found)

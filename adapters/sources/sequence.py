@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import sys
 import threading
+import types
 from typing import Any
+
+import numpy as np
+
+from adapters.clock import Spent
+from adapters.ownership import Allocate, taken
+
+log = logging.getLogger("adapters")
+
+# What calls must have taken before it is said how much of it they waited, and how much is much.
+_TELLING_SECONDS = 0.3
+_WAITS = 0.5
 
 
 class SequenceSource:
@@ -11,62 +26,165 @@ class SequenceSource:
 
     Args:
         sequence: An object with ``__len__`` or ``num_batches``, and ``__getitem__`` that returns a
-            whole batch. ``sequence.thread_safe = True`` lets several threads ask at once.
+            whole batch. Several threads ask at once where it has ``thread_safe = True``, and as
+            many as its own ``workers`` where it has no ``thread_safe``.
         own_epochs: Whether ``on_epoch_begin`` or ``on_epoch_end`` of the sequence do something:
             its batches then depend on how often they have been called, so that a pass must not
             read beyond its own epoch.
 
-    Pickled copies (one in every worker process) carry their own lock.
+    Pickled copies (one in every worker process) carry their own lock, and are in the epoch that the
+    sequence is in.
     """
+
+    makes_samples = False
+    """They are made by the batch."""
 
     def __init__(self, sequence: Any, own_epochs: bool) -> None:
         self._sequence = sequence
-        self._lock = threading.Lock()
+        self.renew_lock()
+        self._epoch: int | None = None
+        self._seconds = self._waited = 0.0
+        self._warned = False
         self.own_epochs = own_epochs
         if len(self) < 1:
             raise ValueError("source must hold at least one batch, got 0")
 
     def __len__(self) -> int:
-        count = getattr(self._sequence, "num_batches", None)
-        if count is None and hasattr(self._sequence, "__len__"):
+        """Batches in an epoch; of an endless sequence, more than anybody reads."""
+        count = self._count()
+        return sys.maxsize if count is None else count
+
+    @property
+    def endless(self) -> bool:
+        """Whether the sequence has no number of batches: any number is the number of one."""
+        return self._count() is None
+
+    def _count(self) -> int | None:
+        try:
+            count = getattr(self._sequence, "num_batches", None)
+        except NotImplementedError:  # What Keras's PyDataset says where it has no length either.
+            return None
+        if count is None and hasattr(type(self._sequence), "__len__"):
             count = len(self._sequence)
-        if count is None:
-            raise ValueError(
-                f"source {type(self._sequence).__name__} must have a finite length, got "
-                "num_batches = None; an epoch of an endless sequence has no end"
-            )
-        return int(count)
+        return None if count is None else int(count)
 
     @property
     def thread_safe(self) -> bool:
         """Whether several threads may ask at once."""
-        return bool(getattr(self._sequence, "thread_safe", False))
+        return self.most_at_once != 1
 
-    def batch(self, number: int) -> Any:
-        """The whole batch of this number."""
-        if self.thread_safe:
-            return self._sequence[number]
+    @property
+    def most_at_once(self) -> int | None:
+        """How many threads may ask at once; None where it doesn't matter.
+
+        It doesn't if the sequence says that it is thread-safe. Else its author may have given it
+        several ``workers``, which are threads in Keras unless they are processes.
+        """
+        said = getattr(self._sequence, "thread_safe", None)
+        if said is not None:
+            return None if said else 1
+        workers = getattr(self._sequence, "workers", 1)
+        processes = getattr(self._sequence, "use_multiprocessing", False)
+        return max(1, workers) if isinstance(workers, int) and not processes else 1
+
+    def batch(self, number: int, allocate: Allocate = np.empty) -> Any:
+        """The whole batch of this number, in memory that the sequence can't write to.
+
+        Args:
+            number: Of the batch.
+            allocate: Gives the memory for what the sequence keeps; what it hands over isn't copied.
+        """
+        most = self.most_at_once
+        if most is None:
+            return taken(lambda: self._sequence[number], allocate).batch
+        if most > 1:
+            with self._gate:
+                return taken(lambda: self._sequence[number], allocate).batch
         with self._lock:
-            return self._sequence[number]
+            started = Spent.now()
+            # Within the lock, as the next call may fill the same buffer.
+            batch = taken(lambda: self._sequence[number], allocate).batch
+            spent = started.until_now()
+            self._waited += spent.own_seconds - spent.busy_seconds
+            self._seconds += spent.own_seconds
+            return batch
 
-    def begin_epoch(self) -> None:
-        """Call the sequence's own hook, while nobody reads."""
-        if hasattr(self._sequence, "on_epoch_begin"):
-            with self._lock:
-                self._sequence.on_epoch_begin()
+    def warn_if_it_waits(self, threads: int) -> None:
+        """Say once, if so, that calls wait in turn which threads could wait for at once.
 
-    def end_epoch(self) -> None:
-        """Call the sequence's own hook, while nobody reads."""
-        if hasattr(self._sequence, "on_epoch_end"):
-            with self._lock:
-                self._sequence.on_epoch_end()
+        Args:
+            threads: How many there would be.
+        """
+        if threads < 2 or self._warned or self._seconds < _TELLING_SECONDS:
+            return
+        self._warned = True
+        if self._waited > _WAITS * self._seconds:
+            log.warning(
+                "%s waits %.0f%% of the time, one call at a time, with %d threads to ask it: set "
+                "thread_safe = True (or workers=%d) on it if several may ask at once, or use "
+                "processes",
+                type(self._sequence).__name__,
+                100 * self._waited / self._seconds,
+                threads,
+                threads,
+            )
+
+    def enter_epoch(self, epoch: int) -> bool:
+        """Call the sequence's own hooks, once per epoch, until it is in this one.
+
+        Nobody may read meanwhile. An epoch that is behind stays there.
+
+        Returns:
+            Whether an epoch has ended.
+        """
+        with self._lock:
+            if self._epoch is None:
+                self._epoch = 0
+                self._call("on_epoch_begin")
+            changed = self._epoch < epoch
+            while self._epoch < epoch:
+                self._call("on_epoch_end")
+                self._epoch += 1
+                self._call("on_epoch_begin")
+            return changed
+
+    def turn(self) -> None:
+        """Call the hooks between two epochs of a sequence that has no end."""
+        with self._lock:
+            self._call("on_epoch_end")
+            self._call("on_epoch_begin")
+
+    def _call(self, hook: str) -> None:
+        if hasattr(self._sequence, hook):
+            getattr(self._sequence, hook)()
 
     def renew_lock(self) -> None:
         """In a forked process, where whoever held the lock is not."""
         self._lock = threading.Lock()
+        most = self.most_at_once
+        self._gate: Any = contextlib.nullcontext() if most is None else threading.Semaphore(most)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_lock": None}
+        return {**self.__dict__, "_lock": None, "_gate": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=threading.Lock())
+        self.__dict__.update(state)
+        self.renew_lock()
+
+
+def reduce_iterator(value: Any) -> Any:
+    """What ``__reduce__`` would return for Keras's iterators over images, else ``NotImplemented``.
+
+    ``ImageDataGenerator.flow`` and its like hold a generator of their own, which can't be sent, and
+    isn't used where batches are asked for by number: the copy has a new one.
+    """
+    if not hasattr(type(value), "_flow_index") or isinstance(value, type):
+        return NotImplemented
+    state = dict(getattr(value, "__dict__", {}))
+    if not isinstance(state.pop("index_generator", None), types.GeneratorType):
+        return NotImplemented
+    return type(value).__new__, (type(value),), state, None, None, _renew_iterator
+
+
+def _renew_iterator(value: Any, state: dict[str, Any]) -> None:
+    value.__dict__.update(state, index_generator=value._flow_index())

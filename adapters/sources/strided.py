@@ -41,8 +41,8 @@ class Strided:
         label_kind: How the label is written: one varint, or little-endian float32.
         label_shape: Of a label.
         label_dtype: Of a label.
-        varying: Which bytes of a record needn't be the model's.
-        model: The first record that isn't damaged, uint8 ``(stride,)``.
+        fixed: Which bytes of a record must be the model's; few, beside the array.
+        model: These bytes of the first record that isn't damaged.
         alike: Which records were compared with it, and are right, ``(records,)``; threads that
             compare twice do no harm.
         all_alike: All of them were, and are.
@@ -57,7 +57,7 @@ class Strided:
     label_kind: Literal["varint", "floats"]
     label_shape: tuple[int, ...]
     label_dtype: np.dtype[Any]
-    varying: tuple[Span, ...]
+    fixed: NDArray[np.int64]
     model: NDArray[np.uint8]
     alike: NDArray[np.bool_]
     all_alike: bool = False
@@ -114,10 +114,7 @@ class Strided:
     def _compare(self, matrix: NDArray[np.uint8], numbers: NDArray[np.int64]) -> None:
         """Look which of these records are laid out like the model, and undamaged."""
         rows = matrix[numbers]
-        alike = rows == self.model
-        for begin, end in self.varying:
-            alike[:, begin:end] = True
-        right = alike.all(1)
+        right = (rows[:, self.fixed] == self.model).all(1)
         if self.label_kind == "varint":
             written = rows[:, slice(*self.label)]
             right &= (written[:, -1] < 128) & (written[:, :-1] > 127).all(1)
@@ -181,6 +178,10 @@ def _like(
     else:
         begin = recordio.HEADER.size
         varying.append((begin + 8, begin + irheader.HEADER.size))  # The image's two numbers.
+    is_fixed = np.ones(len(row), bool)
+    for begin, end in varying:
+        is_fixed[begin:end] = False
+    fixed = np.flatnonzero(is_fixed)
     return Strided(
         shard,
         len(row),
@@ -191,8 +192,8 @@ def _like(
         kind,
         value.shape,
         value.dtype,
-        tuple(varying),
-        row.copy(),
+        fixed,
+        row[fixed],
         np.zeros(len(shard), bool),
     )
 

@@ -33,6 +33,7 @@ def made_up_run(
     failure: str | None = None,
     log: str = "",
     rounds: tuple[float, ...] = (),
+    seed: int | None = None,
     **metrics: float,
 ) -> Run:
     """A run with these metrics."""
@@ -48,6 +49,7 @@ def made_up_run(
         log=log,
         rounds={"samples_per_second": list(rounds)} if rounds else {},
         command=f"pytest benchmarks/test_it.py --rows '{framework} {loader} workers {workers}'",
+        seed=seed,
     )
 
 

@@ -58,3 +58,18 @@ def test_a_comparison_runs_all_rows(session: Session) -> None:
     """As those that look slower run again."""
     session.least_repeats = 2
     assert [run.loader for run in cpu_sweep(session, PLAIN)] == ["ours auto", "theirs"] * 2
+
+
+def test_each_repeat_of_a_row_has_another_seed(session: Session) -> None:
+    session.rows, session.repeats = "Plain ours auto workers 1", 3
+    cpu_sweep(session, PLAIN)
+    experiment = session.experiments["mnist-cpus"]
+    assert [run.seed for run in experiment.runs] == [1, 2, 3]
+    (row,) = experiment.rows()
+    assert row.over_seeds["accuracy"].seeds == 3
+
+
+def test_a_row_that_looks_slower_runs_again_with_new_seeds(session: Session) -> None:
+    session.rows, session.repeats = "Plain ours auto workers 1", 2
+    session.suspects = lambda experiment: {("Plain", "ours auto", 1)}
+    assert [run.seed for run in cpu_sweep(session, PLAIN)] == [1, 2, 3, 4]

@@ -11,6 +11,7 @@ LIMIT_SECONDS = 4
 MEBIBYTES = 200
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(
     not Path("/proc/self/smaps_rollup").is_file(), reason="the system doesn't tell memory"
 )

@@ -221,3 +221,11 @@ def test_a_name_that_is_no_unicode_is_written_all_the_same(tmp_path: Path) -> No
     machine = {**MACHINE, "arguments": ["--data-dir", "caf\udce9"]}
     path = write_report(Report(machine=machine, experiments=[]), tmp_path)
     assert "caf\\udce9" in path.read_text(encoding="utf-8")
+
+
+def test_an_accuracy_has_its_spread_over_seeds_on_the_page() -> None:
+    runs = [made_up_run("a", accuracy=value, seed=seed) for seed, value in ((1, 0.84), (2, 0.86))]
+    text = page(Report(MACHINE, [Experiment("mnist", "MNIST", runs=runs)]))
+    assert "0.8500 ± 0.0141, n = 2" in text
+    assert "0.8400 to 0.8600" not in text
+    assert "mean ± standard deviation over n seeds" in text

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+import pytest
+
 from benchmarks.results import Column, Experiment
 from benchmarks.tables import markdown_table, text_table
 from tests.benchmarks.made_up import made_up_run, speeds
@@ -100,3 +104,53 @@ def test_every_number_has_its_spread_where_it_is_known() -> None:
     )
     experiment = Experiment("x", "X", columns, runs=[run])
     assert lines_of(experiment)[1] == ["a", "0", "100*", "50% (25% to 75%)"]
+
+
+# --- what depends on the seed ---
+
+LEARNT = (*SPEEDS, Column("accuracy", "accuracy", ".3f", seeded=True))
+
+
+def learnt(*accuracies: float, seeds: Sequence[int | None]) -> Experiment:
+    runs = [
+        made_up_run("a", samples_per_second=100, accuracy=accuracy, seed=seed)
+        for accuracy, seed in zip(accuracies, seeds, strict=True)
+    ]
+    return Experiment("x", "X", LEARNT, runs=runs)
+
+
+@pytest.mark.parametrize("table", [text_table, markdown_table])
+@pytest.mark.parametrize(
+    ("accuracies", "seeds", "shown"),
+    [
+        ((0.84, 0.85, 0.87), (1, 2, 3), "0.853 ± 0.015, n = 3"),
+        ((0.84,), (1,), "0.840, n = 1"),
+        ((0.84, 0.86), (1, 1), "0.850, n = 1"),
+        ((0.84, 0.86, 0.95), (1, 1, 2), "0.900 ± 0.071, n = 2"),
+    ],
+    ids=["seeds", "one run", "one seed twice", "two seeds, one twice"],
+)
+def test_an_accuracy_has_its_spread_over_seeds(
+    table: Callable[[Experiment], str],
+    accuracies: tuple[float, ...],
+    seeds: tuple[int, ...],
+    shown: str,
+) -> None:
+    (line,) = (
+        line for line in table(learnt(*accuracies, seeds=seeds)).splitlines() if "n =" in line
+    )
+    assert shown in line
+    assert " to " not in line
+
+
+def test_an_accuracy_of_unknown_seeds_is_a_median_without_a_deviation() -> None:
+    lines = lines_of(learnt(0.98, seeds=[None]))
+    assert lines[1][-1] == "0.980"
+
+
+def test_the_json_has_the_spread_over_seeds_and_each_runs_seed() -> None:
+    content = learnt(0.84, 0.86, seeds=[1, 2]).content()
+    assert content["rows"][0]["over_seeds"] == {
+        "accuracy": {"mean": 0.85, "deviation": pytest.approx(0.0141, abs=1e-4), "seeds": 2}
+    }
+    assert [run["seed"] for run in content["runs"]] == [1, 2]

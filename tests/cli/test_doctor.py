@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from adapters.cli import doctor, main
+from adapters.gluon import import_mxnet
 from tests.cli.scripts import command, doctored, environment, found_in
 
 MODEL = """
@@ -149,6 +151,16 @@ def test_ctrl_c_ends_an_examination(tmp_path):
     assert (process.returncode, errors.splitlines()[-1:]) == (130, ["adapters doctor: interrupted"])
 
 
+def test_the_frameworks_are_as_they_were_before(tmp_path):
+    importlib.import_module("adapters.keras.sequence")  # It ends what each call of fit began.
+    keras, mxnet = importlib.import_module("keras"), import_mxnet()
+    before = keras.Model.fit, mxnet.gluon.data.DataLoader.__iter__
+    script = tmp_path / "train.py"
+    script.write_text("import keras, mxnet\nraise ValueError")
+    assert main(["doctor", str(script)]) == 1
+    assert (keras.Model.fit, mxnet.gluon.data.DataLoader.__iter__) == before
+
+
 # --- of a script without a loop ---
 
 
@@ -159,11 +171,24 @@ def test_a_script_without_a_loop_is_an_error(tmp_path):
     assert "came to its end without a call of Keras's fit or a loop" in process.stderr
 
 
-def test_an_exception_of_the_script_is_shown_with_its_place(tmp_path):
-    process = doctored(tmp_path, "def load():\n    raise ValueError('no data here')\nload()\n")
+@pytest.mark.parametrize("error", ["ValueError", "TypeError", "KeyError", "OSError", "ImportError"])
+def test_an_exception_of_the_script_is_shown_with_its_place(tmp_path, capsys, error):
+    script = tmp_path / "train.py"
+    script.write_text(f"def load():\n    raise {error}('no data here')\nload()\n")
+    assert main(["doctor", str(script)]) == 1
+    errors = capsys.readouterr().err
+    assert f"{error}: " in errors
+    assert "no data here" in errors
+    assert 'train.py", line 2, in load' in errors
+    assert errors.endswith(f"adapters doctor: {script} ended with that exception\n")
+
+
+def test_an_exception_of_the_script_in_fit_is_shown_with_its_place(tmp_path):
+    text = MODEL + "def length():\n    return len(None)\nmodel().fit(x, y, verbose=length())\n"
+    process = doctored(tmp_path, text)
     assert process.returncode == 1
-    assert "ValueError: no data here" in process.stderr
-    assert 'train.py", line 2, in load' in process.stderr
+    assert "TypeError: object of type 'NoneType' has no len()" in process.stderr
+    assert "in length" in process.stderr
 
 
 def test_a_script_that_is_not_there_is_an_error(capsys):
@@ -222,6 +247,11 @@ def test_a_kernel_that_is_switched_off_is_told_from_a_missing_one(machine, monke
     assert machine()["image kernel"].startswith("switched off by ADAPTERS_KERNEL=0")
     monkeypatch.delenv("ADAPTERS_KERNEL")
     assert machine()["image kernel"].startswith("missing; ")
+
+
+def test_what_is_wrong_with_a_kernel_that_was_built_is_told(machine, monkeypatch):
+    monkeypatch.setattr(doctor, "trouble", lambda: "it was built, but can't be loaded: no libjpeg")
+    assert machine()["image kernel"] == "it was built, but can't be loaded: no libjpeg"
 
 
 @pytest.mark.parametrize("there", [True, False])

@@ -13,14 +13,13 @@ from adapters.cli import main, tune
 from adapters.diagnosis import sweep
 from tests.packing.materials import jpeg
 
-# No process can be given a lock, and starting processes takes seconds.
+# No process can be given a generator, and starting processes takes seconds.
 FILE = """
-import threading
 import time
 import numpy as np
 from adapters import SafeSequence
 
-lock = threading.Lock()
+steps = (number for number in range(3))
 
 class Waiting:
     def __len__(self):
@@ -30,13 +29,13 @@ class Waiting:
         time.sleep(0.002)
         return np.float32([number])
 
-def locked(sample, lock=lock):
+def stepping(sample, steps=steps):
     return sample
 
-train = SafeSequence(Waiting(), 8, transform=locked)
+train = SafeSequence(Waiting(), 8, transform=stepping)
 
 def make():
-    return SafeSequence(Waiting(), 4, transform=locked)
+    return SafeSequence(Waiting(), 4, transform=stepping)
 
 def wrong():
     return [1, 2]
@@ -112,7 +111,7 @@ def test_functions_of_the_file_can_be_sent_to_processes(tmp_path, say, monkeypat
     monkeypatch.setattr(sweep, "usable_cpus", lambda: 1)
     monkeypatch.setattr(sweep, "_QUEUES", ())
     path = tmp_path / "tuned_data.py"
-    path.write_text(FILE.replace("lock=lock", "lock=None"))
+    path.write_text(FILE.replace("steps=steps", "steps=None"))
     status, lines, _ = say(f"{path}:train", *QUICK)
     assert status == 0
     assert any(line.startswith("processes ") for line in lines)
@@ -161,6 +160,52 @@ def test_no_measurement_is_refused(file, say, option):
     status, _, errors = say(f"{file}:train", option, "0")
     assert status == 2
     assert f"{option} must be > 0, got 0" in errors
+
+
+# --- what goes wrong in somebody's own code ---
+
+
+@pytest.mark.parametrize(
+    "error", ["TypeError", "ValueError", "KeyError", "ImportError", "OSError", "BrokenPipeError"]
+)
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("def broken():\n    raise {error}('mine')\nbroken()\n", "in broken"),
+        ("def train():\n    raise {error}('mine')\n", "in train"),
+        (
+            FILE + "def broken(sample):\n    raise {error}('mine')\n"
+            "train = SafeSequence(Waiting(), 8, transform=broken, workers=0)\n",
+            "in broken",
+        ),
+    ],
+    ids=["in the file", "in the function", "in a transform"],
+)
+def test_an_exception_of_the_users_code_comes_with_its_place(tmp_path, say, text, place, error):
+    path = tmp_path / "tuned_data.py"
+    path.write_text(text.replace("{error}", error))
+    status, _, errors = say(f"{path}:train", *QUICK)
+    assert status == 1
+    assert "Traceback (most recent call last)" in errors
+    assert 'tuned_data.py", line' in errors
+    assert place in errors
+    assert f"{error}: " in errors
+    assert "mine" in errors
+    assert errors.splitlines()[-1].startswith("adapters tune: ")
+
+
+def test_an_exception_of_a_module_comes_with_its_place(tmp_path, say, monkeypatch):
+    (tmp_path / "broken_data.py").write_text("import no_such_library\n")
+    monkeypatch.chdir(tmp_path)
+    status, _, errors = say("broken_data:train")
+    assert status == 1
+    assert 'broken_data.py", line 1' in errors
+    assert "ModuleNotFoundError: No module named 'no_such_library'" in errors
+
+
+def test_what_is_wrong_with_the_command_comes_without_a_traceback(file, say):
+    for name in (f"{file}:nothing", "nowhere.py:train", "no_such_module:train", "nowhere.rec"):
+        assert "Traceback" not in say(name)[2]
 
 
 def test_ctrl_c_is_told_and_leaves_nothing(file, say, monkeypatch):

@@ -31,6 +31,8 @@ from tests.diagnosis.planted import (
 from tests.packing.materials import jpeg
 from tests.plans import notes_of
 
+pytestmark = pytest.mark.alone
+
 INLINE = pytest.param({"workers": 0}, id="inline")
 THREADS = pytest.param({"workers": 2}, id="threads")
 AUTO = pytest.param({"workers": "auto"}, id="auto")
@@ -269,13 +271,13 @@ def test_the_waits_of_the_sequence_are_its_own():
 def test_a_twin_stands_where_its_sequence_does():
     with SafeSequence(Numbers(), 8, workers=0, shuffle=True) as sequence:
         sequence.load_state_dict({"epoch": 1, "batch": 2})
-        with sequence.twin() as twin:
+        with sequence._twin() as twin:
             assert batches_of(twin) == batches_of(sequence)
 
 
 def test_a_twin_that_is_closed_leaves_its_sequence_open():
     with SafeSequence(Numbers(), 8, workers=2) as sequence:
-        sequence.twin().close()
+        sequence._twin().close()
         assert len(batches_of(sequence)) == 8
 
 

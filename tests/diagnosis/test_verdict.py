@@ -3,40 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import pytest
 
 from adapters.diagnosis import Diagnosis
 from adapters.diagnosis.verdict import Workers
-
-THREADS = Workers("threads", 2, 4)
-# A step of 10 ms that has to wait for a loader of 40 ms.
-SLOW = Diagnosis(
-    samples=64,
-    whole=0.040,
-    loader=0.040,
-    same=0.010,
-    copy=None,
-    storage=0.002,
-    memory=0.003,
-    collation=0.001,
-    alone=0.080,
-    fetch_computes=0.1,
-    waits_seconds=(0.03,) * 100,
-    workers=THREADS,
-)
-
-
-def made_up(**changes: Any) -> Diagnosis:
-    return dataclasses.replace(SLOW, **changes)
-
+from tests.diagnosis.made_up import THREADS, made_up
 
 STORAGE = made_up(storage=0.038)
 TRANSFORMS = made_up(memory=0.038)
 COLLATION = made_up(memory=0.036, collation=0.035)
-STEP = made_up(whole=0.0105, loader=0.005, same=0.010)
-COPY = made_up(whole=0.0105, loader=0.005, same=0.010, copy=0.008)
+STEP = made_up(whole=0.0105, loader=0.005, same=0.010, alone=0.010)
+COPY = made_up(whole=0.0105, loader=0.005, same=0.010, copy=0.008, alone=0.010)
 FOREIGN = made_up(
     storage=None, memory=None, collation=None, alone=None, workers=Workers("unknown", 0, 4)
 )
@@ -187,7 +165,7 @@ def test_more_fetches_at_once_by_what_one_takes_and_the_step_does():
 
 
 def test_more_than_64_fetches_at_once_are_not_advised():
-    advice = advice_of(made_up(storage=0.038, alone=10.0))
+    advice = advice_of(made_up(whole=5.0, loader=5.0, storage=5.0, alone=10.0))
     assert advice.startswith("workers=64: ")
     assert "it would take 1,000 to keep up" in advice
 
@@ -218,7 +196,7 @@ def test_no_more_workers_are_advised_where_all_cpus_have_one():
 
 
 def test_a_loader_without_workers_is_given_some():
-    advice = advice_of(made_up(memory=0.038, workers=Workers("inline", 0, 4)))
+    advice = advice_of(made_up(memory=0.038, alone=0.04, workers=Workers("inline", 0, 4)))
     assert advice.startswith('workers="auto", or 4')
 
 
@@ -295,7 +273,9 @@ def test_the_numbers_are_shown():
 
 
 def test_a_large_gain_is_shown_in_full():
-    assert "up to 1,250 times as fast" in str(made_up(storage=50.0, whole=50.0, same=0.04))
+    assert "up to 1,250 times as fast" in str(
+        made_up(storage=50.0, loader=50.0, whole=50.0, same=0.04)
+    )
 
 
 def test_what_was_not_measured_is_not_shown():

@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 
-from adapters.engine import Engine, Settings
+from adapters.engine import Engine, Settings, pool
 from tests.leftovers import command_line
 from tests.plans import plan_of
 
@@ -52,10 +52,19 @@ def read(
 
 
 def workers() -> list[psutil.Process]:
-    """Worker processes of this process's pools that are alive."""
+    """Worker processes of this process that are alive, but for those that are idle."""
+    idle = pool.kept().idle_pids
     return [
-        child for child in psutil.Process().children() if "popen_loky_posix" in command_line(child)
+        child
+        for child in psutil.Process().children()
+        if "popen_loky_posix" in command_line(child) and child.pid not in idle
     ]
+
+
+def end_idle_workers() -> None:
+    """Have the processes end that are kept for the next engine."""
+    pool.kept().end_idle()
+    wait_until(lambda: pool.kept()._thread is None)
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = _WAIT_SECONDS) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.assemble import ALIGNMENT_BYTES
+from adapters.alignment import ALIGNMENT_BYTES
 from adapters.engine import arena as module
 from adapters.engine.arena import _MOST_FREE, Arena
 from tests.batches import exact

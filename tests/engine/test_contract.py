@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from adapters.assemble import ALIGNMENT_BYTES
+from adapters.alignment import ALIGNMENT_BYTES
 from adapters.sources import SequenceSource
 from adapters.structure import flatten
 from tests.batches import exact
@@ -258,3 +258,15 @@ def test_a_batch_transform_may_write_into_what_a_sequence_stores(crew):
     batches = Stored([(np.ones((4, 2)),)] * 3)
     with opened(SequenceSource(batches, False), crew, 1, batch_transform=double) as engine:
         assert {float(np.max(batch)) for batch in read(engine, 6)} == {2.0}
+
+
+@pytest.mark.parametrize("crew", CREWS)
+def test_arrays_of_other_classes_stay_what_they_are(crew):
+    with opened(Numbers(64), crew, batch_transform=hidden) as engine:
+        for batch in read(engine, 16):
+            assert type(batch) is np.ma.MaskedArray
+            np.testing.assert_array_equal(batch.mask.ravel(), batch.data.ravel() % 2 == 1)
+
+
+def hidden(batch: Any) -> Any:
+    return np.ma.masked_array(batch, batch % 2 == 1)

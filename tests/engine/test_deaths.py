@@ -14,7 +14,7 @@ from tests.engine.crews import PROCESSES, opened, read, within
 from tests.engine.workloads import Dying, Numbers, die
 from tests.plans import epoch_of, plan_of
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.alone]
 every_pool = pytest.mark.parametrize("crew", PROCESSES)
 every_death = pytest.mark.parametrize("how", ["exit", "kill"])
 HOW = {"exit": "exited with code 7", "kill": r"was killed by SIGKILL \(signal 9\)"}

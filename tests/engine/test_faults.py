@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from adapters.sources import SequenceSource
-from tests.engine.crews import PROCESSES, opened, read, wait_until
+from tests.engine.crews import PROCESSES, end_idle_workers, opened, read, wait_until
 from tests.engine.faulty import FAULTS, OwnError, Spoilt, fault
 from tests.engine.workloads import Numbers, Tally
 from tests.leftovers import Leftovers
@@ -184,6 +184,7 @@ def test_closing_frees_the_memory_though_somebody_keeps_the_exception_and_the_st
         stream = engine.stream(0, 0, False)
         with pytest.raises(ValueError, match="spoilt") as info:
             stream.next()
+    end_idle_workers()
     gc.collect()
     wait_until(lambda: Leftovers.now().beyond(before) == [], seconds=2)
     assert (info.value.args, stream.position) == (("spoilt",), (0, 0))

@@ -19,7 +19,7 @@ from tests.engine.crews import PROCESSES, opened, read, wait_until, within, work
 from tests.engine.workloads import Gate, Numbers, Slow, jitter, rich
 from tests.plans import epoch_of, plan_of
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.alone]
 every_pool = pytest.mark.parametrize("crew", PROCESSES)
 # Recovery is promised within seconds.
 SECONDS = 10
@@ -90,7 +90,7 @@ def test_workers_that_are_busy_or_stopped_are_ended_by_closing(crew, tmp_path):
     with opened(Numbers(), crew, transform=gate) as engine:
         stream = engine.stream(0, 0, False)
         stream.next()
-        wait_until(lambda: gate.arrived.calls)
+        wait_until(lambda: gate.arrived.calls == len(workers()))
         children = workers()
         children[0].suspend()
         stream.close()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.assemble import ALIGNMENT_BYTES
+from adapters.alignment import ALIGNMENT_BYTES
 from adapters.engine.slots import HEADER_BYTES, Place, Slot, Slots, SlotWriter, places_of
 from tests.leftovers import Leftovers
 
@@ -20,7 +20,6 @@ def delivered(slots: Slots, *arrays: Any) -> tuple[Slot, list[np.ndarray]]:
     writer = SlotWriter(slot.name)
     writer.begin(0)
     places = [writer.place(array) for array in arrays]
-    writer.close()
     return slot, slots.deliver(slot, places)
 
 
@@ -94,7 +93,6 @@ def test_a_taken_slot_knows_nothing_of_the_workers_before(slots):
     writer = SlotWriter(slot.name)
     writer.begin(3)
     assert slot.workers()[3] == os.getpid()
-    writer.close()
     slots.give_back(slot)
     assert slots.take().workers().tolist() == [0] * 128
 
@@ -106,7 +104,6 @@ def test_a_worker_signs_the_part_that_it_works_on_until_it_is_done(slots):
     writer.begin(2)
     writer.end(1)
     assert slot.workers()[:4].tolist() == [0, 0, os.getpid(), 0]
-    writer.close()
 
 
 def test_a_slot_grows_with_what_is_written_and_early_arrays_stay_in_place(slots):
@@ -119,7 +116,6 @@ def test_a_slot_grows_with_what_is_written_and_early_arrays_stay_in_place(slots)
     large[:] = 8
     small += 1
     arrays = slots.deliver(slot, [writer.place(small), writer.place(large)])
-    writer.close()
     assert (arrays[0].tolist(), int(arrays[1].sum())) == ([8] * 4, 8 * 2**20)
 
 
@@ -131,14 +127,12 @@ def test_an_array_that_lies_in_the_slot_is_not_copied(slots):
     assert writer.place(array).offset == HEADER_BYTES
     assert writer.place(array[1:]).offset == HEADER_BYTES + 3 * 8
     assert writer.place(array[:, 1:]).offset > HEADER_BYTES + 4 * 3 * 8
-    writer.close()
 
 
 def test_python_objects_get_memory_of_their_own(slots):
     slot = slots.take()
     writer = SlotWriter(slot.name)
     assert writer.allocate((2,), np.dtype(object)).tolist() == [None, None]
-    writer.close()
 
 
 def test_the_arrays_of_a_batch_lie_one_after_another_without_touching():

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 
 import numpy as np
 import pytest
 
 from adapters.engine import Engine, Settings, usable_cpus
+from adapters.engine.engine import _STAND_IN
 from adapters.engine.tuning import Choice, Trial
+from tests.engine.crews import end_idle_workers
 from tests.plans import plan_of
 
 # More than are made until processes have started.
@@ -90,3 +93,73 @@ def test_processes_beyond_the_cpus_are_started_for_work_that_waits(transform, gr
     pids = {int(stream.next()[0]) for _ in range(40 * count)}
     engine.close()
     assert len(pids) == (count if grows else usable_cpus())
+
+
+def with_thread(sample):
+    time.sleep(0.002)
+    return np.array([sample, os.getpid(), threading.get_ident()])
+
+
+def read_slowly(stream, count):
+    """Batches by who made them, for a consumer that takes longer over one than its making."""
+    batches = []
+    for _ in range(count):
+        batches.append(stream.next())
+        time.sleep(0.015)
+    samples = np.concatenate(batches)[:, 0].tolist()
+    assert samples == list(range(samples[0], samples[0] + len(samples)))
+    return [tuple(batch[0, 1:].tolist()) for batch in batches]
+
+
+def test_while_there_is_too_little_work_for_processes_one_thread_reads_ahead():
+    end_idle_workers()
+    plan = plan_of(np.arange(160), 4, transform=with_thread)
+    engine = Engine(plan, Settings(2, True, at_once=False))
+    makers = read_slowly(engine.stream(0, 0, False), 40)
+    assert {pid for pid, _ in makers} == {os.getpid()}
+    assert len(set(makers[-10:])) == 1  # It has to see first that the consumer is busy.
+    assert makers[-1][1] != threading.get_ident()
+    assert not engine.settled
+    assert engine.description == "2 processes"
+    engine.close()
+
+
+def test_the_thread_gives_way_to_processes_when_there_is_more_work():
+    end_idle_workers()
+    plan = plan_of(np.arange(4000), 4, transform=with_thread)
+    engine = Engine(plan, Settings(2, True, at_once=False))
+    engine._later, engine._choice = engine._choice, _STAND_IN
+    stream = engine.stream(0, 0, False)
+    assert read_slowly(stream, 5)[0][0] == os.getpid()
+    engine._consumer.lost_seconds = 100.0
+    makers = read_slowly(stream, 300)
+    assert engine.settled
+    assert makers[-1][0] != os.getpid()
+    engine.close()
+
+
+def test_what_a_consumer_does_between_epochs_is_not_what_it_does_with_each_batch():
+    engine = Engine(plan_of(np.arange(40), 4), Settings(1))
+    for busy in 5 * [0.001, 0.001, 0.001, 0.001, 0.001, 0.08]:
+        engine.delivered((0, 0), 0.0, 0.0, busy)
+    assert engine._consumer.busy_seconds < 0.002
+    engine.close()
+
+
+def test_two_streams_are_read_on_when_processes_take_over():
+    end_idle_workers()
+    plan = plan_of(np.arange(400), 4, transform=with_thread)
+    engine = Engine(plan, Settings(2, True, at_once=False))
+    engine._later, engine._choice = engine._choice, _STAND_IN
+    streams = [engine.stream(0, 0, False) for _ in range(2)]
+    read = [[stream.next() for stream in streams] for _ in range(5)]
+    engine._consumer.busy_seconds = 1.0  # So that the thread reads ahead for both.
+    read += [[stream.next() for stream in streams] for _ in range(5)]
+    engine._consumer.lost_seconds = 100.0
+    streams[0].close()
+    streams[0] = engine.stream(0, 10, False)
+    read += [[stream.next() for stream in streams] for _ in range(90)]
+    assert engine._later is None
+    for batches in zip(*read):
+        assert np.concatenate(batches)[:, 0].tolist() == list(range(400))
+    engine.close()

@@ -84,6 +84,7 @@ def test_reading_ahead_pays_for_a_consumer_that_is_busy_longer(batch, consumer, 
     assert pays_to_read_ahead(batch, consumer) is expected
 
 
+@pytest.mark.alone
 def test_a_waiting_trainer_has_batches_computed_by_more_threads_than_cpus():
     names: set[str] = set()
 

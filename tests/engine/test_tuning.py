@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import logging
 import os
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 from adapters.assemble import Plan
+from adapters.clock import Spent
 from adapters.engine import tuning
 from adapters.engine.jobs import Pending
 from adapters.engine.tuning import Choice, Trial, usable_cpus
@@ -48,9 +50,11 @@ class Scripted:
 
     def compute(self) -> Pending:
         pending = self.expect()
-        pending.seconds = self.seconds
-        pending.cpu_seconds = self.seconds * self.cpu_share
+        pending.spent = self.spent()
         return pending
+
+    def spent(self) -> Spent:
+        return Spent(self.seconds, self.seconds * self.cpu_share, 0.0, 1)
 
     def expect(self) -> Pending:
         pending = Pending(0, self.made, done=True)
@@ -60,8 +64,10 @@ class Scripted:
         return pending
 
     def fulfil(self, pending: Pending) -> None:
+        started = Spent.now()
         with self.guard:
             time.sleep(self.seconds)
+        pending.spent = started.until_now()
 
 
 def choice_for(
@@ -95,7 +101,7 @@ def four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 @pytest.mark.usefixtures("four_cpus")
 def test_workers_fit_the_work(stream, kind, count, words):
-    choice = choice_for(stream)
+    choice = choice_for(copy.copy(stream))
     assert (choice.kind, choice.count) == (kind, count)
     assert words in choice.reason
 
@@ -112,7 +118,7 @@ class Quickening(Scripted):
     def compute(self) -> Pending:
         pending = super().compute()
         if self.made > 2:
-            pending.seconds /= 100
+            pending.spent = pending.spent._replace(seconds=self.seconds / 100)
         return pending
 
 
@@ -127,7 +133,24 @@ class Slow(Scripted):
     """Two threads are no faster the first times."""
 
     def fulfil(self, pending: Pending) -> None:
+        started = Spent.now()
         time.sleep(self.seconds if self.made > 6 else 2.5 * self.seconds)
+        pending.spent = started.until_now()
+
+
+class Disturbed(Scripted):
+    """Others have the CPUs for most of the first batches, which look as if they waited."""
+
+    def spent(self) -> Spent:
+        queued = 9 * self.seconds if self.made <= 3 else 0.0
+        return Spent(self.seconds + queued, self.seconds, queued, 1)
+
+
+@pytest.mark.usefixtures("four_cpus")
+def test_a_busy_machine_is_not_taken_for_work_that_waits():
+    choice = choice_for(Disturbed(0.05, scales=False))
+    assert choice.kind == "processes"
+    assert "a batch takes 50 ms" in choice.reason
 
 
 @pytest.mark.usefixtures("four_cpus")
@@ -165,9 +188,22 @@ class Decoding(Plan):
 )
 def test_who_only_decodes_gets_threads_without_a_trial(stream, kind, made):
     """Where the machine has other things to do, two threads may be no faster than one."""
-    plan = plan_of(Numbers(64), 32)
+    stream, plan = copy.copy(stream), plan_of(Numbers(64), 32)
     plan.__class__ = Decoding
     assert (choice_for(stream, plan).kind, stream.made) == (kind, made)
+
+
+@pytest.mark.parametrize(
+    ("spans", "expected"),
+    [
+        ([(0.0, 2.0), (0.0, 4.0)], True),
+        ([(1.0, 3.0), (0.0, 2.2)], True),
+        ([(0.0, 2.0), (1.5, 4.0)], False),
+        ([(2.0, 4.0), (0.0, 2.0)], False),
+    ],
+)
+def test_two_batches_that_were_made_one_after_the_other_say_nothing_of_two_threads(spans, expected):
+    assert tuning._overlap(spans) is expected
 
 
 @pytest.mark.usefixtures("four_cpus")
@@ -198,11 +234,11 @@ def test_a_sequence_that_is_asked_one_at_a_time_gets_processes():
 
 @pytest.mark.usefixtures("four_cpus")
 def test_what_cannot_be_sent_to_processes_gets_a_thread_and_the_reason():
-    lock = threading.Lock()
-    plan = plan_of(Numbers(), transform=lambda sample: (lock, sample)[1])
+    generator = (number for number in range(3))
+    plan = plan_of(Numbers(), transform=lambda sample: (generator, sample)[1])
     choice = choice_for(Scripted(0.05, scales=False), plan)
     assert (choice.kind, choice.count) == ("threads", 1)
-    assert "processes can't be used: TypeError: cannot pickle '_thread.lock'" in choice.reason
+    assert "processes can't be used: TypeError: cannot pickle 'generator'" in choice.reason
 
 
 @pytest.mark.usefixtures("four_cpus")
@@ -244,6 +280,7 @@ def logged_for(caplog: pytest.LogCaptureFixture, transform: Callable[..., Any]) 
     return [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("transform", "words"),
     [

@@ -12,6 +12,10 @@ THREADS = "threads-2"
 PROCESSES = "processes-2"
 CREWS = ["inline", THREADS, PROCESSES]
 
+# What two processes do in the engine is tested there.
+every_crew = pytest.mark.parametrize(
+    "crew", ["inline", THREADS, pytest.param(PROCESSES, marks=pytest.mark.full)]
+)
 every_quick_crew = pytest.mark.parametrize("crew", ["inline", THREADS])
 every_kind = pytest.mark.parametrize("crew", ["inline", THREADS, "processes-1"])
 

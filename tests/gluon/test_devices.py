@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from typing import Any
 
@@ -15,12 +16,11 @@ from adapters.gluon.ndarrays import DTYPES, as_ndarray, as_numpy
 from tests.engine.crews import wait_until
 from tests.engine.test_sharing import own_megabytes
 from tests.engine.workloads import Numbers
-from tests.gluon.crews import CREWS, PROCESSES, every_kind, every_quick_crew, opened
+from tests.gluon.crews import PROCESSES, every_crew, every_kind, every_quick_crew, opened
 from tests.gluon.data_sets import numpy_semantics, values
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 
-every_crew = pytest.mark.parametrize("crew", CREWS)
 MEGABYTE = 2**20
 
 
@@ -309,7 +309,7 @@ class Shared:
 def worker_megabytes(data: Any) -> list[float]:
     """What each of two workers has for itself, after both have read from ``data``."""
     with opened(data, PROCESSES, 4) as loader:
-        iterator, pids = iter(loader), set()
+        iterator, pids = itertools.chain.from_iterable(itertools.repeat(loader)), set()
         wait_until(lambda: pids.update(next(iterator).asnumpy().tolist()) or len(pids) == 2)
         return [own_megabytes(pid) for pid in pids]
 

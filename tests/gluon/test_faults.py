@@ -18,11 +18,10 @@ from mxnet.gluon.data.vision.transforms import ToTensor
 from adapters import WorkerError, gluon_loader
 from tests.engine.crews import wait_until, within, workers
 from tests.engine.workloads import Dying, Numbers
-from tests.gluon.crews import CREWS, PROCESSES, THREADS, every_kind, every_quick_crew, opened
+from tests.gluon.crews import PROCESSES, THREADS, every_crew, every_kind, every_quick_crew, opened
 from tests.gluon.data_sets import values
 
 pytestmark = pytest.mark.timeout(60)
-every_crew = pytest.mark.parametrize("crew", CREWS)
 # What workers have no part in, or what doesn't depend on their number: to start one takes seconds.
 # Recovery is promised within seconds; each new process imports MXNet.
 SECONDS = 20
@@ -248,6 +247,7 @@ class DyingData(Numbers):
         return self.dying(number)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("how", ["exit", "kill"])
 def test_a_worker_that_dies_once_costs_nothing_but_time(how, tmp_path):
     data = DyingData(Dying(tmp_path / "deaths", how, 9, times=1))
@@ -256,6 +256,7 @@ def test_a_worker_that_dies_once_costs_nothing_but_time(how, tmp_path):
     assert data.dying.deaths.calls == 1
 
 
+@pytest.mark.alone
 def test_a_sample_that_always_kills_its_worker_is_a_worker_error_and_the_loader_goes_on(tmp_path):
     data = DyingData(Dying(tmp_path / "deaths", "kill", 9, times=3))
     with opened(data, PROCESSES) as loader, within(2 * SECONDS):
@@ -266,6 +267,7 @@ def test_a_sample_that_always_kills_its_worker_is_a_worker_error_and_the_loader_
         assert values(loader) == EXPECTED
 
 
+@pytest.mark.alone
 def test_workers_killed_between_batches_lose_nothing():
     with (
         opened(Numbers(), PROCESSES, prefetch=1, batchify_fn=mx.nd.array) as loader,
@@ -281,6 +283,7 @@ def test_workers_killed_between_batches_lose_nothing():
     assert batches == EXPECTED
 
 
+@pytest.mark.alone
 def test_workers_killed_between_passes_are_replaced():
     with opened(Numbers(), PROCESSES) as loader:
         assert values(loader) == EXPECTED
@@ -300,9 +303,7 @@ class Holding(Numbers):
         self.thing = thing
 
 
-@pytest.mark.parametrize(
-    "make", [threading.Lock, lambda: (n for n in ())], ids=["lock", "generator"]
-)
+@pytest.mark.parametrize("make", [lambda: (n for n in ())], ids=["generator"])
 @pytest.mark.parametrize("thread_pool", [False, "auto"])
 def test_threads_take_what_processes_cannot_have_and_the_log_says_so(make, thread_pool, caplog):
     arguments = {"num_workers": 2, "thread_pool": thread_pool}

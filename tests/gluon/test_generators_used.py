@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import random
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from mxnet.gluon import nn
 from mxnet.gluon.data import ArrayDataset, Dataset
 from mxnet.gluon.data.vision import transforms
 
-from adapters.gluon.randomness import generators_used
+from adapters.bytecode import generators_used
 
 _rng = np.random.default_rng(0)
 _table = {"jitter": lambda x: x + random.random()}
@@ -148,7 +149,7 @@ def _net(*blocks: Any) -> Any:
     ids=lambda value: getattr(value, "__qualname__", None) or str(value).split(" at ")[0][:40],
 )
 def test_the_generators_that_code_draws_from_are_found(value, used):
-    assert set(used.split()) <= generators_used(value)
+    assert set(used.split()) <= generators_used(value).possibly
 
 
 @pytest.mark.parametrize(
@@ -171,17 +172,48 @@ def test_the_generators_that_code_draws_from_are_found(value, used):
     ids=lambda value: getattr(value, "__qualname__", None) or str(value).split(" at ")[0][:40],
 )
 def test_code_that_draws_nothing_is_known_to(value):
-    assert generators_used(value) == frozenset()
+    assert generators_used(value).possibly == frozenset()
 
 
 @pytest.mark.parametrize("value", [lambda x: psutil.Process(x), psutil, [].append])
 def test_code_that_cannot_be_looked_at_may_draw(value):
-    assert generators_used(value) >= {"random", "numpy"}
+    assert generators_used(value).possibly >= {"random", "numpy"}
 
 
 def test_code_that_refers_to_itself_is_looked_at():
     value: list[Any] = [_quiet]
     value.append(value)
-    assert generators_used(value) == frozenset()
+    assert generators_used(value).possibly == frozenset()
     value.append(_calls_random)
-    assert generators_used(value) == {"random"}
+    assert generators_used(value).possibly == {"random"}
+
+
+@pytest.mark.parametrize(
+    ("value", "certain"),
+    [
+        (_calls_random, {"random"}),
+        (_calls_numpy, {"numpy"}),
+        (_calls_renamed, {"numpy"}),
+        (np.random.rand, {"numpy"}),
+        (random.random, {"random"}),
+        (_calls_mxnet, {"mxnet"}),
+        (transforms.RandomBrightness(0.5), {"random", "numpy", "mxnet"}),
+        (lambda x: psutil.Process(x), set()),
+        (psutil, set()),
+        ([].append, set()),
+        (lambda x: np.random.default_rng(x).normal(), set()),
+        (_quiet, set()),
+    ],
+)
+def test_what_the_code_names_is_told_from_what_it_may_use(value, certain):
+    assert generators_used(value).certainly == certain
+
+
+def test_what_cannot_be_looked_at_breaks_nothing():
+    class Hostile:
+        @property
+        def __self__(self):
+            raise RuntimeError("nobody looks at me")
+
+    bound_in_c = types.MethodType(len, "text")
+    assert generators_used(Hostile(), bound_in_c).certainly == frozenset()

@@ -168,4 +168,4 @@ def test_two_threads_may_import_it_at_once():
         thread.join()
     print(found, "bool" in vars(np))
     """)
-    assert said == ["['gluon_loader', 'gluon_loader'] False"]
+    assert said == ["['DataLoader', 'DataLoader'] False"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import threading
 from typing import Any
 
 import mxnet as mx
@@ -18,6 +19,7 @@ from adapters.gluon.randomness import uniforms
 from tests.gluon.data_sets import outline, pixels
 
 INLINE = {"num_workers": 0}
+THREADS = {"num_workers": 3, "thread_pool": True}
 PROCESSES = {"num_workers": 2, "thread_pool": False}
 NUMBERS = np.arange(20_000)
 
@@ -166,6 +168,44 @@ def test_a_data_set_and_a_batchify_that_draw_are_the_same_in_worker_processes():
     assert epochs(PROCESSES) == [first, second]
 
 
+@EACH
+def test_threads_are_drawn_what_inline_is_drawn(name):
+    """MXNet starts each of its threads with the same stream: two samples got the same draws."""
+    expected = epochs_of(name, 3, shuffle=True, batch_size=1)
+    assert epochs_of(name, 3, shuffle=True, batch_size=1, **THREADS) == expected
+    assert len({str(batch) for epoch in expected for batch in epoch[1]}) == 3 * COUNT
+
+
+def test_with_threads_the_users_generators_are_his_own_while_they_would_read_ahead():
+    random.seed(1)
+    np.random.seed(1)
+    expected = [(random.random(), np.random.rand()) for _ in range(3)]
+    random.seed(1)
+    np.random.seed(1)
+    with loader_of("all", **THREADS) as loader:
+        assert [(random.random(), np.random.rand()) for _ in loader] == expected
+
+
+def test_the_log_says_that_batches_are_made_one_at_a_time_and_what_to_do(caplog):
+    with caplog.at_level("INFO", logger="adapters"), loader_of("numpy", **THREADS) as loader:
+        list(loader)
+    (said,) = [record.message for record in caplog.records if "one at a time" in record.message]
+    assert "numpy" in said
+    assert "thread_pool=False" in said
+
+
+def test_threads_make_the_batches_of_functions_that_draw_nothing():
+    names = set()
+
+    def named(number: Any) -> Any:
+        names.add(threading.current_thread().name.split("_")[0])
+        return number
+
+    with gluon_loader(ArrayDataset(NUMBERS[:9]).transform(named), 2, **THREADS) as loader:
+        assert len(list(loader)) == 5
+    assert names == {"adapters-worker"}
+
+
 @pytest.mark.parametrize(
     "block",
     [
@@ -243,7 +283,7 @@ def test_after_an_exception_the_users_generators_are_put_back():
 
     before = random.getstate(), np.random.get_state()
     data = ArrayDataset([1.0]).transform(failing)
-    with gluon_loader(data, 1, **INLINE) as loader, pytest.raises(ZeroDivisionError):
+    with gluon_loader(data, 1, seed=0, **INLINE) as loader, pytest.raises(ZeroDivisionError):
         list(loader)
     assert random.getstate() == before[0]
     np.testing.assert_equal(np.random.get_state(), before[1])

@@ -15,14 +15,13 @@ from mxnet.gluon.data.vision.transforms import ToTensor
 from adapters import ImageDecoder, RecordError, gluon_loader, open_records
 from adapters.engine.tuning import Trial
 from adapters.images.geometry import cut, short_side
-from tests.gluon.crews import CREWS, THREADS, every_quick_crew, opened
+from tests.gluon.crews import CREWS, THREADS, every_crew, every_quick_crew, opened
 from tests.gluon.data_sets import assert_same, numpy_semantics, theirs
 from tests.images.pictures import encoded, npy, picture
 from tests.plans import batch_of, notes_of, plan_of
 from tests.sources.record_files import FORMATS, SIZE, damage, jpeg_file, raw_file, write_images
 
 every_format = pytest.mark.parametrize("format", FORMATS)
-every_crew = pytest.mark.parametrize("crew", CREWS)
 RANDOM = ImageDecoder(16, crop="random_resized", flip=True)
 DECODES: dict[str, Any] = {
     "image": "image",
@@ -254,3 +253,13 @@ def test_auto_looks_at_the_images_that_a_batch_sampler_gives(files):
         trial.step(stream)
         trial.step(stream)
         assert trial._samples == 12
+
+
+@every_crew
+def test_a_selection_of_records_is_a_data_set_of_them(crew, files):
+    source, chosen = open_records(files["recordio"], decode=ImageDecoder(8)), [7, 2, 5, 2]
+    with opened(source.select(chosen), crew) as loader:
+        ((images, labels),) = loader
+        assert labels.asnumpy().tolist() == chosen
+        for row, number in enumerate(chosen):
+            np.testing.assert_array_equal(images[row].asnumpy(), source[number][0])

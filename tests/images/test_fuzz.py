@@ -18,6 +18,7 @@ HERE = Path(__file__).parent
 NATIVE = HERE.parents[1] / "adapters" / "images" / "native"
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1"]
 IMAGES = int(os.environ.get("ADAPTERS_FUZZ_IMAGES", "60000"))
+every_seed = pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.full)])
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +85,7 @@ def outcomes(program: Path, seed: int, files: list[Path]) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@every_seed
 def test_no_mutant_reads_or_writes_where_it_should_not(fuzz, files, seed):
     found = outcomes(fuzz(own_huffman=False), seed, files)
     left = found.count("left")
@@ -93,7 +94,7 @@ def test_no_mutant_reads_or_writes_where_it_should_not(fuzz, files, seed):
     assert min(left, IMAGES - left) > IMAGES // 20
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@every_seed
 def test_huffman_decoding_is_libjpegs_to_the_bit_or_leaves_the_image(fuzz, files, seed):
     own = outcomes(fuzz(own_huffman=True), seed, files)
     libjpegs = outcomes(fuzz(own_huffman=False), seed, files)

@@ -95,6 +95,7 @@ def test_many_threads_decode_at_once():
             np.testing.assert_array_equal(out, expected)
 
 
+@pytest.mark.full
 def test_a_million_images_leave_nothing_in_memory():
     """Whole ones, damaged ones, and lists of which one member is no buffer."""
     content = encoded(picture(8, 8), "JPEG")

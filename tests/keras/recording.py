@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from adapters import SafeSequence
+from adapters.engine.pool import kept
 from tests.keras.samples import BATCH_SIZE, numbered
 from tests.leftovers import command_line
 
@@ -159,9 +160,12 @@ class AfterBatch(keras.callbacks.Callback):
 
 
 def worker_processes() -> list[psutil.Process]:
-    """Worker processes of this interpreter."""
+    """Worker processes of this interpreter, but for those that are kept for the next call."""
+    idle = kept().idle_pids
     return [
         child
         for child in psutil.Process().children()
-        if "loky" in command_line(child) and "tracker" not in command_line(child)
+        if "loky" in command_line(child)
+        and "tracker" not in command_line(child)
+        and child.pid not in idle
     ]

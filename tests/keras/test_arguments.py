@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from adapters import SafeSequence
+from tests.keras.py_datasets import Endless
 from tests.keras.recording import sequence_of
 from tests.keras.samples import numbered
 
@@ -74,7 +75,10 @@ def refused(error: type[Exception], message: str, *arguments: Any, **options: An
         refused(ValueError, "source[0]['b']: 39, source[1]: 40", ({"a": X, "b": X[:39]}, X)),
         refused(ValueError, "(x, y, sample_weight), got 4 members", (X, X, X, X)),
         refused(TypeError, "source[1] must be an array with one row per sample", (X, 5)),
-        refused(TypeError, "source holds a list of arrays, which may mean two", ([X, X], X)),
+        refused(TypeError, "source must be a tuple where it holds the parts", [X, X]),
+        refused(TypeError, "(x, y) or (x, y, sample_weight), got a list", [X, X[:, 0], X]),
+        refused(ValueError, "np.stack makes one array of a list of samples", ([X[0], X[1]], X)),
+        refused(ValueError, "shuffle needs a source with an end", Endless(), shuffle=True),
         refused(TypeError, "shuffle must be True or False, got 'False'", X, shuffle="False"),
         refused(TypeError, "drop_remainder must be True or False", X, drop_remainder="no"),
         refused(TypeError, "use_multiprocessing must be True", X, use_multiprocessing=0.5),

@@ -7,18 +7,27 @@ import re
 
 import pytest
 
-from tests.keras.conftest import REPORT_MARK, OtherRun, other_runs
+from tests.conftest import REPORT_MARK
+from tests.keras.conftest import OtherRun, other_runs
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.full
+@pytest.mark.runs_tests
+@pytest.mark.timeout(1800)
 @pytest.mark.flaky(reruns=0)
-@pytest.mark.parametrize("run", [pytest.param(run, id=run.name) for run in other_runs()])
-def test_all_of_this_folder_passes(run: OtherRun, runs_of_others, report):
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(run, id=run.name, marks=pytest.mark.xdist_group(run.name))
+        for run in other_runs()
+    ],
+)
+def test_all_of_this_folder_passes(run: OtherRun, report, tmp_path):
     if not run.installed:
         pytest.skip(f"{run.backend} is not installed for {run.python}: {run.absence}")
     # Dumps a traceback after a time that is meant for a single test.
     faulthandler.cancel_dump_traceback_later()
-    code, output = runs_of_others.outcome(run)
+    code, output = run.outcome(tmp_path / "output.txt")
     for line in re.findall(f"^{REPORT_MARK}(.*)$", output, re.MULTILINE):
         report(line)
     report(f"{run.backend}, {run.python}: {output.strip().splitlines()[-1]}")

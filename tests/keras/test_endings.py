@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import keras
@@ -33,10 +34,12 @@ WORKERS = [pytest.param(TWO_THREADS, id="threads"), pytest.param(PROCESSES, id="
 # TensorFlow is where this hangs without a SafeSequence, and not every time.
 INTERRUPTS = 5 if BACKEND == "tensorflow" else 1
 pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
+# Less than the ten seconds, and more than the one that workers are waited for after Ctrl-C.
+_STUCK_SECONDS = 8.0
 
 
 def workers_alive() -> list[str]:
-    threads = [t.name for t in threading.enumerate() if t.name.startswith("adapters")]
+    threads = [t.name for t in threading.enumerate() if t.name.startswith("adapters-worker")]
     return threads + [f"process {process.pid}" for process in worker_processes()]
 
 
@@ -176,6 +179,7 @@ def test_a_thread_may_train_after_the_main_thread_has_ended():
     assert run_program("outliving").output == "trained\n"
 
 
+@pytest.mark.full
 def test_the_interpreter_exits_right_after_fit_without_close():
     counts = {"processes": 3, "threads": 2} if BACKEND == "tensorflow" else {"threads": 1}
     programs = [Program("leaving", kind, str(count)) for kind, count in counts.items()]
@@ -183,3 +187,15 @@ def test_the_interpreter_exits_right_after_fit_without_close():
     assert [(end.code, end.output.split()) for end in ended] == [
         (0, count * ["0"]) for count in counts.values()
     ]
+
+
+def test_ctrl_c_ends_a_fit_whose_transform_is_stuck_on_a_thread():
+    """Workers are waited for ten seconds otherwise, and TensorFlow waits for ever."""
+    program = Program("stuck")
+    program.wait_until_ready()
+    program.interrupt()
+    assert program.process.stdout is not None
+    began, line = time.monotonic(), program.process.stdout.readline()
+    seconds, ended = time.monotonic() - began, program.end()
+    assert (line, ended.code, seconds < _STUCK_SECONDS) == ("interrupted\n", 0, True), ended.errors
+    assert "is left there" in ended.errors

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from adapters import SafeSequence, diagnose
+from adapters.engine import pool
 from adapters.keras.fitting import ModelTrainer
+from tests.engine.crews import end_idle_workers
 from tests.keras.py_datasets import Numbered
 from tests.keras.recording import BACKEND, AfterBatch, sequence_of
 from tests.keras.samples import BATCH_SIZE, FailsAt, Unreadable, numbered
@@ -62,18 +64,21 @@ def diagnosed(loader: Any, model: keras.Model) -> Any:
 # --- what is found ---
 
 
+@pytest.mark.alone
 def test_a_slow_batch_transform_is_found():
     diagnosis = diagnosed(sequence_of(BATCHES, workers=0, batch_transform=slow), model_of())
     assert diagnosis.bottleneck in ("transforms", "storage")
     assert diagnosis.parts["transforms"] > 0.8 * SLOW
 
 
+@pytest.mark.alone
 def test_a_slow_step_is_found():
     diagnosis = diagnosed(sequence_of(BATCHES, workers=0), SlowModel())
     assert diagnosis.bottleneck == "step"
     assert diagnosis.same == pytest.approx(SLOW, rel=0.5)
 
 
+@pytest.mark.alone
 def test_waits_are_the_trainers_own():
     diagnosis = diagnosed(sequence_of(BATCHES, workers=2), SlowModel())
     assert diagnosis.ready_share > 0.9
@@ -260,3 +265,23 @@ def test_a_model_must_be_compiled():
 def test_a_model_copies_for_itself():
     with pytest.raises(ValueError, match="to_device must be None unless step is a function"):
         diagnose(Numbered(BATCHES), model_of(), to_device=lambda batch: batch)
+
+
+def test_a_short_fit_starts_no_processes(monkeypatch):
+    """Whatever is chosen: the work is over before they have started."""
+
+    class Slow(Numbered):  # type: ignore[misc]
+        def __getitem__(self, index: int) -> Any:
+            ends = time.thread_time() + 0.005
+            while time.thread_time() < ends:
+                pass
+            return super().__getitem__(index)
+
+    end_idle_workers()
+    started: list[Any] = []
+    monkeypatch.setattr(pool.Pool, "_start", lambda self, lessee: started.append(lessee))
+    model = model_of()
+    with SafeSequence(Slow(7)) as training, SafeSequence(Slow(7)) as validation:
+        for _ in range(2):
+            model.fit(training, validation_data=validation, epochs=3, verbose=0)
+    assert started == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
@@ -113,3 +114,41 @@ def test_random_transforms_do_not_depend_on_the_workers(workers):
     with SafeSequence(numbered(8), 4, transform=draw, seed=3, **workers) as sequence:
         recorder.fit(sequence, epochs=2, shuffle=False, verbose=0)
     assert [batch[0] for batch in recorder.trained] == [657, 231, 986, 192]
+
+
+# Keras 3.6 says it of a tuple where the model has a list.
+@pytest.mark.filterwarnings("ignore:The structure of `inputs`")
+def test_several_inputs_in_a_list_arrive_as_keras_takes_them():
+    first, second = np.zeros((SAMPLES, 2), np.float32), np.ones((SAMPLES, 3), np.float32)
+    left, right = keras.Input((2,)), keras.Input((3,))
+    model = keras.Model(
+        [left, right], keras.layers.Dense(1)(keras.layers.concatenate([left, right]))
+    )
+    model.compile(loss="mse")
+    with SafeSequence(([first, second], numbered(SAMPLES)[1]), 4, **TWO_THREADS) as sequence:
+        losses = model.evaluate(sequence, verbose=0)
+        np.testing.assert_allclose(
+            losses, model.evaluate([first, second], numbered(SAMPLES)[1], verbose=0), rtol=1e-5
+        )
+        (a, b), labels = sequence[0]
+    assert (a.shape, b.shape, labels.shape) == ((4, 2), (4, 3), (4, 1))
+
+
+@pytest.fixture(scope="module")
+def zarr_array() -> Any:
+    """An array that has started all threads that zarr keeps."""
+    zarr = pytest.importorskip("zarr", minversion="3", reason="no dependency of this package")
+    with zarr.config.set({"threading.max_workers": 1}):
+        array = zarr.array(np.arange(SAMPLES * 2).reshape(SAMPLES, 2), chunks=(4, 2))
+        assert array[0].tolist() == [0, 1]
+    return array
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_zarr_array_is_read_by_rows(shuffle, zarr_array, monkeypatch):
+    monkeypatch.setattr(type(zarr_array), "__array__", None)  # Nobody may read it whole.
+    expected = np.arange(SAMPLES * 2).reshape(SAMPLES, 2)
+    with SafeSequence(zarr_array, 4, shuffle=shuffle, **TWO_THREADS) as sequence:
+        rows = np.concatenate(list(sequence))
+    np.testing.assert_array_equal(rows[np.argsort(rows[:, 0])], expected)
+    assert (rows == expected).all() == (not shuffle)

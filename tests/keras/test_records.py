@@ -198,3 +198,12 @@ def test_an_image_of_each_format_is_the_same_in_one_sequence(tmp_path):
     with SafeSequence(source, 4, workers=0) as sequence:
         images = sequence[0][0]
     np.testing.assert_array_equal(images, np.broadcast_to(images[0], images.shape))
+
+
+@every_kind
+def test_a_selection_of_records_gives_their_images(workers, files):
+    source, chosen = open_records(files["recordio"], decode=ImageDecoder(8)), [7, 2, 5, 2]
+    with SafeSequence(source.select(chosen), 4, **workers) as sequence:
+        ((images, labels),) = sequence
+        assert labels.tolist() == chosen
+        assert all(np.array_equal(images[row], source[n][0]) for row, n in enumerate(chosen))

@@ -15,7 +15,6 @@ from adapters import ClosedError, SafeSequence
 from tests.keras.recording import (
     ALL_WORKERS,
     KINDS_OF_WORKERS,
-    PROCESSES,
     TWO_THREADS,
     epochs_of,
     numbers,
@@ -32,12 +31,6 @@ def read(sequence: SafeSequence) -> list[list[int]]:
 
 def test_it_is_a_py_dataset():
     assert isinstance(sequence_of(1), keras.utils.PyDataset)
-
-
-def test_keras_is_told_that_there_are_no_workers():
-    """Or it would put its own enqueuer on top of them."""
-    sequence = sequence_of(1, **PROCESSES)
-    assert (sequence.workers <= 1, sequence.use_multiprocessing) == (True, False)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,6 @@ import pytest
 
 from adapters import SafeSequence
 from tests.keras.py_datasets import (
-    Endless,
     Gaps,
     Hooked,
     Meeting,
@@ -193,11 +193,6 @@ def test_transform_is_refused_as_there_are_no_single_samples():
         SafeSequence(Numbered(2), transform=lambda sample: sample)
 
 
-def test_an_endless_source_is_refused():
-    with pytest.raises(ValueError, match=r"source Endless must have a finite length"):
-        SafeSequence(Endless())
-
-
 def test_a_safe_sequence_may_be_a_source():
     features = np.arange(8, dtype=np.float32).reshape(-1, 1)
     with SafeSequence(SafeSequence(features, 4), **TWO_THREADS) as sequence:
@@ -213,3 +208,36 @@ def test_the_epochs_of_a_safe_sequence_inside_go_along(workers):
     with SafeSequence(SafeSequence(features, 4, shuffle=True), **workers) as sequence:
         sequence.load_state_dict({"epoch": 2, "batch": 0})
         assert [numbers(batch) for _ in range(2) for batch in sequence] == expected
+
+
+class Sharing(Meeting):
+    """Doesn't say whether it is thread-safe."""
+
+    thread_safe = None
+
+
+def test_several_threads_ask_one_whose_author_gave_it_several_workers():
+    source = Sharing(4)
+    source.workers = 2
+    with SafeSequence(source, **TWO_THREADS) as sequence:
+        batches = [numbers(batch) for batch in sequence]
+        source.barrier.abort()  # A thread may be waiting in the next epoch.
+    assert batches == IN_ORDER[:4]
+
+
+class Waiting(Numbered):
+    """Waits for something, a while."""
+
+    def __getitem__(self, index: int) -> Any:
+        threading.Event().wait(0.05)
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize(("options", "times"), [({}, 1), ({"workers": 2}, 0)])
+def test_waiting_in_turn_is_said_once_with_the_remedy(options, times, caplog):
+    source = Waiting(16)
+    for name, value in options.items():
+        setattr(source, name, value)
+    with SafeSequence(source, **FOUR_THREADS) as sequence:
+        list(sequence)
+    assert caplog.text.count("thread_safe = True") == times

@@ -51,12 +51,14 @@ def test_a_trainer_of_slow_batches_waits_most_of_the_time():
     assert report.shares[1] > 0.5
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
 def test_a_slow_trainer_of_quick_batches_does_not(workers):
     report = reported(sequence_of(BATCHES, **workers), slow_step(), epochs=2)
     assert report.shares[1] < 0.2
 
 
+@pytest.mark.alone
 def test_batches_that_are_read_ahead_cost_the_trainer_no_wait():
     sequence = sequence_of(BATCHES, workers=4, batch_transform=lambda batch: batch)
     report = reported(sequence, slow_step(), epochs=2)
@@ -69,6 +71,7 @@ def test_a_wait_is_kept_for_every_batch_of_the_latest_epoch():
     assert len(report.shares) == 2
 
 
+@pytest.mark.alone
 def test_the_waits_of_slow_batches_are_what_they_take():
     report = reported(sequence_of(BATCHES, workers=0, batch_transform=slow))
     # TensorFlow reads ahead while the trainer is busy, if only with its callbacks.

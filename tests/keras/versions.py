@@ -24,6 +24,8 @@ READS_A_BATCH_AHEAD = pytest.mark.xfail(
     VERSION < (3, 15) and BACKEND == "jax",
     reason="Keras before 3.15 asks JAX's iterator for a batch more before it trains on one",
 )
+# How many batches Keras has asked for before it trains on one.
+BATCHES_AHEAD = 3 if BACKEND == "tensorflow" else int(VERSION < (3, 15) and BACKEND == "jax")
 LOSES_A_LAST_PART = pytest.mark.xfail(
     VERSION < (3, 7) and BACKEND == "tensorflow",
     reason="Keras 3.6 drops the metrics and updates of a last execution with fewer steps",

@@ -134,7 +134,7 @@ def test_after_a_signal_the_next_run_writes_the_same_bytes(tmp_path, source, who
     assert files_in(tmp_path) == expected
 
 
-@pytest.fixture(scope="module", params=["first", "again"])
+@pytest.fixture(scope="module", params=["first", pytest.param("again", marks=pytest.mark.full)])
 def killed(
     request: pytest.FixtureRequest,
     source: Path,

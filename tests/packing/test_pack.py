@@ -17,6 +17,7 @@ import pytest
 from adapters import open_records, pack
 from adapters.images import decode
 from adapters.packing import verify
+from adapters.packing.run import Run
 from adapters.records import RecordFiles, index_paths
 from tests.packing.materials import (
     FORMATS,
@@ -368,3 +369,16 @@ def test_two_runs_do_not_write_the_same_files_at_once(tmp_path, source):
         run.join()
     assert verify(f"{out}.json")[1] == []
     assert pack(source, out, **how).packed > 0
+
+
+def test_as_many_threads_as_the_cgroup_has_cpus(tmp_path, monkeypatch):
+    """And not as many as the machine has."""
+    counts, write_all = [], Run.write_all
+    monkeypatch.setattr("loky.cpu_count", lambda: 3)
+    monkeypatch.setattr(
+        Run,
+        "write_all",
+        lambda run, count, told: (counts.append(count), write_all(run, count, told)),
+    )
+    pack((np.zeros((4, 8, 8), np.uint8), range(4)), tmp_path / "x", format="recordio")
+    assert counts == [3]

@@ -116,6 +116,39 @@ def test_a_newer_index_may_leave_out_records(format, tmp_path):
 
 
 @formats
+def test_an_index_that_ends_before_its_file_says_how_many_bytes_lie_behind(
+    format, tmp_path, caplog
+):
+    """They may have been appended since; a choice in the middle is nobody's oversight."""
+    lines = index_text(format, RECORDS).splitlines(keepends=True)
+    path = with_index(tmp_path, format, "".join(lines[:4]))
+    behind = len(encoded(format, RECORDS[4:]))
+    with caplog.at_level(logging.WARNING, "adapters"):
+        assert read(path) == RECORDS[:4]
+    assert f"lists 4 records of {path}, and {behind} bytes lie behind" in caplog.text
+    assert "delete the index" in caplog.text
+
+
+@formats
+def test_an_index_that_lists_the_last_record_is_used_without_a_word(format, tmp_path, caplog):
+    lines = index_text(format, RECORDS).splitlines(keepends=True)
+    with caplog.at_level(logging.WARNING, "adapters"):
+        assert read(with_index(tmp_path, format, "".join(lines[1::2]))) == RECORDS[1::2]
+    assert caplog.text == ""
+
+
+@formats
+def test_an_older_index_that_lists_a_record_twice_is_not_used(format, tmp_path):
+    """Its size would be taken for none."""
+    records = [b"%03d" % number for number in range(200)]
+    lines = index_text(format, records).splitlines(keepends=True)
+    path = written(tmp_path, format, records)
+    index_paths(path)[0].write_text("".join(lines[:101] + lines[100:]))
+    rewritten(path, path.read_bytes(), False)
+    assert read(path) == records
+
+
+@formats
 def test_an_older_index_that_leaves_out_records_is_not_used(format, tmp_path):
     lines = index_text(format, RECORDS).splitlines(keepends=True)
     path = with_index(tmp_path, format, "".join(lines[1::2]), newer=False)
@@ -303,6 +336,7 @@ def test_records_beyond_4_gib_are_found_by_scanning(tmp_path):
     files.close()
 
 
+@pytest.mark.alone
 @formats
 def test_a_million_lines_are_parsed_fast(format):
     offsets = np.arange(1_000_000) * 100_000

@@ -6,8 +6,6 @@ import gc
 import gzip
 import os
 import pickle
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
@@ -16,8 +14,10 @@ import pytest
 
 from adapters.errors import RecordError
 from adapters.records import RecordFiles, storage
+from adapters.records.mapping import living
 from adapters.records.storage import InflatedFile, MappedFile
 from tests.records.materials import encoded, written
+from tests.records.processes import mapped, run, unnamed
 
 _LIMIT_SECONDS = 30
 
@@ -35,32 +35,6 @@ def shards(tmp_path):
 
 def expected(number: int) -> bytes:
     return b"%d %d" % divmod(number, 10)
-
-
-def descriptors(folder) -> int:
-    """How many files of a folder this process has open."""
-    return sum(target.startswith(str(folder)) for target in _targets())
-
-
-def unnamed() -> set[str]:
-    """The temporary files without a name that this process has open."""
-    return {target for target in _targets() if target.endswith(" (deleted)")}
-
-
-def _targets() -> list[str]:
-    targets = []
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            targets.append(os.readlink(f"/proc/self/fd/{name}"))
-        except FileNotFoundError:  # The descriptor of this very listing.
-            continue
-    return targets
-
-
-def run(script: str, *arguments: str) -> str:
-    """What a process of its own prints."""
-    command = [sys.executable, "-c", script, *arguments]
-    return subprocess.check_output(command, text=True, timeout=_LIMIT_SECONDS)
 
 
 def test_a_range_is_read(tmp_path):
@@ -142,34 +116,31 @@ def test_reading_many_files_takes_little_memory(tmp_path):
 def test_pages_are_let_go_where_nobody_says_how_many_there_are(tmp_path, monkeypatch):
     monkeypatch.setattr(storage, "_STATUS", str(tmp_path / "none"))
     monkeypatch.setattr(storage, "_KEPT_BYTES", 0)
-    asked = []
-    monkeypatch.setattr(MappedFile, "_let_go", lambda file: asked.append(file))
+    asked, let_go = [], MappedFile._let_go
+
+    def noted(file: MappedFile) -> None:
+        asked.append(file)
+        let_go(file)
+
+    monkeypatch.setattr(MappedFile, "_let_go", noted)
     file = MappedFile(written(tmp_path, "recordio", [b"x"]))
-    file.read(0, 1)
-    storage._let_go_if_many()
-    storage._let_go_if_many()
+    for _ in range(2):
+        file.read(0, 1)
+        storage._let_go_if_many()
     assert asked.count(file) == 2
-
-
-def test_at_most_256_files_are_open(tmp_path):
-    for number in range(300):
-        written(tmp_path, "recordio", [b"%d" % number], f"{number:03}")
-    files = RecordFiles(str(tmp_path / "*.rec"))
-    assert [bytes(files.read(number)) for number in range(300)] == [b"%d" % n for n in range(300)]
-    assert 0 < descriptors(tmp_path) <= 256
 
 
 def test_files_that_nobody_needs_are_unmapped(tmp_path):
     files = RecordFiles(written(tmp_path, "recordio", [b"x"]))
     files.read(0)
-    assert descriptors(tmp_path) == 1
+    assert mapped(tmp_path) == 1
     del files
     gc.collect()
-    assert descriptors(tmp_path) == 0
+    assert mapped(tmp_path) == 0
 
 
 def test_a_file_read_again_and_again_counts_as_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(storage, "_MOST_OPEN", 2)
+    monkeypatch.setattr(storage, "_MOST_MAPPED", living() + 2)
     one, other = (
         RecordFiles(written(tmp_path, "recordio", [stem.encode()], stem)) for stem in ("a", "b")
     )
@@ -178,7 +149,7 @@ def test_a_file_read_again_and_again_counts_as_one(tmp_path, monkeypatch):
         one.read(0)
         one.shards[0].storage.close()
     one.read(0)
-    assert descriptors(tmp_path) == 2
+    assert mapped(tmp_path) == 2
 
 
 @pytest.mark.parametrize("change", [b"0123456789+", b"9876543210"], ids=["size", "content"])
@@ -229,7 +200,7 @@ def test_files_are_pickled_without_what_is_in_them(shards):
 
 
 def test_threads_that_read_at_once_get_the_right_bytes(shards, monkeypatch):
-    monkeypatch.setattr(storage, "_MOST_OPEN", 2)
+    monkeypatch.setattr(storage, "_MOST_MAPPED", 2)
     monkeypatch.setattr(storage, "_KEPT_BYTES", -1)
     monkeypatch.setattr(storage, "_LOOK_BYTES", 500)
     files, start = RecordFiles(shards), Barrier(8, timeout=_LIMIT_SECONDS)

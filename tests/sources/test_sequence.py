@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -69,19 +70,57 @@ def test_only_a_thread_safe_sequence_is_asked_by_two_threads_at_once(thread_safe
     assert batches.most_inside == most
 
 
+def test_as_many_threads_ask_at_once_as_the_author_wanted():
+    batches = Batches()
+    batches.workers = 2
+    source = SequenceSource(batches, False)
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(source.batch, [0] * 6))
+    assert (batches.most_inside, source.most_at_once) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "most"),
+    [
+        ({}, 1),
+        ({"workers": 4}, 4),
+        ({"workers": 4, "use_multiprocessing": True}, 1),
+        ({"workers": 4, "thread_safe": False}, 1),
+        ({"workers": 1, "thread_safe": True}, None),
+        ({"workers": "many"}, 1),
+    ],
+)
+def test_what_the_author_says_decides_how_many_threads_ask(attributes, most):
+    batches = Batches()
+    vars(batches).update(attributes)
+    assert SequenceSource(batches, False).most_at_once == most
+
+
 def test_the_hooks_of_the_sequence_are_called():
     batches = Batches()
     source = SequenceSource(batches, True)
-    source.begin_epoch()
-    source.end_epoch()
-    assert batches.calls == ["begin", "end"]
+    assert [source.enter_epoch(epoch) for epoch in (0, 0, 1)] == [False, False, True]
+    assert batches.calls == ["begin", "end", "begin"]
 
 
 def test_a_sequence_needs_no_hooks():
     source = SequenceSource([1, 2], True)
-    source.begin_epoch()
-    source.end_epoch()
+    source.enter_epoch(1)
+    source.turn()
     assert source.batch(1) == 2
+
+
+def test_the_hooks_between_two_epochs_of_keras_are_called():
+    batches = Batches()
+    SequenceSource(batches, True).turn()
+    assert batches.calls == ["end", "begin"]
+
+
+def test_a_pickled_copy_is_in_the_same_epoch():
+    source = SequenceSource([5, 6], True)
+    source.enter_epoch(2)
+    copy = cloudpickle.loads(cloudpickle.dumps(source))
+    assert (copy.enter_epoch(2), copy.enter_epoch(3)) == (False, True)
 
 
 def test_a_pickled_copy_has_a_lock_of_its_own():
@@ -94,16 +133,23 @@ def test_num_batches_comes_before_len():
     assert len(SequenceSource(sequence, False)) == 7
 
 
-@pytest.mark.parametrize(
-    ("sequence", "message"),
-    [
-        (SimpleNamespace(num_batches=None), "SimpleNamespace must have a finite length"),
-        ([], "source must hold at least one batch, got 0"),
-    ],
-)
-def test_a_sequence_without_an_end_or_a_batch_is_refused(sequence, message):
-    with pytest.raises(ValueError, match=message):
-        SequenceSource(sequence, False)
+class Unsaid:
+    """As a ``PyDataset`` that implements neither."""
+
+    @property
+    def num_batches(self) -> int:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("sequence", [SimpleNamespace(num_batches=None), Unsaid()])
+def test_a_sequence_without_a_number_of_batches_has_no_end(sequence):
+    source = SequenceSource(sequence, False)
+    assert (source.endless, len(source)) == (True, sys.maxsize)
+
+
+def test_a_sequence_without_a_batch_is_refused():
+    with pytest.raises(ValueError, match="source must hold at least one batch, got 0"):
+        SequenceSource([], False)
 
 
 def test_an_item_of_none_is_refused():

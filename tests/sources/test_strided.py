@@ -349,3 +349,12 @@ def test_what_pack_writes_raw_is_gathered(tmp_path, count):
         found, numbers = batch_of(plan_of(source, count))
     np.testing.assert_array_equal(found, images)
     assert numbers.tolist() == labels
+
+
+def test_what_is_remembered_of_a_file_is_small_beside_its_arrays(tmp_path):
+    """As there may be 10,000 files, of arrays of 150 KB."""
+    path = raw_file(tmp_path, "tfrecord", raw(3, (200, 200, 3)))
+    source = open_records(path, decode="image")
+    batch_of(plan_of(source, 3))
+    (strided,) = source._strided.values()
+    assert strided.fixed.nbytes + strided.model.nbytes < 4000

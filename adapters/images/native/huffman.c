@@ -9,6 +9,8 @@
 #endif
 #endif
 
+int huffman_is_used = 1;
+
 #if !HAVE_JPEGINT
 const int HUFFMAN_IS_OWN = 0;
 
@@ -350,7 +352,7 @@ static boolean decode_mcu(j_decompress_ptr jpeg, JBLOCKROW *blocks) {
 
 void huffman_take_over(Huffman *huffman, struct jpeg_decompress_struct *jpeg, JDIMENSION from,
                        JDIMENSION columns) {
-    if (jpeg->arith_code || jpeg->progressive_mode || jpeg->restart_interval != 0 ||
+    if (!huffman_is_used || jpeg->arith_code || jpeg->progressive_mode || jpeg->restart_interval != 0 ||
         jpeg->data_precision != 8 || jpeg->comps_in_scan > COMPONENTS)
         return;
     for (int i = 0; i < jpeg->comps_in_scan; i++) {

@@ -57,6 +57,9 @@ typedef struct {
 /* Whether it was compiled with libjpeg's internal header. */
 extern const int HUFFMAN_IS_OWN;
 
+/* Whether it is used where it can be; set before anything is decoded. */
+extern int huffman_is_used;
+
 /* Decode in libjpeg's stead, where that can be done.
  *
  * Called between jpeg_start_decompress and the first row that is read or skipped, with `columns` of

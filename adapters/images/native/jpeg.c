@@ -175,7 +175,7 @@ static int begun(struct jpeg_decompress_struct *jpeg, const Crop *crop, const Ba
     if (!subsampled_as_usual(jpeg)) return 0;
     if ((JDIMENSION)crop->height != jpeg->image_height ||
         (JDIMENSION)crop->width != jpeg->image_width ||
-        (long)jpeg->image_height * (long)jpeg->image_width > MOST_PIXELS)
+        (uint64_t)jpeg->image_height * jpeg->image_width > MOST_PIXELS)
         return 0;
     jpeg->out_color_space = JCS_RGB;
     jpeg->scale_num = 1;

@@ -2,6 +2,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "huffman.h"
 #include "jpeg.h"
@@ -16,6 +17,13 @@ static void *memory_of(PyObject *object, Py_buffer *view, int flags, size_t byte
     PyErr_Format(PyExc_ValueError, "%s must be %zu bytes, got %zd", name, bytes, view->len);
     PyBuffer_Release(view);
     return NULL;
+}
+
+/* A copy of memory that others may change while the GIL isn't held; NULL, with an exception. */
+static void *copy_of(const void *memory, size_t bytes) {
+    void *copy = malloc(bytes + 1);
+    if (copy == NULL) return PyErr_NoMemory();
+    return memcpy(copy, memory, bytes);
 }
 
 /* Open all buffers, decode without the GIL, let go of them. */
@@ -67,6 +75,7 @@ static PyObject *kernel_decode(PyObject *self, PyObject *arguments) {
     PyObject *list, *crops, *out, *table, *result = NULL;
     Py_buffer crops_view, out_view, table_view;
     Batch batch = {0};
+    float *values = NULL;
     if (!PyArg_ParseTuple(arguments, "O!OO(iii)pO:decode", &PyList_Type, &list, &crops, &out,
                           &batch.rows, &batch.height, &batch.width, &batch.channels_first, &table))
         return NULL;
@@ -79,20 +88,27 @@ static PyObject *kernel_decode(PyObject *self, PyObject *arguments) {
     PyObject *tuple = PyList_AsTuple(list); /* Which nobody can change. */
     if (tuple == NULL) return NULL;
     size_t count = (size_t)PyTuple_Size(tuple);
-    const Crop *wanted = memory_of(crops, &crops_view, 0, count * sizeof(Crop), "crops");
+    const void *given = memory_of(crops, &crops_view, 0, count * sizeof(Crop), "crops");
+    if (given == NULL) goto without_crops;
+    Crop *wanted = copy_of(given, count * sizeof(Crop));
+    PyBuffer_Release(&crops_view);
     if (wanted == NULL) goto without_crops;
     batch.start = memory_of(out, &out_view, PyBUF_WRITABLE, bytes, "out");
     if (batch.start == NULL) goto without_out;
     if (table != Py_None) {
-        batch.table = memory_of(table, &table_view, 0, 3 * 256 * sizeof(float), "table");
-        if (batch.table == NULL) goto without_table;
+        given = memory_of(table, &table_view, 0, 3 * 256 * sizeof(float), "table");
+        if (given == NULL) goto without_table;
+        values = copy_of(given, 3 * 256 * sizeof(float));
+        PyBuffer_Release(&table_view);
+        if (values == NULL) goto without_table;
+        batch.table = values;
     }
     result = decode_all(tuple, wanted, &batch);
-    if (table != Py_None) PyBuffer_Release(&table_view);
 without_table:
+    free(values);
     PyBuffer_Release(&out_view);
 without_out:
-    PyBuffer_Release(&crops_view);
+    free(wanted);
 without_crops:
     Py_DECREF(tuple);
     return result;
@@ -128,7 +144,18 @@ static PyObject *kernel_sizes(PyObject *self, PyObject *jpegs) {
     return sizes;
 }
 
+static PyObject *kernel_use_own_huffman(PyObject *self, PyObject *wanted) {
+    (void)self;
+    int is_wanted = PyObject_IsTrue(wanted);
+    if (is_wanted < 0) return NULL;
+    huffman_is_used = is_wanted;
+    return Py_BuildValue("");
+}
+
 static PyMethodDef methods[] = {
+    {"use_own_huffman", kernel_use_own_huffman, METH_O,
+     "use_own_huffman(wanted)\n\n"
+     "Whether libjpeg's Huffman decoding is replaced; said before anything else is decoded."},
     {"sizes", kernel_sizes, METH_O,
      "sizes(jpegs) -> list\n\n"
      "(height, width) of each JPEG, as its header has it; None where that isn't easy to tell."},

@@ -1,0 +1,214 @@
+"""Which global generators some code draws from, as far as its byte code tells."""
+
+from __future__ import annotations
+
+import contextlib
+import dis
+import functools
+import logging
+import random
+import sys
+import types
+from typing import Any, NamedTuple
+
+import numpy as np
+
+log = logging.getLogger("adapters")
+
+_PLAIN = (str, bytes, int, float, complex, bool, type(None), np.ndarray, np.generic)
+# Modules that draw nothing, or only from a generator that they are given.
+_QUIET_MODULES = frozenset(sys.stdlib_module_names) | {"adapters", "cv2", "mxnet", "numpy", "PIL"}
+# Libraries that are too large to be looked through, and are taken to draw what nobody can tell.
+_OPAQUE_MODULES = frozenset(
+    {"h5py", "jax", "jaxlib", "pandas", "pyarrow", "sklearn", "tensorflow", "torch", "zarr"}
+)
+_DEEPEST = 8
+# What MXNet makes data sets and transforms of.
+_PARTS = {"Block", "Dataset", "_TransformFirstClosure"}
+# Whose methods the functions of these modules are.
+_RANDOM: Any = random.seed.__self__  # type: ignore[attr-defined]
+_NUMPY: Any = np.random.mtrand._rand
+# Of ``numpy.random``, what makes generators of one's own.
+_MAKERS = {"default_rng", "Generator", "RandomState", "SeedSequence", "PCG64", "Philox", "MT19937"}
+
+
+class Used(NamedTuple):
+    """Of ``"random"``, ``"numpy"`` and ``"mxnet"``, those that some code draws from."""
+
+    possibly: frozenset[str]
+    """What can't be looked at (extension modules, other libraries) is taken to use the first two"""
+    certainly: frozenset[str]
+    """The code names them."""
+
+
+def generators_used(*objects: Any) -> Used:
+    """Which global generators the code in these objects draws from.
+
+    Looks at the names in the byte code of functions and methods, and of what they call.
+    """
+    search = _Search()
+    for each in objects:
+        try:
+            search.visit(each, 0)
+        except Exception as error:  # Objects of others may do anything when they are looked at.
+            log.debug("it can't be told what %r draws from: %r", type(each), error)
+            search.found |= {"random", "numpy"}
+    return Used(frozenset(search.found | search.named), frozenset(search.named))
+
+
+class _Search:
+    def __init__(self) -> None:
+        self.found: set[str] = set()
+        self.named: set[str] = set()
+        self._seen: set[int] = set()
+        self._kept: list[Any] = []
+
+    def visit(self, value: Any, depth: int) -> None:
+        if isinstance(value, _PLAIN) or id(value) in self._seen:
+            return
+        if depth > _DEEPEST:
+            self.found |= {"random", "numpy"}
+            return
+        self._seen.add(id(value))
+        self._kept.append(value)  # An id is only its own as long as the object is there.
+        owner = getattr(value, "__self__", None)
+        if isinstance(value, types.ModuleType):
+            self._visit_module(value)
+        elif owner is _RANDOM or owner is _NUMPY:
+            self.named.add("random" if owner is _RANDOM else "numpy")
+        elif _library(value) in _OPAQUE_MODULES:
+            self.found |= {"random", "numpy"}
+        elif isinstance(value, (types.FunctionType, types.MethodType)):
+            self._visit_function(value, depth)
+        elif isinstance(value, functools.partial):
+            self.visit((value.func, value.args, value.keywords), depth + 1)
+        elif hasattr(value, "__wrapped__") and not isinstance(value, type):
+            self.visit(value.__wrapped__, depth + 1)
+            if isinstance(value, types.FunctionType):
+                self._visit_function(value, depth)
+        elif isinstance(value, (list, tuple, set, frozenset)):
+            for member in list(value)[:100]:
+                self.visit(member, depth + 1)
+        elif isinstance(value, dict):
+            for member in list(value.values())[:100]:
+                self.visit(member, depth + 1)
+        elif _library(value) == "mxnet":
+            self._visit_mxnet(value, depth)
+        elif isinstance(value, type):
+            self._visit_class(value, depth)
+        elif _library(value) in _QUIET_MODULES or isinstance(value, np.random.Generator):
+            return
+        elif hasattr(value, "__dict__"):
+            self._visit_class(type(value), depth)
+            self.visit(vars(value), depth + 1)
+        else:
+            self.found |= {"random", "numpy"}
+
+    def _visit_module(self, module: types.ModuleType) -> None:
+        name = module.__name__
+        if name == "random":
+            self.named.add("random")
+        elif name.startswith(("numpy.random", "mxnet.random", "mxnet.ndarray.random")) or (
+            name.endswith(".random") and name.startswith("mxnet")
+        ):
+            self.named.add(name.split(".")[0])
+        elif name.split(".")[0] not in _QUIET_MODULES:
+            self.found |= {"random", "numpy"}
+
+    def _visit_function(self, function: Any, depth: int) -> None:
+        if isinstance(function, types.MethodType):
+            self.visit(function.__self__, depth + 1)
+            function = function.__func__
+            if not isinstance(function, types.FunctionType):
+                self.visit(function, depth + 1)
+                return
+        library = (function.__module__ or "").split(".")[0]
+        if library == "mxnet":
+            if _sounds_random(function.__name__) or "random" in function.__module__:
+                self.named |= {"random", "numpy", "mxnet"}
+            return
+        if library == "random" or (library == "numpy" and "random" in function.__module__):
+            self.named.add(library)
+            return
+        if library in _OPAQUE_MODULES:
+            self.found |= {"random", "numpy"}
+            return
+        if library in _QUIET_MODULES:
+            return
+        self._visit_code(function.__code__, function.__globals__, depth)
+        for cell in function.__closure__ or ():
+            with contextlib.suppress(ValueError):
+                self.visit(cell.cell_contents, depth + 1)
+        self.visit(function.__defaults__ or (), depth + 1)
+        self.visit(function.__kwdefaults__ or {}, depth + 1)
+
+    def _visit_code(self, code: types.CodeType, names: dict[str, Any], depth: int) -> None:
+        random_names = any(_sounds_random(name) for name in code.co_names)
+        certain = {"mxnet", "numpy"} if _draws_by_attribute(code) else {"mxnet"}
+        for instruction in dis.get_instructions(code):
+            name = instruction.argval
+            if instruction.opname == "IMPORT_NAME":
+                named: Any = sys.modules.get(str(name).split(".")[0])
+            elif instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+                named = names.get(name)
+            else:
+                continue
+            library = _library(named)
+            if random_names and isinstance(named, types.ModuleType):
+                self.found |= {library} & {"mxnet", "numpy"}
+                self.named |= {library} & certain
+            if named is not None:
+                self.visit(named, depth + 1)
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType):
+                self._visit_code(constant, names, depth + 1)
+
+    def _visit_class(self, kind: type, depth: int) -> None:
+        for base in kind.__mro__:
+            if base is object or _library(base) in _QUIET_MODULES:
+                continue
+            for member in vars(base).values():
+                function = getattr(member, "__func__", getattr(member, "fget", member))
+                if isinstance(function, types.FunctionType):
+                    self.visit(function, depth + 1)
+
+    def _visit_mxnet(self, value: Any, depth: int) -> None:
+        """A block, a data set, an array, or a function in C."""
+        kind = value if isinstance(value, type) else type(value)
+        if _sounds_random(getattr(value, "__name__", kind.__name__)):
+            self.named |= {"random", "numpy", "mxnet"}
+        if not _is_part(value):
+            return
+        for member in [*vars(value).values(), *getattr(value, "_children", {}).values()]:
+            # Names, parameters and the like are no code.
+            if _library(member) != "mxnet" or _is_part(member):
+                self.visit(member, depth + 1)
+
+
+def _is_part(value: Any) -> bool:
+    return any(
+        base.__name__ in _PARTS and _library(base) == "mxnet" for base in type(value).__mro__
+    )
+
+
+def _draws_by_attribute(code: types.CodeType) -> bool:
+    """Whether there is ``something.random``, and not only to make a generator of one's own."""
+    names = [step.argval for step in dis.get_instructions(code) if step.opname != "CACHE"]
+    return any(
+        name == "random" and after not in _MAKERS for name, after in zip(names, [*names[1:], ""])
+    )
+
+
+def _library(value: Any) -> str:
+    if isinstance(value, types.ModuleType):
+        return value.__name__.split(".")[0]
+    owner = value if isinstance(value, (type, types.BuiltinFunctionType)) else type(value)
+    return (getattr(owner, "__module__", "") or "").split(".")[0]
+
+
+def _sounds_random(name: str) -> bool:
+    lowered = name.lower()
+    return any(
+        part in lowered
+        for part in ("rand", "shuffle", "dropout", "sample_", "multinomial", "jitter", "rotate")
+    )

@@ -1,0 +1,109 @@
+"""Who has the CPUs meanwhile: this process and its workers, others, or nobody.
+
+Linux counts it: ``/proc/stat`` how long each CPU was busy, ``/proc/<pid>/stat`` what each process
+took of that. Elsewhere nothing is known, and nothing is said.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+# Fields of a cpu line: user, nice, system, idle, iowait, irq, softirq, steal.
+_IDLE_FIELDS, _KNOWN_FIELDS = (3, 4), 8
+# Of the time of a machine whose other programs do next to nothing.
+_MUCH, _LITTLE_IDLE = 0.15, 0.25
+
+
+@dataclass(frozen=True)
+class Contention:
+    """Shares of the time of the CPUs that this process may use, 0 to 1.
+
+    Args:
+        others: What other programs took, or the host of a virtual machine.
+        idle: What nobody took.
+    """
+
+    others: float = 0.0
+    idle: float = 1.0
+
+    @property
+    def disturbs(self) -> bool:
+        """Whether this process had to wait for CPUs that others had."""
+        return self.others > _MUCH and self.idle < _LITTLE_IDLE
+
+
+@dataclass(frozen=True)
+class Account:
+    """Seconds of CPU time, counted since some moment.
+
+    Args:
+        busy: What the usable CPUs were busy.
+        idle: What they weren't.
+        own: What this process and all below it took.
+    """
+
+    busy: float
+    idle: float
+    own: float
+
+    @classmethod
+    def now(cls) -> Account | None:
+        """As things stand; None where the system doesn't tell."""
+        try:
+            cpus = os.sched_getaffinity(0)
+            ticks = os.sysconf("SC_CLK_TCK")
+            busy, idle = _usable(_PROC.joinpath("stat").read_text(), cpus)
+            own = sum(_tree(os.getpid(), _processes()))
+        except (AttributeError, OSError, ValueError, IndexError):
+            return None
+        return cls(busy / ticks, idle / ticks, own / ticks) if busy + idle else None
+
+    def until(self, later: Account) -> Contention:
+        """Who had the CPUs from here to there."""
+        busy, idle = later.busy - self.busy, later.idle - self.idle
+        own = later.own - self.own
+        whole = max(busy + idle, 1e-9)
+        return Contention(max(0.0, busy - own) / whole, max(0.0, idle) / whole)
+
+
+def _usable(stat: str, cpus: set[int]) -> tuple[int, int]:
+    """Ticks that these CPUs were busy and idle, from the text of ``/proc/stat``."""
+    busy = idle = 0
+    for line in stat.splitlines():
+        name, *fields = line.split()
+        if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in cpus:
+            ticks = [int(field) for field in fields[:_KNOWN_FIELDS]]
+            waited = sum(ticks[place] for place in _IDLE_FIELDS)
+            busy, idle = busy + sum(ticks) - waited, idle + waited
+    return busy, idle
+
+
+def _processes() -> dict[int, tuple[int, int]]:
+    """By number: the parent, and ticks with those of children that have ended."""
+    found = {}
+    for entry in os.listdir(_PROC):
+        if entry.isdigit():
+            try:
+                text = _PROC.joinpath(entry, "stat").read_text()
+            except OSError:
+                continue  # Ended since; its parent has its time.
+            # The name in parentheses may hold anything.
+            fields = text.rpartition(")")[2].split()
+            found[int(entry)] = int(fields[1]), sum(map(int, fields[11:15]))
+    return found
+
+
+def _tree(root: int, processes: dict[int, tuple[int, int]]) -> list[int]:
+    """The ticks of a process and of all below it."""
+    below: dict[int, list[int]] = {}
+    for number, (parent, _) in processes.items():
+        below.setdefault(parent, []).append(number)
+    found, left = [], [root]
+    while left:
+        number = left.pop()
+        found.append(processes[number][1] if number in processes else 0)
+        left += below.get(number, [])
+    return found

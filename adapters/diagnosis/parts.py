@@ -1,0 +1,140 @@
+"""The parts of a loader's work, each behind workers like the loader's, measured a round at a time.
+
+Nothing is read ahead between two rounds of a part, and a round goes on where the last one ended.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from pathlib import Path
+
+from adapters.ablation import Ablations
+from adapters.alignment import aligned_empty
+from adapters.assemble import Plan
+from adapters.diagnosis.loaders import settled_of
+from adapters.diagnosis.trainers import SKIPPED_AGAIN
+from adapters.engine import Engine, Settings
+from adapters.timing import LEAST_OF_A_ROUND, timed
+
+# A batch made inline, often enough that what only the first one does doesn't count.
+_ALONE = 3
+# Workers may all deliver at once; a round has a batch of each, up to so many.
+_MOST_AT_ONCE = 16
+# Worker processes that wait for their part's next round, of all parts; more would take the memory
+# that they are to be measured in.
+_KEPT_PROCESSES = 16
+# Nanoseconds on a CPU, and those that the thread waited for one.
+_SCHEDULED = Path("/proc/thread-self/schedstat")
+
+
+def least_batches(settings: Settings) -> int:
+    """How many batches of these workers a round has at least."""
+    count = 0 if settings.workers == "auto" else settings.workers
+    return max(LEAST_OF_A_ROUND, min(count, _MOST_AT_ONCE))
+
+
+class Part:
+    """A plan behind an engine of its own.
+
+    One thread uses it; ``close`` ends its workers.
+
+    Args:
+        plan: What is measured.
+        settings: Its workers.
+        kept: Whether they are kept from round to round.
+    """
+
+    def __init__(self, plan: Plan, settings: Settings, kept: bool) -> None:
+        self._plan = plan
+        self._settings = settings
+        self._kept = kept
+        self._engine: Engine | None = None
+        self._position = 0, 0
+
+    def seconds(self, seconds: float) -> float:
+        """Of a batch, measured for so long."""
+        engine = self._engine = self._engine or Engine(self._plan, self._settings)
+        stream = engine.stream(*self._position, False)
+        try:
+            return timed(
+                (stream.next() for _ in itertools.count()),
+                None,
+                seconds,
+                SKIPPED_AGAIN,
+                settled_of(engine),
+                least_batches(self._settings),
+            ).batch_seconds
+        finally:
+            self._position = stream.position
+            stream.close()
+            if not self._kept:
+                self.close()
+
+    def close(self) -> None:
+        """End its workers."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
+
+
+class Parts:
+    """What is left of a loader's work without a part of it, and a batch without workers.
+
+    Args:
+        ablations: Of the loader.
+        settings: Its workers.
+    """
+
+    def __init__(self, ablations: Ablations, settings: Settings) -> None:
+        self.ablations = ablations
+        self._made = 0
+        self.fetch_computes = 0.0
+        """Of a fetch's time, the share in which it computed: the most of all rounds."""
+        plans = {
+            "storage": ablations.storage,
+            "memory": ablations.memory,
+            "collation": ablations.collation,
+        }
+        count = 0 if settings.workers == "auto" else settings.workers
+        kept = not settings.use_multiprocessing or len(plans) * count <= _KEPT_PROCESSES
+        self._parts = {
+            name: Part(plan, settings, kept) for name, plan in plans.items() if plan is not None
+        }
+
+    def round(self, seconds: float) -> dict[str, float]:
+        """Seconds per batch of each part, each measured for so long."""
+        found = {name: part.seconds(seconds) for name, part in self._parts.items()}
+        wall, computing = self._inline(self.ablations.storage)
+        self.fetch_computes = max(self.fetch_computes, computing / max(wall, 1e-9))
+        found["alone"] = self._inline(self.ablations.whole)[0]
+        self._made += _ALONE
+        return found
+
+    def close(self) -> None:
+        """End all workers."""
+        for part in self._parts.values():
+            part.close()
+
+    def _inline(self, plan: Plan) -> tuple[float, float]:
+        """Seconds of a batch that is made in this thread, and how long the CPU worked for it.
+
+        The second is as if no other thread had been given the CPU meanwhile.
+        """
+        best = float("inf"), 0.0
+        for place in range(min(_ALONE, len(plan))):
+            index = (self._made + place) % len(plan)
+            started, cpu, waited = time.perf_counter(), time.thread_time(), _waited_for_a_cpu()
+            plan.settle(plan.batch(0, index, aligned_empty))
+            wall, cpu = time.perf_counter() - started, time.thread_time() - cpu
+            undisturbed = max(wall - (_waited_for_a_cpu() - waited), cpu)
+            best = min(best, (wall, cpu * wall / max(undisturbed, 1e-9)))
+        return best
+
+
+def _waited_for_a_cpu() -> float:
+    """Seconds that this thread would have run, had others not been given the CPU; 0 if unknown."""
+    try:
+        return int(_SCHEDULED.read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0

@@ -1,0 +1,98 @@
+"""What batches are trained on, a round at a time."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from adapters.diagnosis.loaders import settled_of
+from adapters.timing import LEAST_OF_A_ROUND, Timing, endless, settle, timed
+
+# "auto" takes up to a dozen batches to choose its workers.
+SKIPPED = 14
+SKIPPED_AGAIN = 6
+_SKIPPED_OF_THE_SAME = 3
+
+
+class Trainer(Protocol):
+    """Something that takes batches from a loader, on a clock."""
+
+    def whole(self, loader: Any, seconds: float) -> Timing:
+        """Train on the loader's batches."""
+        ...
+
+    def same(self, batch: Any, seconds: float) -> Timing:
+        """Train on one batch, again and again."""
+        ...
+
+    def copy_seconds(self, batch: Any, seconds: float) -> float | None:
+        """The time of its copy to the device; None where that is part of the step."""
+        ...
+
+
+class FunctionTrainer:
+    """``step(batch)``, by the caller's own function."""
+
+    def __init__(self, step: Callable[[Any], Any], to_device: Callable[[Any], Any] | None) -> None:
+        self._step = step
+        self._to_device = to_device
+        self._skipped = SKIPPED
+
+    def _whole_step(self, batch: Any) -> Any:
+        return self._step(batch if self._to_device is None else self._to_device(batch))
+
+    def whole(self, loader: Any, seconds: float) -> Timing:
+        """Train on the loader's batches; the first call skips more of them."""
+        skipped, self._skipped = self._skipped, SKIPPED_AGAIN
+        settled = settled_of(loader)
+        batches = endless(loader)
+        try:
+            return timed(batches, self._whole_step, seconds, skipped, settled, LEAST_OF_A_ROUND)
+        finally:
+            batches.close()
+
+    def same(self, batch: Any, seconds: float) -> Timing:
+        """Train on one batch, again and again."""
+        return timed(
+            itertools.repeat(batch),
+            self._whole_step,
+            seconds,
+            _SKIPPED_OF_THE_SAME,
+            least=LEAST_OF_A_ROUND,
+        )
+
+    def copy_seconds(self, batch: Any, seconds: float) -> float | None:
+        """The time of ``to_device``; None without one."""
+        if self._to_device is None:
+            return None
+        copy = self._to_device
+        return timed(
+            itertools.repeat(batch), lambda each: settle(copy(each)), seconds, 1
+        ).batch_seconds
+
+
+def trainer_of(step: Any, to_device: Callable[[Any], Any] | None) -> Trainer | None:
+    """For a function or a compiled model; None for nothing.
+
+    Raises:
+        TypeError: ``step`` is neither.
+        ValueError: ``to_device`` without a function as ``step``.
+    """
+    model = hasattr(step, "train_function") and hasattr(step, "fit")
+    if to_device is not None and (step is None or model):
+        raise ValueError(
+            "to_device must be None unless step is a function, which is given what it returns; got "
+            f"to_device={to_device!r} with step={step!r}"
+        )
+    if step is None:
+        return None
+    if model:
+        from adapters.keras.fitting import ModelTrainer
+
+        return ModelTrainer(step)
+    if not callable(step):
+        raise TypeError(
+            f"step must be a function of a batch or a compiled Keras model, got {step!r}"
+        )
+    return FunctionTrainer(step, to_device)

@@ -1,0 +1,38 @@
+"""The consumer of batches: how long it is busy with one, and what it loses by waiting."""
+
+from __future__ import annotations
+
+from adapters.engine.pool import kept
+
+# Processes are started where what is waited for without them is that many times their start.
+_WORTH = 2.0
+
+
+class Consumer:
+    """Whoever takes the batches of one engine."""
+
+    def __init__(self) -> None:
+        self.busy_seconds = 0.0
+        """With one batch, usually."""
+        self.lost_seconds = 0.0
+        """Waited for batches that no process made, in all."""
+        self._latest_busy = 0.0
+        self._losses = 0.0, 0.0
+
+    def was_busy(self, seconds: float) -> None:
+        """Between two batches."""
+        # Between two epochs, it has other things to do than what it does with each batch.
+        seconds, self._latest_busy = min(seconds, self._latest_busy), seconds
+        self.busy_seconds += (seconds - self.busy_seconds) / 8
+
+    def lost(self, seconds: float) -> None:
+        """Waited for a batch that no process made."""
+        self.lost_seconds += seconds
+        self._losses = self._losses[1], seconds
+
+    def is_worth_processes(self, batches_left: int) -> bool:
+        """Whether starting some pays, in what is left of the epoch or by what was lost before."""
+        pool = kept()
+        # One batch alone may have waited for something else.
+        ahead = min(self._losses) * batches_left
+        return pool.idle > 0 or self.lost_seconds + ahead >= _WORTH * pool.start_seconds

@@ -1,0 +1,357 @@
+"""Worker processes, kept for the interpreter and shared by all sequences and loaders.
+
+    idle --lease--> leased --open--> ready for its crew --send--> ... --answer--> ...
+      ^                |                                                            |
+      +-- give_back ---+------------------------------------------------------------+
+
+A crew leases workers and gives them back; a worker that still computes for it then is ``drained``
+first, and idle when the last answer is there. Idle workers stay for a while, so that the next
+``fit``, ``evaluate`` or loader starts none. They are fresh processes of loky's kind: they don't
+import ``__main__``, and inherit neither locks nor devices.
+
+Who may call: ``lease``, ``give_back`` and ``Worker.send`` come from any thread and don't block, but
+for the system's own call that starts a process. One thread of the pool reads what the workers say
+and tells their crews, without holding a lock; it ends with the last worker. A death is noticed by
+the process itself, not by its pipes, which a child of its own may hold open.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import multiprocessing
+import os
+import pickle
+import selectors
+import threading
+import time
+from typing import Any
+
+from adapters.engine.process import Lessee, Worker, environment
+from adapters.engine.service import FORGET, OPENED, UP
+
+log = logging.getLogger("adapters")
+
+# An idle worker ends after that: soon if no sequence or loader with worker processes is open,
+# later if one is, such as a loader between two passes.
+_LINGER_SECONDS = 2.0
+_KEPT_SECONDS = 60.0
+# What a worker that was given back may take over what it still computes.
+_DRAIN_SECONDS = 0.8
+# What the next crew waits for workers that are at that.
+_AWAITED_SECONDS = 0.1
+# What a process takes to start, as long as none has: with imports of a framework, on two cores.
+_START_SECONDS = 1.0
+# How long ``close`` waits for killed processes.
+_END_SECONDS = 10.0
+
+
+class Pool:
+    """The workers of this interpreter."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._rested = threading.Condition(self._lock)
+        self._workers: set[Worker] = set()
+        self._idle: list[Worker] = []
+        self._lessees: set[int] = set()
+        self._ended = False
+        self._thread: threading.Thread | None = None
+        self._selector: selectors.BaseSelector | None = None
+        self._wake = -1, -1
+        self.start_seconds = _START_SECONDS
+        """What the latest new process took until it could be given work."""
+
+    @property
+    def idle(self) -> int:
+        """Workers that could be leased without starting one."""
+        return len(self._idle)
+
+    @property
+    def idle_pids(self) -> set[int]:
+        """Processes that nobody has; some of them may still be at their last job."""
+        with self._lock:
+            return {worker.pid for worker in self._workers if worker.lessee is None}
+
+    def enter(self, lessee: Any) -> None:
+        """A crew is open; idle workers wait longer for it."""
+        with self._lock:
+            self._lessees.add(id(lessee))
+
+    def leave(self, lessee: Any) -> None:
+        """The crew has been closed."""
+        with self._lock:
+            self._lessees.discard(id(lessee))
+            self._put_off(self._idle)
+            self._notify()
+
+    def lease(self, lessee: Lessee, count: int, serial: int) -> list[Worker]:
+        """Workers for a crew, those first that have opened ``serial`` before.
+
+        Raises:
+            OSError: No process could be started; those that were are idle.
+            RuntimeError: The interpreter is going down.
+        """
+        with self._lock:
+            if self._ended:
+                raise RuntimeError("cannot start worker processes after shutdown")
+            self._await_draining(count)
+            self._end_the_outdated()
+            self._idle.sort(key=lambda worker: (serial in worker.serials, worker.up))
+            leased = [self._idle.pop() for _ in range(min(count, len(self._idle)))]
+            for worker in leased:
+                worker.lessee = lessee
+            try:
+                while len(leased) < count:
+                    leased.append(self._start(lessee))
+            except BaseException:
+                self.give_back(lessee, leased)
+                raise
+            return leased
+
+    def give_back(self, lessee: Lessee, workers: list[Worker]) -> None:
+        """A crew needs these workers no longer; ``drained`` is called when the last is at rest."""
+        with self._lock:
+            busy = []
+            for worker in workers:
+                worker.lessee = None
+                if worker.cause:
+                    continue
+                if any(call.job is not None for call in worker.calls):
+                    worker.draining.append(lessee)
+                    worker.deadline = time.monotonic() + _DRAIN_SECONDS
+                    busy.append(worker)
+                else:
+                    self._idle.append(worker)
+            self._put_off(self._idle)
+            self._notify()
+        if not busy:
+            lessee.drained()
+
+    def forget(self, serial: int) -> None:
+        """What was sent under this number is needed no longer; jobs sent before still have it."""
+        with self._lock:
+            for worker in self._workers:
+                if serial in worker.serials or serial in worker.awaited_serials:
+                    worker.serials.discard(serial)
+                    worker.send(None, FORGET, serial)
+
+    def end_idle(self) -> None:
+        """End the workers that no crew has; soon, not now."""
+        with self._lock:
+            for worker in self._workers:
+                if worker.lessee is None:
+                    worker.deadline = 0.0
+            self._notify()
+
+    def close(self) -> None:
+        """End all workers for good, and return when they are gone."""
+        with self._lock:
+            self._ended = True
+            workers, thread = list(self._workers), self._thread
+            self._idle.clear()
+            for worker in workers:
+                worker.kill()
+            self._notify()
+        if thread is not None and thread.ident != threading.get_ident():
+            thread.join(_END_SECONDS)
+
+    # --- with the lock held ---
+
+    def _start(self, lessee: Lessee) -> Worker:
+        if self._selector is None:
+            self._selector = selectors.DefaultSelector()
+            self._wake = os.pipe()
+            os.set_blocking(self._wake[1], False)
+            self._selector.register(self._wake[0], selectors.EVENT_READ, None)
+        worker = Worker(self._notify)
+        worker.lessee = lessee
+        self._workers.add(worker)
+        self._selector.register(worker.line, selectors.EVENT_READ, worker)
+        self._selector.register(worker.sentinel, selectors.EVENT_READ, worker)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._watch, name="adapters-pool", daemon=True)
+            self._thread.start()
+        return worker
+
+    def _await_draining(self, count: int) -> None:
+        """Most jobs are over in milliseconds, and a start takes longer."""
+        deadline = time.monotonic() + _AWAITED_SECONDS
+        while len(self._idle) < count and any(w.draining for w in self._workers):
+            if not self._rested.wait(max(0.0, deadline - time.monotonic())):
+                return
+
+    def _end_the_outdated(self) -> None:
+        """Workers whose environment is not what a new process would have."""
+        now = environment()
+        for worker in [worker for worker in self._idle if worker.environment != now]:
+            self._idle.remove(worker)
+            worker.kill()
+
+    def _put_off(self, workers: list[Worker]) -> None:
+        wait = _KEPT_SECONDS if self._lessees else _LINGER_SECONDS
+        for worker in workers:
+            worker.deadline = time.monotonic() + wait
+
+    def _notify(self) -> None:
+        if self._thread is not None and self._thread.ident != threading.get_ident():
+            with contextlib.suppress(OSError):  # It has been told often enough, or has ended.
+                os.write(self._wake[1], b".")
+
+    # --- in the pool's thread ---
+
+    def _watch(self) -> None:
+        while True:
+            for key, _ in self._selected():
+                worker = key.data
+                if worker is None:
+                    os.read(self._wake[0], 4096)
+                elif not worker.cause:
+                    try:
+                        self._look_at(worker, key.fileobj)
+                    except BaseException:
+                        log.exception("a worker process could not be attended to")
+            with self._lock:
+                self._end_the_late()
+                if not self._workers:
+                    self._end()
+                    return
+
+    def _selected(self) -> list[tuple[selectors.SelectorKey, int]]:
+        assert self._selector is not None
+        with self._lock:
+            late = [w.deadline for w in self._workers if w.lessee is None]
+            for worker in self._workers:
+                self._listen(worker)
+        timeout = max(0.0, min(late) - time.monotonic()) if late else None
+        return self._selector.select(timeout)
+
+    def _listen(self, worker: Worker) -> None:
+        """Be told when there is something to hear, and when more can be sent, if there is more."""
+        assert self._selector is not None
+        key = self._selector.get_map().get(worker.line)
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if worker.line.is_full else 0)
+        if key is not None and key.events != wanted:
+            self._selector.modify(worker.line, wanted, worker)
+
+    def _look_at(self, worker: Worker, what: Any) -> None:
+        dead = what == worker.sentinel
+        if worker.line.is_full:
+            worker.send_rest()
+        try:
+            while messages := worker.line.take():
+                for message in messages:
+                    self._hear(worker, message)
+                if not dead:
+                    break
+        except (EOFError, OSError):
+            if not dead:
+                # The sentinel will say so, unless the worker has only closed its end.
+                worker.kill()
+                with self._lock:
+                    assert self._selector is not None
+                    self._selector.unregister(worker.line)
+        if dead:
+            self._bury(worker)
+
+    def _hear(self, worker: Worker, data: bytes) -> None:
+        kind, *content = pickle.loads(data)
+        if kind == UP:
+            worker.up = True
+            lessee = worker.lessee
+            if lessee is not None:
+                lessee.opened(worker, -1)
+            return
+        with self._lock:
+            if kind == OPENED:
+                if not worker.used:
+                    self.start_seconds = time.monotonic() - worker.started
+                worker.used = True
+                worker.serials.add(content[0])
+            call = worker.calls.popleft()
+            lessee = worker.lessee
+            if worker.draining and not worker.calls:
+                self._rest(worker)
+        if lessee is None:
+            return
+        if kind == OPENED:
+            lessee.opened(worker, content[0])
+        else:
+            lessee.answered(worker, call, content[0])
+
+    def _rest(self, worker: Worker) -> None:
+        """A worker has done the last that its crew had wanted of it."""
+        drained, worker.draining = worker.draining, []
+        self._idle.append(worker)
+        if worker.deadline:  # Else somebody has asked for its end.
+            self._put_off([worker])
+        self._rested.notify_all()
+        self._tell_drained(drained)
+
+    def _tell_drained(self, lessees: list[Lessee]) -> None:
+        for lessee in lessees:
+            if not any(lessee in other.draining for other in self._workers):
+                lessee.drained()
+
+    def _bury(self, worker: Worker) -> None:
+        assert self._selector is not None
+        self._selector.unregister(worker.sentinel)
+        if worker.line in self._selector.get_map():
+            self._selector.unregister(worker.line)
+        left = worker.bury()
+        with self._lock:
+            self._workers.discard(worker)
+            if worker in self._idle:
+                self._idle.remove(worker)
+            lessee, worker.lessee = worker.lessee, None
+            drained, worker.draining = worker.draining, []
+            self._tell_drained(drained)
+        if lessee is not None:
+            lessee.died(worker, left)
+
+    def _end_the_late(self) -> None:
+        now = time.monotonic()
+        for worker in self._workers:
+            if worker.lessee is None and not worker.cause and worker.deadline <= now:
+                if worker in self._idle:
+                    self._idle.remove(worker)
+                worker.kill()
+                worker.deadline = now + _END_SECONDS
+
+    def _end(self) -> None:
+        """The last worker is gone, and so is what watched it."""
+        assert self._selector is not None
+        self._selector.close()
+        self._selector = None
+        for descriptor in self._wake:
+            os.close(descriptor)
+        self._wake = -1, -1
+        self._thread = None
+
+
+_of_other_processes: list[Pool] = []
+_pool = Pool()
+
+
+def kept() -> Pool:
+    """The pool of this interpreter."""
+    return _pool
+
+
+def _close() -> None:
+    _pool.close()
+
+
+def _forget() -> None:
+    """In a forked process: the workers belong to the other one."""
+    global _pool
+    _of_other_processes.append(_pool)
+    for worker in _pool._workers:
+        multiprocessing.process._children.discard(worker.process)  # type: ignore[attr-defined]
+    _pool = Pool()
+
+
+# Before the executors of concurrent.futures are taken down, which atexit is too late for.
+getattr(threading, "_register_atexit", atexit.register)(_close)
+os.register_at_fork(after_in_child=_forget)

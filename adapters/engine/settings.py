@@ -1,0 +1,30 @@
+"""What the user asked for, as the engine takes it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user asked for.
+
+    Args:
+        workers: How many; 0 computes in the consumer's thread.
+        use_multiprocessing: Processes, not threads. With ``"auto"``, False leaves the choice open.
+        max_queue_size: Batches that may be ready or under way ahead of the consumer.
+        environment: Variables that are set in worker processes.
+        timeout_seconds: How long the consumer waits for a batch that workers have.
+        at_once: Start processes that were asked for with the first batch, and not only when there
+            is work enough to pay for their start.
+    """
+
+    workers: int | Literal["auto"] = "auto"
+    use_multiprocessing: bool = False
+    max_queue_size: int = 10
+    environment: Mapping[str, str] = field(default_factory=dict)
+    timeout_seconds: float = math.inf
+    at_once: bool = True

@@ -1,0 +1,51 @@
+"""What ``seq.explain()`` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from adapters.assemble import Plan
+from adapters.engine import Engine
+from adapters.keras import internals
+from adapters.sources import ArraySource, MapSource, RecordSource, SequenceSource
+
+_AUTO = 'workers="auto": '
+
+
+def explanation(plan: Plan, engine: Engine) -> Iterator[str]:
+    """A line for each part of the way, the workers last."""
+    yield f"source: {_way_of(plan)}"
+    if plan.transform is not None:
+        yield f"transform {_name_of(plan.transform)}: a sample at a time"
+    if plan.batch_transform is not None:
+        yield f"batch_transform {_name_of(plan.batch_transform)}: a batch at a time"
+    order = plan.order
+    if order.shard[1] > 1:
+        yield f"shard: {order.shard[0]} of {order.shard[1]}, {order.shard_size} of {order.size}"
+    if plan.own_epochs:
+        yield "epochs: nothing is read beyond the end of one, as hooks may change what comes next"
+    if internals.by_own_adapter:
+        yield "keras: reads by its own adapter, so that fit has nothing computed ahead of time"
+    yield f"workers: {engine.description.removeprefix(_AUTO)}"
+
+
+def _way_of(plan: Plan) -> str:
+    """How samples, or batches, come from the source."""
+    source = plan.source
+    if isinstance(source, SequenceSource):
+        asked = "by several at once" if source.thread_safe else "by one thread at a time"
+        safe = "says that it is" if source.thread_safe else "does not say that it is"
+        return f"whole batches, asked for {asked}, as it {safe} thread_safe"
+    if isinstance(source, ArraySource):
+        return "arrays, gathered a batch at a time"
+    if isinstance(source, RecordSource):
+        at_once = "batch" if source.leaves is not None and plan.transform is None else "record"
+        return f"records, read and decoded a {at_once} at a time"
+    if isinstance(source, MapSource) and source.fetches_many:
+        return "samples, fetched a batch at a time by __getitems__"
+    return "samples, asked for one at a time"
+
+
+def _name_of(function: Any) -> str:
+    return getattr(function, "__qualname__", type(function).__name__)

@@ -1,0 +1,101 @@
+"""Every private name of Keras that this package uses; no other file knows one.
+
+Each is looked up when this module is imported. What isn't there is None, and ``missing`` names it:
+then nothing is put in front of Keras, which reads a ``SafeSequence`` by its own adapter.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from typing import Any
+
+import keras
+
+_ADAPTERS = "keras.src.trainers.data_adapters"
+_NEEDED_ARGUMENTS = {"x", "y", "sample_weight", "steps_per_epoch", "shuffle", "class_weight"}
+_NEEDED_METHODS = (
+    "_get_iterator",
+    "_standardize_batch",
+    "get_numpy_iterator",
+    "get_tf_dataset",
+    "get_torch_dataloader",
+    "on_epoch_begin",
+    "on_epoch_end",
+)
+
+
+def _found(module: str, name: str | None = None) -> Any:
+    """A module, or a name in it; None where Keras hasn't got it."""
+    try:
+        there = importlib.import_module(module)
+    except ImportError:
+        return None
+    return there if name is None else getattr(there, name, None)
+
+
+data_adapters: Any = _found(_ADAPTERS)
+"""The module whose ``get_data_adapter`` Keras's trainers call."""
+PyDatasetAdapter: Any = _found(f"{_ADAPTERS}.py_dataset_adapter", "PyDatasetAdapter")
+"""How Keras reads a ``PyDataset``."""
+get_tensor_spec: Any = _found(f"{_ADAPTERS}.data_adapter_utils", "get_tensor_spec")
+"""The ``tf.TensorSpec`` that some batches have in common; TensorFlow only."""
+
+by_own_adapter = True
+"""Whether Keras's own adapter reads a ``SafeSequence``; ``installation.install`` changes it."""
+
+
+def missing() -> list[str]:
+    """What Keras hasn't got, or has in another form, of what is needed on its backend."""
+    absent = []
+    stock = getattr(data_adapters, "get_data_adapter", None)
+    if not (callable(stock) and set(inspect.signature(stock).parameters) >= _NEEDED_ARGUMENTS):
+        absent.append("get_data_adapter")
+    if not (
+        isinstance(PyDatasetAdapter, type)
+        and set(inspect.signature(PyDatasetAdapter).parameters) >= {"x", "class_weight", "shuffle"}
+    ):
+        absent.append("PyDatasetAdapter")
+    else:
+        methods = [name for name in _NEEDED_METHODS if not hasattr(PyDatasetAdapter, name)]
+        absent += [f"PyDatasetAdapter.{name}" for name in methods]
+    if keras.backend.backend() == "tensorflow" and not callable(get_tensor_spec):
+        absent.append("get_tensor_spec")
+    return absent
+
+
+def shard_of(stock: Any) -> tuple[int, int] | None:
+    """The part of the data that Keras has given to this process: ``(index, count)``.
+
+    Args:
+        stock: The ``PyDatasetAdapter`` that Keras made. From 3.16 on it reads every ``count``-th
+            batch under a ``keras.distribution`` with ``auto_shard_dataset``.
+    """
+    count = getattr(stock, "_num_data_shards", 1)
+    return (int(stock._data_shard_id), int(count)) if count > 1 else None
+
+
+def jax_lag() -> int:
+    """Batches that Keras puts on JAX's device before the trainer asks for them."""
+    import jax
+
+    iterator = _found("keras.src.backend.jax.trainer", "JAXEpochIterator")
+    # Versions before 3.15 do so on CPUs too; where the class has moved, Keras is newer.
+    older = iterator is not None and not hasattr(iterator, "_one_batch_ahead_iterator")
+    return int(older or jax.default_backend() != "cpu")
+
+
+def called_by_keras() -> bool:
+    """Whether code of Keras's own has called the function that asks.
+
+    That is how its adapter, which looks at ``workers`` and calls ``on_epoch_end``, is told from
+    everybody else, who is to find what was asked for and what a subclass does.
+    """
+    module = str(sys._getframe(2).f_globals.get("__name__", ""))
+    return module.partition(".")[0] == "keras"
+
+
+def tensorflow() -> Any:
+    """TensorFlow, which Keras has imported if it is the backend."""
+    return sys.modules["tensorflow"]

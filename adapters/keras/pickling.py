@@ -1,0 +1,23 @@
+"""How Keras's own class of data sets travels to worker processes: as a stand-in, without Keras."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from adapters.engine import parcel
+from adapters.sources.standin import PyDatasetStandIn
+
+
+def _stand_in() -> type:
+    return PyDatasetStandIn
+
+
+def _reduce(value: Any) -> Any:
+    if value is keras.utils.PyDataset:
+        return _stand_in, ()
+    return NotImplemented
+
+
+parcel.reducers.append(_reduce)

@@ -1,0 +1,97 @@
+"""What ``SafeSequence`` reads beyond what every loader of this package does: Keras's sequences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from adapters.alignment import aligned_empty
+from adapters.assemble import Plan
+from adapters.keras.hooks import own_hooks
+from adapters.sources import AnySource, SequenceSource, as_source, holds_arrays
+
+# More of them in a list are samples without a doubt.
+_MOST_PARTS = 3
+
+
+class Inner:
+    """A ``SafeSequence`` that is the source of another one, without workers of its own.
+
+    Args:
+        plan: What is computed.
+        epoch: The one that it is at.
+        hooked: The sequence itself, if its class has hooks of its own.
+    """
+
+    thread_safe = True
+
+    def __init__(self, plan: Plan, epoch: int, hooked: Any) -> None:
+        self._plan = plan
+        self._epoch = epoch
+        self._hooked = hooked
+
+    @property
+    def num_batches(self) -> int | None:
+        """Batches in an epoch; None for one without an end."""
+        source = self._plan.source
+        endless = isinstance(source, SequenceSource) and source.endless
+        return None if endless else len(self._plan)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._plan.batch(self._epoch, index, aligned_empty).batch
+
+    def on_epoch_begin(self) -> None:
+        """Call the hook of the sequence's class."""
+        if self._hooked is not None:
+            self._hooked.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        """Go on to the next epoch."""
+        self._epoch += 1
+        if self._hooked is not None:
+            self._hooked.on_epoch_end()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Hooks are called where the consumer is, not in its worker processes.
+        return {**self.__dict__, "_hooked": None}
+
+
+def source_of(source: Any) -> AnySource:
+    """Wrap what a user gives to ``SafeSequence``.
+
+    Args:
+        source: See there; not a ``SafeSequence``.
+
+    Raises:
+        OSError: A path of nothing that can be read.
+        RecordError: A path of something that is no record file.
+        TypeError: No length, no random access, or a list that may mean two things.
+        ValueError: Arrays of unequal lengths, or no sample at all.
+    """
+    if isinstance(source, keras.utils.PyDataset):
+        own = own_hooks(type(source), keras.utils.PyDataset)
+        return SequenceSource(source, own_epochs=own)
+    bases = [f"{base.__module__}.{base.__name__}" for base in type(source).__mro__]
+    if any(
+        base.startswith(("keras.", "tf_keras.")) and base.endswith(".Sequence") for base in bases
+    ):
+        return SequenceSource(source, own_epochs=True)
+    _refuse_parts_in_a_list(source)
+    return as_source(source)
+
+
+def _refuse_parts_in_a_list(source: Any) -> None:
+    """``[x, y]`` would be taken for two samples."""
+    if type(source) is not list or not 2 <= len(source) <= _MOST_PARTS:
+        return
+    if not all(holds_arrays(part) for part in source):
+        return
+    lengths = {part.shape[0] if len(part.shape) else None for part in source}
+    if len(lengths) == 1 and lengths not in ({None}, {1}):
+        shapes = ", ".join(str(tuple(part.shape)) for part in source)
+        raise TypeError(
+            "source must be a tuple where it holds the parts of the samples: (x, y) or (x, y, "
+            f"sample_weight), got a list of arrays of the shapes {shapes}; if each of these arrays "
+            "is one sample, give them as one array (np.stack)"
+        )

@@ -1,0 +1,79 @@
+"""``on_error``: what takes the place of a sample that can't be fetched or transformed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from adapters.errors import note
+
+OnError = Literal["raise", "skip"] | Callable[[Exception, int], Any]
+
+# With "skip": neighbours that are tried before the data set is taken to be broken.
+_TRIES = 100
+
+
+class Replacements:
+    """Those of one batch.
+
+    Args:
+        on_error: What to do.
+        size: Samples in the data set.
+        where: The batch, for notes.
+        sample: Makes a sample by its number.
+    """
+
+    def __init__(
+        self, on_error: OnError, size: int, where: str, sample: Callable[[int], Any]
+    ) -> None:
+        self._on_error = on_error
+        self._size = size
+        self._where = where
+        self._sample = sample
+        self.count = 0
+
+    def of(
+        self, error: BaseException, number: int, sample: Callable[[int], Any] | None = None
+    ) -> Any:
+        """What takes the place of a sample that failed.
+
+        Args:
+            error: How it did.
+            number: Of the sample.
+            sample: Makes another one, in a way of its own.
+
+        Raises:
+            BaseException: ``error``, with a note, where nothing does.
+        """
+        note(error, f"in sample {number}, {self._where}")
+        if self._on_error == "raise" or not isinstance(error, Exception):
+            try:
+                raise error
+            finally:
+                del error  # The traceback would refer to it through this frame, in a circle.
+        self.count += 1
+        if self._on_error != "skip":
+            try:
+                replacement = self._on_error(error, number)
+                if replacement is None:
+                    raise ValueError("on_error must return a sample, got None")
+                return replacement
+            except BaseException as another:
+                note(another, f"in on_error, for sample {number}")
+                raise
+        for step in range(1, min(_TRIES, self._size - 1) + 1):
+            try:
+                return (sample or self._sample)((number + step) % self._size)
+            except Exception:  # noqa: S112 - the first error says enough
+                continue
+        note(error, f"and on_error='skip' found no other sample that works in {_TRIES}")
+        raise error
+
+
+def for_a_generator(error: BaseException) -> BaseException:
+    """The error, or what may leave a generator in its place."""
+    if not isinstance(error, StopIteration):
+        return error
+    wrapped = RuntimeError("source or transform raised StopIteration")
+    wrapped.__cause__ = error
+    return wrapped

@@ -1,0 +1,105 @@
+"""The process's random generators, seeded for a batch, for code that draws from them.
+
+``random`` and ``numpy.random`` are seeded with numbers that depend on (seed, epoch, sample number)
+or (seed, epoch, batch index), so that what such code draws is the same whoever computes the batch.
+Afterwards they are as they were. They are the process's: within ``seeded``, one thread at a time
+computes, and whatever else draws from them meanwhile draws numbers that repeat.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from adapters.generators import generator
+
+# NumPy's stubs don't know all of it.
+_numpy: Any = np.random
+_lock = threading.RLock()
+_bits = np.random.MT19937(0)
+_within = False
+
+
+def seeded(used: frozenset[str]) -> contextlib.AbstractContextManager[None]:
+    """Put back, in the end, what is there now; blocks while another thread is within.
+
+    Args:
+        used: Of ``"random"`` and ``"numpy"``, those that the code draws from.
+    """
+    return _seeded(used) if used else _UNSEEDED
+
+
+_UNSEEDED = contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _seeded(used: frozenset[str]) -> Iterator[None]:
+    global _within
+    with _lock:
+        if _within:  # A batch within a batch.
+            yield
+            return
+        state = random.getstate() if "random" in used else None
+        bits = _numpy.get_bit_generator()
+        _within = True
+        try:
+            if "numpy" in used:
+                # A generator of our own in the place of the user's, so that his isn't even copied.
+                _numpy.set_bit_generator(_bits)
+            yield
+        finally:
+            _within = False
+            _numpy.set_bit_generator(bits)
+            if state is not None:
+                random.setstate(state)
+
+
+@contextlib.contextmanager
+def left_to_others() -> Iterator[None]:
+    """For a thread that is within ``seeded`` and waits for others: they may be within meanwhile."""
+    global _within
+    if not (_within and _lock._is_owned()):  # type: ignore[attr-defined]
+        yield
+        return
+    python, numpy = random.getstate(), _bits.state
+    _within = False
+    held = _lock._release_save()  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        _lock._acquire_restore(held)  # type: ignore[attr-defined]
+        _within, _bits.state = True, numpy
+        random.setstate(python)
+
+
+def seed(used: frozenset[str], own_seed: int, epoch: int, number: int, stream: int) -> None:
+    """Seed them, within ``seeded``.
+
+    Args:
+        used: As there.
+        own_seed: Of the sequence.
+        epoch: From 0.
+        number: Of the sample or the batch.
+        stream: What it is for, as in ``generator``.
+    """
+    if not used:
+        return
+    drawn = int(generator(own_seed, epoch, number, stream).integers(2**31))
+    if "random" in used:
+        random.seed(drawn)
+    if "numpy" in used:
+        np.random.seed(drawn)
+
+
+def _renew_lock() -> None:
+    global _lock, _within
+    _lock, _within = threading.RLock(), False
+
+
+os.register_at_fork(after_in_child=_renew_lock)

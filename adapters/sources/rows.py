@@ -1,0 +1,36 @@
+"""Labels and images into rows of a batch that is laid out already."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.errors import ContentError
+from adapters.images import decode as decode_image
+
+
+def put_label(label: Any, labels: NDArray[Any], row: int) -> None:
+    """Write a label where another was foretold, if it is of that kind."""
+    if type(label) is int and labels.ndim == 1 and labels.dtype == np.int64:
+        labels[row] = label
+        return
+    if type(label) is float and labels.ndim == 1 and labels.dtype.kind == "f":
+        labels[row] = label
+        if labels[row] == label:
+            return
+    array = np.asarray(label)
+    if array.shape != labels.shape[1:]:
+        raise ContentError(f"a label of shape {labels.shape[1:]}", f"shape {array.shape}")
+    labels[row] = array
+    if not np.array_equal(labels[row], array, equal_nan=array.dtype.kind == "f"):
+        raise ContentError(f"a label of {labels.dtype}", f"{label!r}")
+
+
+def put_image(encoded: memoryview, images: NDArray[Any], row: int) -> None:
+    """Write an image where another was foretold, if it is like that."""
+    array = decode_image(encoded)
+    if array.shape != images.shape[1:] or array.dtype != images.dtype:
+        raise ContentError(f"{images.dtype} {images.shape[1:]}", f"{array.dtype} {array.shape}")
+    images[row] = array

@@ -1,0 +1,138 @@
+"""The trainer's end of a worker's socket waits for nobody, whatever is sent and however slowly."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adapters.engine import process
+from adapters.engine.line import Line
+from adapters.engine.service import FORGET
+from tests.engine.crews import opened, read
+from tests.engine.workloads import Numbers
+from tests.plans import plan_of
+
+LARGE = 3_000_000
+
+
+@pytest.fixture
+def ends() -> Any:
+    here, there = multiprocessing.Pipe()
+    line = Line(here)
+    yield line, there
+    line.close()
+    there.close()
+
+
+def test_what_the_socket_does_not_take_goes_later(ends):
+    line, there = ends
+    messages = [bytes([number]) * size for number, size in enumerate([0, 1, LARGE, 5, LARGE])]
+    for message in messages:
+        line.put(message)
+    assert line.is_full
+    heard: list[bytes] = []
+    reader = threading.Thread(target=lambda: heard.extend(there.recv_bytes() for _ in messages))
+    reader.start()
+    while line.is_full:
+        line.flush()
+    reader.join()
+    assert heard == messages
+
+
+def test_messages_that_come_in_pieces_are_taken_whole(ends):
+    line, there = ends
+    messages = [b"", b"x" * LARGE, b"y", b"z" * LARGE]
+    writer = threading.Thread(target=lambda: [there.send_bytes(each) for each in messages])
+    writer.start()
+    taken: list[bytes] = []
+    while len(taken) < len(messages):
+        taken += line.take()
+    writer.join()
+    assert taken == messages
+    assert line.take() == []
+
+
+def test_the_end_comes_after_the_last_message(ends):
+    line, there = ends
+    there.send_bytes(b"last")
+    there.close()
+    assert line.take() == [b"last"]
+    with pytest.raises(EOFError):
+        line.take()
+    with pytest.raises(BrokenPipeError):
+        line.put(b"x" * LARGE)
+    assert not line.is_full
+
+
+# --- of workers ---
+
+
+class Keys:
+    """Samples are known by long names, and are as long."""
+
+    def __len__(self) -> int:
+        return 10**6
+
+    def __getitem__(self, key: str) -> str:
+        return key + " words"
+
+
+def test_long_jobs_and_long_answers_do_not_wait_for_each_other():
+    gluon = pytest.importorskip("adapters.gluon", exc_type=ImportError)
+    keys = ["d" * 150 + f"{number:06d}" for number in range(60_000)]
+    batches = [keys[start : start + 4_000] for start in range(0, len(keys), 4_000)]
+    with gluon.gluon_loader(
+        Keys(),
+        batch_sampler=batches,
+        batchify_fn=list,
+        num_workers=1,
+        thread_pool=False,
+        prefetch=6,
+        timeout=30,
+    ) as loader:
+        assert [list(batch) for batch in loader] == [[k + " words" for k in b] for b in batches]
+
+
+def test_a_worker_is_told_to_forget_only_what_it_knows(monkeypatch):
+    """Else the socket of one that is at a long job would fill up."""
+    own, told = process.Worker.send, []
+
+    def send(worker: Any, call: Any, *message: Any) -> bool:
+        if message[0] == FORGET:
+            told.append((worker.pid, message[1]))
+        return own(worker, call, *message)
+
+    monkeypatch.setattr(process.Worker, "send", send)
+    with opened(Numbers(8), "processes-1") as held:
+        read(held, 1)
+        with opened(Numbers(8), "processes-1") as engine:
+            read(engine, 1)
+            (worker,) = engine._dispatcher._crew._workers
+            serial = engine._dispatcher._crew._parcel.serial
+    assert [pid for pid, forgotten in told if forgotten == serial] == [worker.pid]
+
+
+def test_after_ctrl_c_while_a_job_was_sent_all_batches_come(monkeypatch):
+    """It is raised in the place of sending, twice, where one worker has two jobs at most."""
+    own, calls, main = process.Worker.send, [], threading.main_thread()
+
+    def send(worker: Any, call: Any, *message: Any) -> bool:
+        if call is not None and call.job and threading.current_thread() is main:
+            calls.append(call)
+            if len(calls) in (2, 3):
+                raise KeyboardInterrupt
+        return own(worker, call, *message)
+
+    with opened(Numbers(200), "processes-1", 4, queue=6) as engine:
+        read(engine, 3)
+        monkeypatch.setattr(process.Worker, "send", send)
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                read(engine, 40)
+        assert len(calls) > 2
+        expected = plan_of(Numbers(200), 4).batch(0, 49, np.empty).batch
+        np.testing.assert_array_equal(read(engine, 50)[49], expected)

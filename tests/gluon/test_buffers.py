@@ -1,0 +1,110 @@
+"""Data sets and batchifies that use their memory again: every batch stays as it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet.gluon.data import Dataset
+
+from tests.gluon.crews import CREWS, opened
+
+SIZE = 48
+# Long enough for another thread to come between.
+WIDTH = 20_000
+
+
+class Giving(Dataset):  # type: ignore[misc]
+    """Sample ``number`` holds that number everywhere, in memory as ``way`` says."""
+
+    def __init__(self, way: str) -> None:
+        self.way = way
+        self.calls = 0
+        self.ring = np.zeros((3, WIDTH), np.float32)
+        self.nd = mx.nd.zeros((3, WIDTH))
+
+    def __len__(self) -> int:
+        return SIZE
+
+    def __getitem__(self, number: int) -> Any:
+        self.calls += 1
+        place = self.calls % 3 if "ring" in self.way else 0
+        if self.way == "new":
+            return np.full(WIDTH, number, np.float32)
+        if "NDArray" not in self.way:
+            for part in np.array_split(self.ring[place], 10):
+                part[:] = number
+            return self.ring[place]
+        self.nd[place] = number
+        if "one" in self.way:
+            self.nd[:] = number
+            return self.nd
+        return self.nd[place]
+
+
+class Batchify:
+    """Fills one buffer with a batch."""
+
+    def __init__(self, way: str) -> None:
+        self.way = way
+        self.buffer = np.zeros((4, WIDTH), np.float32)
+        self.nd = mx.nd.zeros((4, WIDTH))
+
+    def __call__(self, samples: list[Any]) -> Any:
+        for row, sample in enumerate(samples):
+            self.buffer[row] = sample.asnumpy() if hasattr(sample, "asnumpy") else sample
+        if self.way == "array":
+            return self.buffer[: len(samples)]
+        self.nd[:] = mx.nd.array(self.buffer)
+        return [self.nd] if self.way == "NDArray" else [self.nd[: len(samples)]]
+
+
+def held(batch: Any) -> list[set[float]]:
+    """What each sample of a batch holds."""
+    array = batch[0] if isinstance(batch, list) else batch
+    array = array.asnumpy() if hasattr(array, "asnumpy") else array
+    return [set(np.unique(row)) for row in array]
+
+
+EXPECTED = [{float(number)} for number in range(SIZE)]
+
+
+@pytest.mark.parametrize("crew", CREWS[:2])
+@pytest.mark.parametrize(
+    "way", ["new", "buffer", "ring", "one NDArray", "an NDArray's row", "a ring of NDArrays"]
+)
+def test_samples_in_memory_that_is_used_again_are_right(way, crew):
+    with opened(Giving(way), crew) as loader:
+        batches = list(loader)
+    assert [each for batch in batches for each in held(batch)] == EXPECTED
+
+
+@pytest.mark.parametrize("crew", CREWS[:2])
+@pytest.mark.parametrize(
+    "way", ["array", "NDArray", "part of an NDArray", "a NumPy array's NDArray"]
+)
+def test_batches_in_memory_that_is_used_again_stay_as_they_were(way, crew):
+    with opened(Giving("new"), crew, batchify_fn=Batchify(way)) as loader:
+        batches = list(loader)
+    assert [each for batch in batches for each in held(batch)] == EXPECTED
+
+
+def test_processes_deliver_them_as_they_were():
+    with opened(Giving("buffer"), "processes-2", batchify_fn=Batchify("array")) as loader:
+        batches = list(loader)
+    assert [each for batch in batches for each in held(batch)] == EXPECTED
+
+
+def test_a_new_array_of_a_batchify_is_not_copied():
+    seen: list[int] = []
+
+    def batchify(samples: list[Any]) -> Any:
+        batch = np.stack(samples)
+        seen.append(batch.__array_interface__["data"][0])
+        return batch
+
+    with opened(Giving("new"), "inline", batchify_fn=batchify) as loader:
+        batches = list(loader)
+    assert [batch.__array_interface__["data"][0] for batch in batches] == seen

@@ -1,0 +1,138 @@
+"""``DataLoader``, the class that ``gluon_loader`` is: its signature, subclasses, ``isinstance``."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+import adapters
+from adapters import gluon_loader
+from adapters.gluon import DataLoader
+from tests.gluon.crews import arguments_of, every_kind
+from tests.gluon.data_sets import values
+
+NUMBERS = np.arange(10)
+_FIRST = ["dataset", "batch_size", "shuffle", "sampler", "last_batch", "batch_sampler"]
+_SECOND = [*_FIRST, "batchify_fn", "num_workers"]
+_WITH_POOL = [*_SECOND, "pin_memory", "pin_device_id", "prefetch", "thread_pool"]
+# What the wheels of these releases take, in their order. Release 1.4.0 alone had no pin_device_id.
+SIGNATURES = {
+    "1.0 to 1.2": _SECOND,
+    "1.3": [*_SECOND, "pin_memory"],
+    "1.4.1 and 1.5": _WITH_POOL,
+    "1.6 to 1.8": [*_WITH_POOL, "timeout"],
+    "1.9": [*_WITH_POOL, "timeout", "auto_reload"],
+}
+# Ours chooses these by itself.
+OTHER_DEFAULTS = {"num_workers", "pin_memory", "thread_pool"}
+
+
+def positional(function: Any) -> list[inspect.Parameter]:
+    parameters = inspect.signature(function).parameters.values()
+    return [each for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+
+
+def test_the_signature_is_that_of_the_installed_mxnet():
+    theirs = positional(mx.gluon.data.DataLoader)
+    ours = positional(DataLoader)
+    names = [each.name for each in theirs]
+    assert [each.name for each in ours][: len(names)] == names
+    assert names in SIGNATURES.values()
+    differ = {own.name for own, each in zip(ours, theirs) if own.default != each.default}
+    assert differ == OTHER_DEFAULTS & set(names)
+
+
+@pytest.mark.parametrize("release", SIGNATURES)
+def test_positional_arguments_mean_what_they_meant_in_each_release(release):
+    names = [each.name for each in positional(DataLoader)]
+    assert names[: len(SIGNATURES[release])] == SIGNATURES[release]
+    assert names == SIGNATURES["1.9"]
+
+
+def test_what_is_our_own_goes_by_keyword_only():
+    parameters = inspect.signature(gluon_loader).parameters.values()
+    own = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+    assert own == ["ctx", "seed"]
+
+
+@pytest.mark.parametrize("reload", [False, True])
+def test_all_of_mxnets_arguments_by_position(reload):
+    arguments = [NUMBERS, 4, False, None, "keep", None, None, 0, False, 0, None, False, 120, reload]
+    with DataLoader(*arguments) as loader:
+        assert values(loader) == values(mx.gluon.data.DataLoader(*arguments))
+        assert loader.auto_reload is reload
+
+
+def test_gluon_loader_can_stand_for_mxnets_class():
+    assert isinstance(gluon_loader(NUMBERS, 2, num_workers=0), gluon_loader)
+    assert isinstance(gluon_loader(NUMBERS, 2, num_workers=0), DataLoader)
+    assert isinstance(gluon_loader(NUMBERS, 2, num_workers=0), mx.gluon.data.DataLoader)
+    assert not isinstance(mx.gluon.data.DataLoader(NUMBERS, 2), DataLoader)
+    assert adapters.gluon_loader is gluon_loader
+
+
+class Doubled(DataLoader):
+    """As somebody would write it for MXNet's class."""
+
+    def __init__(self, dataset: Any, factor: int, batch_size: int | None = None, **rest: Any):
+        self.before = "set before"
+        super().__init__(dataset, batch_size=batch_size, **rest)
+        self._factor = factor
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in super().__iter__():
+            yield batch * self._factor
+
+    def __len__(self) -> int:
+        return 2 * super().__len__()
+
+
+@every_kind
+def test_a_subclass_may_change_what_a_loop_is_given(crew):
+    with Doubled(NUMBERS, 2, 4, **arguments_of(crew)) as loader:
+        assert values(loader) == [[0, 2, 4, 6], [8, 10, 12, 14], [16, 18]]
+        assert values(loader) == values(loader)
+        assert (len(loader), loader.before) == (6, "set before")
+        assert isinstance(loader, gluon_loader)
+
+
+def test_a_subclass_may_make_its_batches_by_itself():
+    class Own(DataLoader):
+        def __iter__(self) -> Iterator[Any]:
+            for batch in self._batch_sampler:
+                yield self._batchify_fn([self._dataset[index] for index in batch])
+
+    assert values(Own(NUMBERS, 4, num_workers=0)) == values(gluon_loader(NUMBERS, 4))
+
+
+def test_a_subclass_whose_constructor_raises_ends_without_a_word(capfd):
+    class Broken(DataLoader):
+        def __init__(self) -> None:
+            raise KeyError("no data")
+
+    with pytest.raises(KeyError):
+        Broken()
+    with pytest.raises(TypeError):
+        DataLoader(None, 4)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_twin_is_of_the_same_class_and_draws_nothing_of_the_users():
+    with Doubled(NUMBERS, 3, 10, shuffle=True, num_workers=0) as loader:
+        before = np.random.get_state(legacy=False)
+        with loader._twin() as twin:
+            assert sorted(values(twin)[0]) == (NUMBERS * 3).tolist()
+        np.testing.assert_equal(np.random.get_state(legacy=False), before)
+        assert len(values(loader)[0]) == 10
+
+
+def test_importing_adapters_imports_no_mxnet():
+    script = "import adapters, sys; assert 'mxnet' not in sys.modules and adapters.__all__"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

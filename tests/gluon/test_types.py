@@ -1,0 +1,216 @@
+"""What a transform or a batchify is given: exactly the types that ``dataset[i]`` gives."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet.gluon.data import SimpleDataset
+from mxnet.gluon.data.vision import ImageRecordDataset
+from mxnet.gluon.data.vision.transforms import Cast, Compose, RandomLighting, ToTensor
+
+from adapters import ImageDecoder, RecordError, open_records
+from tests.gluon.crews import THREADS, every_kind, every_quick_crew, opened
+from tests.gluon.data_sets import (
+    IN_MEMORY,
+    assert_same,
+    numpy_semantics,
+    outline,
+    theirs,
+)
+from tests.images.pictures import encoded, npy, picture
+from tests.sources.record_files import FORMATS, SIZE, damage, write_images
+
+SEMANTICS = pytest.mark.parametrize("semantics", [False, True], ids=["nd", "np"])
+DECODES: dict[str, Any] = {
+    "image": "image",
+    "uint8": ImageDecoder(8),
+    "float32": ImageDecoder(8, dtype="float32", layout="NCHW", mean=100, std=50),
+    "any size": ImageDecoder(),
+    "random": ImageDecoder(8, crop="random_resized", flip=True),
+    "function": len,
+    "bytes": lambda payload: np.frombuffer(payload, np.uint8)[:4].astype(np.int32),
+}
+LABELS: dict[str, Callable[[int], Any]] = {
+    "numbers": lambda n: n,
+    "two": lambda n: np.array([n, n / 2], np.float32),
+}
+
+
+def told(sample: Any) -> int:
+    """A number that depends on the types, dtypes, shapes and bits of all of it."""
+    return zlib.crc32(repr(outline(sample)).encode())
+
+
+def tell(*sample: Any) -> Any:
+    return told(sample), 1.5
+
+
+def tell_first(image: Any) -> Any:
+    return told(image)
+
+
+def tell_all(samples: list[Any]) -> Any:
+    return mx.nd.array([told(sample) % 2**20 for sample in samples])
+
+
+def transposed(image: Any, label: Any) -> Any:
+    """As for ``cv2``: nothing but what NumPy's arrays have."""
+    assert type(image) is np.ndarray
+    return np.ascontiguousarray(image.transpose(2, 1, 0)), label
+
+
+WAYS: dict[str, Any] = {
+    "transform": lambda data: (data.transform(tell), None),
+    "transform_first": lambda data: (data.transform_first(tell_first), None),
+    "transform twice": lambda data: (data.transform(lambda *x: x).transform(tell), None),
+    "batchify": lambda data: (data, tell_all),
+    "transform of a part": lambda data: (data.take(7).transform(tell), None),
+    "nothing": lambda data: (data, None),
+}
+
+
+def images(folder: Path, format: str, labels: str, raw: bool = False) -> Path:
+    pictures = [picture(20, 30 + n)[:, :30] for n in range(SIZE)]
+    contents = [npy(each) if raw else encoded(each, "JPEG") for each in pictures]
+    return write_images(folder / f"{format}.x", format, contents, map(LABELS[labels], range(SIZE)))
+
+
+def compare(data: Any, way: str, crew: str) -> None:
+    data, batchify = WAYS[way](data)
+    arguments = {} if batchify is None else {"batchify_fn": batchify}
+    with opened(data, crew, seed=0, **arguments) as loader:
+        assert_same(list(loader), theirs(data, batch_size=4, **arguments))
+
+
+@every_quick_crew
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("labels", LABELS)
+@pytest.mark.parametrize("decode", DECODES)
+@pytest.mark.parametrize("format", FORMATS)
+def test_records_reach_a_transform_as_the_source_gives_them(
+    format, decode, labels, way, crew, tmp_path
+):
+    source = open_records(images(tmp_path, format, labels), decode=DECODES[decode])
+    compare(SimpleDataset(source), way, crew)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("labels", LABELS)
+def test_raw_images_reach_a_transform_as_the_source_gives_them(labels, way, tmp_path):
+    source = open_records(images(tmp_path, "recordio", labels, raw=True), decode="image")
+    compare(SimpleDataset(source), way, THREADS)
+
+
+@pytest.mark.parametrize("way", ["transform", "batchify"])
+def test_records_reach_a_transform_in_a_process_as_the_source_gives_them(way, tmp_path):
+    source = open_records(images(tmp_path, "recordio", "two"), decode=DECODES["uint8"])
+    compare(SimpleDataset(source), way, "processes-1")
+
+
+@SEMANTICS
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("labels", LABELS)
+def test_images_of_mxnets_own_data_set_reach_a_transform_as_it_gives_them(
+    labels, way, semantics, tmp_path
+):
+    path = images(tmp_path, "recordio", labels)
+    path.rename(tmp_path / "a.rec")
+    Path(f"{path}.idx").rename(tmp_path / "a.idx")
+    with numpy_semantics(semantics):
+        compare(ImageRecordDataset(str(tmp_path / "a.rec")), way, "inline")
+
+
+@SEMANTICS
+@pytest.mark.parametrize("way", ["transform", "batchify"])
+@pytest.mark.parametrize("name", IN_MEMORY)
+def test_samples_in_memory_reach_a_transform_as_the_data_set_gives_them(name, way, semantics):
+    with numpy_semantics(semantics):
+        data = IN_MEMORY[name]()
+        compare(data if hasattr(data, "transform") else SimpleDataset(data), way, THREADS)
+
+
+@every_quick_crew
+def test_a_function_for_numpy_arrays_works_on_decoded_records(crew, tmp_path):
+    source = open_records(images(tmp_path, "tfrecord", "numbers"), decode=ImageDecoder(8))
+    data = SimpleDataset(source).transform(transposed)
+    with opened(data, crew) as loader:
+        assert_same(list(loader), theirs(data, batch_size=4))
+
+
+def test_what_follows_a_stage_is_given_its_arrays_and_the_sources_labels(tmp_path):
+    source = open_records(images(tmp_path, "tfrecord", "numbers"), decode=ImageDecoder(8))
+    seen: list[Any] = []
+    data = SimpleDataset(source).transform_first(ToTensor())
+    with opened(data.transform(lambda *pair: seen.append(pair) or 0), "inline") as loader:
+        list(loader)
+    assert {(type(image), image.dtype, type(label)) for image, label in seen} == {
+        (mx.nd.NDArray, np.float32, int)
+    }
+
+
+@pytest.mark.parametrize("block", [RandomLighting(0.0), Compose([RandomLighting(0.0)])])
+def test_a_block_that_takes_nothing_else_is_given_ndarrays(block, tmp_path):
+    """With MXNet's own loader, such a data set can't be used at all."""
+    source = open_records(images(tmp_path, "tfrecord", "numbers"), decode=ImageDecoder(8))
+    data = SimpleDataset(source).transform_first(Compose([Cast("float32"), block]))
+    with opened(SimpleDataset(source).transform_first(block), "inline") as loader:
+        assert next(iter(loader))[0].shape == (4, 8, 8, 3)
+    with opened(data, "inline") as loader:
+        np.testing.assert_array_equal(next(iter(loader))[0][0].asnumpy(), source[0][0])
+
+
+# --- records of unequal labels ---
+
+WIDTHS = [9, 14, 19, 9, 4, 14, 24, 9]
+
+
+def padded(samples: list[Any]) -> Any:
+    """As detection data sets are batched."""
+    width = max(len(label) for _, label in samples)
+    rows = [np.pad(label, (0, width - len(label)), constant_values=-1) for _, label in samples]
+    return mx.nd.array(np.stack([image for image, _ in samples])), mx.nd.array(np.stack(rows))
+
+
+def detection(folder: Path, format: str) -> Path:
+    contents = [encoded(picture(20, 30 + n), "JPEG") for n in range(len(WIDTHS))]
+    labels = [np.arange(width, dtype=np.float32) + n for n, width in enumerate(WIDTHS)]
+    return write_images(folder / "boxes.x", format, contents, labels)
+
+
+@every_kind
+@pytest.mark.parametrize("decode", ["uint8", "random"])
+def test_records_of_unequal_labels_are_padded_by_a_batchify(decode, crew, tmp_path):
+    source = open_records(detection(tmp_path, "recordio"), decode=DECODES[decode])
+    with opened(source, crew, 3, seed=0, batchify_fn=padded) as loader:
+        assert_same(list(loader), theirs(source, batch_size=3, batchify_fn=padded))
+        assert len(list(loader)) == 3
+
+
+@every_quick_crew
+@pytest.mark.parametrize("format", FORMATS)
+def test_records_of_unequal_labels_are_made_equal_by_a_transform(format, crew, tmp_path):
+    source = open_records(detection(tmp_path, format), decode=ImageDecoder(8))
+    data = SimpleDataset(source).transform(lambda image, label: (image, label[:4]))
+    with opened(data, crew, 3) as loader:
+        assert_same(list(loader), theirs(data, batch_size=3))
+
+
+def test_records_of_unequal_labels_that_nothing_pads_are_an_error_that_names_a_sample(tmp_path):
+    source = open_records(detection(tmp_path, "recordio"), decode=ImageDecoder(8))
+    with opened(source, "inline", 3) as loader, pytest.raises(ValueError, match="sample 1 has sh"):
+        list(loader)
+
+
+def test_a_damaged_record_among_unequal_ones_is_still_an_error_that_names_it(tmp_path):
+    path = detection(tmp_path, "tfrecord")
+    damage(path, path.stat().st_size - 100)
+    source = open_records(path, decode=ImageDecoder(8))
+    loader = opened(source, THREADS, 3, batchify_fn=padded)
+    with loader, pytest.raises(RecordError, match="record 7"):
+        list(loader)

@@ -1,0 +1,108 @@
+"""Takes Keras's private names away, one after the other, and trains without each.
+
+Prints, for each of them, what was warned of, whether Keras is as it was, and what was trained on.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras.src.trainers import data_adapters
+from keras.src.trainers.data_adapters import data_adapter_utils, py_dataset_adapter
+
+from tests.keras.samples import numbered
+
+_PACKAGE = "keras.src.trainers.data_adapters"
+_ABSENT = object()
+STOCK = data_adapters.get_data_adapter
+warned: list[str] = []
+
+
+class _Warnings(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.WARNING:
+            warned.append(record.getMessage())
+
+
+class _Without:
+    """For a while, something that ``where`` has is not there, or something else."""
+
+    def __init__(self, where: Any, name: str, other: Any = _ABSENT) -> None:
+        self._where, self._name, self._other = where, name, other
+
+    def __enter__(self) -> None:
+        if isinstance(self._where, dict):
+            self._there, self._where[self._name] = self._where[self._name], None
+        else:
+            self._there = self._where.__dict__[self._name]
+            delattr(self._where, self._name)
+            if self._other is not _ABSENT:
+                setattr(self._where, self._name, self._other)
+
+    def __exit__(self, *_: object) -> None:
+        if isinstance(self._where, dict):
+            self._where[self._name] = self._there
+        else:
+            setattr(self._where, self._name, self._there)
+
+
+def _without_shuffle(x: Any, y: Any = None, **options: Any) -> Any:
+    return STOCK(x, y, **options)
+
+
+def breaks() -> dict[str, _Without]:
+    """What may have moved, on this backend."""
+    adapter = py_dataset_adapter.PyDatasetAdapter
+    found = {
+        "data_adapters": _Without(sys.modules, _PACKAGE),
+        "py_dataset_adapter": _Without(sys.modules, f"{_PACKAGE}.py_dataset_adapter"),
+        "PyDatasetAdapter": _Without(py_dataset_adapter, "PyDatasetAdapter"),
+        "its arguments": _Without(adapter, "__init__", lambda self, dataset: None),
+        "_standardize_batch": _Without(adapter, "_standardize_batch"),
+        "_get_iterator": _Without(adapter, "_get_iterator"),
+        "its parameters": _Without(data_adapters, "get_data_adapter", _without_shuffle),
+        "get_data_adapter": _Without(data_adapters, "get_data_adapter"),
+    }
+    if keras.backend.backend() == "tensorflow":
+        found["data_adapter_utils"] = _Without(sys.modules, f"{_PACKAGE}.data_adapter_utils")
+        found["get_tensor_spec"] = _Without(data_adapter_utils, "get_tensor_spec")
+    return found
+
+
+def imported_without(break_: _Without) -> Callable[..., Any]:
+    """``SafeSequence``, imported anew while a name was away."""
+    for name in [name for name in sys.modules if name.split(".")[:2] == ["adapters", "keras"]]:
+        del sys.modules[name]
+    with break_:
+        return importlib.import_module("adapters.keras").SafeSequence
+
+
+def trained(sequence: Any) -> list[int]:
+    """The numbers of the samples that Keras predicts from, in their order."""
+    model = keras.Sequential([keras.layers.Activation("linear")])
+    model.compile()
+    return [int(number) for number in model.predict(sequence, verbose=0).ravel()]
+
+
+if __name__ == "__main__":
+    logging.getLogger("adapters").addHandler(_Warnings())
+    for name, break_ in breaks().items():
+        warned.clear()
+        with imported_without(break_)((numbered(10)[0],), 4, workers=2) as sequence:
+            as_it_was = data_adapters.get_data_adapter is STOCK
+            print(json.dumps([name, list(warned), as_it_was, trained(sequence)]))
+    if keras.backend.backend() == "jax":
+        # Only what is said of the lag depends on it.
+        warned.clear()
+        safe_sequence = imported_without(_Without(data_adapters, "get_data_adapter", STOCK))
+        with (
+            _Without(sys.modules, "keras.src.backend.jax.trainer"),
+            safe_sequence((numbered(10)[0],), 4, workers=2) as sequence,
+        ):
+            print(json.dumps(["JAXEpochIterator", ["not known"], True, trained(sequence)]))

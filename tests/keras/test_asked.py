@@ -1,0 +1,78 @@
+"""What a sequence says about its workers: what was asked for, and what there is."""
+
+from __future__ import annotations
+
+import keras
+import pytest
+
+from adapters import SafeSequence
+from adapters.keras.internals import PyDatasetAdapter
+from tests.keras.py_datasets import Numbered
+from tests.keras.recording import AUTO, FOUR_THREADS, INLINE, PROCESSES, sequence_of
+from tests.keras.samples import numbered
+
+
+@pytest.mark.parametrize("options", [INLINE, FOUR_THREADS, PROCESSES, AUTO])
+def test_the_attributes_are_what_was_asked_for(options):
+    sequence = sequence_of(2, max_queue_size=7, **options)
+    found = sequence.workers, sequence.use_multiprocessing, sequence.max_queue_size
+    assert found == (options["workers"], options.get("use_multiprocessing", False), 7)
+
+
+@pytest.mark.parametrize("options", [FOUR_THREADS, PROCESSES, AUTO])
+def test_keras_puts_no_enqueuer_of_its_own_on_top(options):
+    with sequence_of(2, **options) as sequence:
+        assert PyDatasetAdapter(sequence).enqueuer is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("workers", 4), ("use_multiprocessing", True), ("max_queue_size", 3)]
+)
+def test_setting_one_says_where_it_is_set(name, value):
+    message = rf"{name} is fixed .*make another one with SafeSequence\(\.\.\., {name}={value}\)"
+    with sequence_of(2) as sequence, pytest.raises(AttributeError, match=message):
+        setattr(sequence, name, value)
+
+
+def test_the_public_names_are_those_of_the_contract():
+    own = set(dir(SafeSequence)) - set(dir(keras.utils.PyDataset))
+    assert {name for name in own if not name.startswith("_")} == {
+        "close",
+        "epoch",
+        "explain",
+        "load_state_dict",
+        "set_epoch",
+        "state_dict",
+        "waits",
+    }
+
+
+def explained(sequence: SafeSequence, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    with sequence:
+        sequence.explain()
+    return capsys.readouterr().out.splitlines()
+
+
+def test_explain_names_what_was_chosen(capsys):
+    sequence = SafeSequence(numbered(8), 2, transform=tuple, shard=(1, 2), workers=2)
+    assert explained(sequence, capsys) == [
+        "source: arrays, gathered a batch at a time",
+        "transform tuple: a sample at a time",
+        "shard: 1 of 2, 4 of 8",
+        "workers: 2 threads",
+    ]
+
+
+def test_explain_says_that_a_sequence_is_asked_by_one_thread_at_a_time(capsys):
+    lines = explained(SafeSequence(Numbered(2), workers=0), capsys)
+    assert lines == [
+        "source: whole batches, asked for by one thread at a time, as it does not say that it is "
+        "thread_safe",
+        "workers: none, batches are made when they are asked for",
+    ]
+
+
+def test_explain_says_what_the_first_batches_decided(capsys):
+    sequence = sequence_of(20)
+    list(sequence)
+    assert explained(sequence, capsys)[-1].startswith("workers: inline, with one thread")

@@ -1,0 +1,103 @@
+"""Sequences that use their memory again: every batch is what it was when it was made."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from adapters import SafeSequence
+from tests.keras.buffers import WAYS, WIDTH, Doubled, Giving, content
+from tests.keras.recording import AUTO, FOUR_THREADS, INLINE, PROCESSES
+
+BATCHES = 10
+EXPECTED = np.concatenate([content(number) for number in range(BATCHES)])
+IN_THIS_PROCESS = [
+    pytest.param(INLINE, id="inline"),
+    pytest.param(FOUR_THREADS, id="threads"),
+    pytest.param(AUTO, id="auto"),
+]
+
+
+@pytest.fixture(autouse=True)
+def light_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worker processes import Keras without a framework behind it."""
+    monkeypatch.setenv("KERAS_BACKEND", "numpy")
+
+
+def ways() -> list[str]:
+    """All of them, but those of frameworks that aren't installed."""
+    return [way for way in WAYS if "pytorch" not in way or find_spec("torch") is not None]
+
+
+def echo() -> Any:
+    """A model that predicts what it is given."""
+    return keras.Sequential([keras.Input((WIDTH,)), keras.layers.Identity()])
+
+
+@pytest.mark.parametrize("workers", IN_THIS_PROCESS)
+def test_predict_sees_every_batch_as_it_was(workers):
+    model = echo()
+    for way in ways():
+        with SafeSequence(Giving(way, BATCHES), **workers) as sequence:
+            predicted = model.predict(sequence, verbose=0)
+        np.testing.assert_array_equal(predicted, EXPECTED, way)
+
+
+@pytest.mark.parametrize("workers", IN_THIS_PROCESS)
+def test_batches_that_are_kept_stay_as_they_were(workers):
+    for way in ways():
+        with SafeSequence(Giving(way, BATCHES), **workers) as sequence:
+            kept = list(sequence)
+            asked = [sequence[number] for number in range(BATCHES)]
+        for batches in (kept, asked):
+            x, y = (np.concatenate(column) for column in zip(*batches))
+            np.testing.assert_array_equal(x, EXPECTED, way)
+            np.testing.assert_array_equal(y[:, :1], EXPECTED[:, :1], way)
+
+
+@pytest.mark.parametrize("workers", [*IN_THIS_PROCESS, pytest.param(PROCESSES, id="processes")])
+def test_a_batch_transform_with_a_buffer_of_its_own_changes_no_other_batch(workers):
+    with SafeSequence(Giving("a ring"), batch_transform=Doubled(), **workers) as sequence:
+        kept = list(sequence)
+        predicted = echo().predict(sequence, verbose=0)
+    np.testing.assert_array_equal(np.concatenate([x for x, _ in kept]), 2 * EXPECTED)
+    np.testing.assert_array_equal(predicted, 2 * EXPECTED)
+
+
+def test_processes_deliver_every_batch_as_it_was():
+    with SafeSequence(Giving("stored rows", BATCHES), **PROCESSES) as sequence:
+        kept = list(sequence)
+    np.testing.assert_array_equal(np.concatenate([x for x, _ in kept]), EXPECTED)
+
+
+@pytest.mark.parametrize("workers", IN_THIS_PROCESS)
+def test_fit_trains_on_every_batch_as_it_was(workers):
+    class Summing(keras.Model):  # type: ignore[misc]
+        """Its loss is the mean of what it was given."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = self.add_weight(shape=(), initializer="zeros")
+
+        def call(self, x: Any) -> Any:
+            return keras.ops.mean(x, axis=-1, keepdims=True) + 0 * self.weight
+
+    model = Summing()
+    model.compile(
+        "sgd", loss=lambda y, p: keras.ops.mean(p) + 0 * keras.ops.mean(y), run_eagerly=False
+    )
+    with SafeSequence(Giving("one buffer"), **workers) as sequence:
+        history = model.fit(sequence, epochs=2, shuffle=False, verbose=0).history
+    np.testing.assert_allclose(history["loss"], [EXPECTED.mean()] * 2, rtol=1e-5)
+
+
+def test_a_batch_that_is_written_to_by_its_user_changes_nothing_for_the_sequence():
+    source = Giving("one buffer")
+    with SafeSequence(source, **INLINE) as sequence:
+        for x, _ in sequence:
+            x[...] = -1
+        assert source.ring.min() >= 0

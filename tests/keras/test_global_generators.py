@@ -1,0 +1,156 @@
+"""Code that draws from ``random`` and ``numpy.random`` draws the same with all workers."""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from adapters import SafeSequence
+from tests.batches import exact
+from tests.keras.recording import ALL_WORKERS, INLINE, PROCESSES, TWO_THREADS
+
+
+@pytest.fixture(autouse=True)
+def light_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worker processes import Keras without a framework behind it."""
+    monkeypatch.setenv("KERAS_BACKEND", "numpy")
+
+
+class Drawing(keras.utils.PyDataset):
+    """Whole batches of what both generators give."""
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> Any:
+        return np.random.rand(4, 2), np.float64([random.random() for _ in range(4)])
+
+
+class DrawingSamples:
+    """Samples of what they give."""
+
+    def __len__(self) -> int:
+        return 24
+
+    def __getitem__(self, number: int) -> Any:
+        return np.random.rand(2), random.random()
+
+
+class DrawingAtOnce(DrawingSamples):
+    """As PyTorch fetches them."""
+
+    def __getitems__(self, numbers: list[int]) -> Any:
+        return [self[number] for number in numbers]
+
+
+def jittered(batch: Any) -> Any:
+    """A ``batch_transform``."""
+    return batch + np.random.normal(size=batch.shape)
+
+
+def flipped(sample: Any) -> Any:
+    """A ``transform``."""
+    return sample * random.choice([-1.0, 1.0])
+
+
+SOURCES: dict[str, Any] = {
+    "batches": lambda **workers: SafeSequence(Drawing(), **workers),
+    "samples": lambda **workers: SafeSequence(DrawingSamples(), 4, **workers),
+    "samples at once": lambda **workers: SafeSequence(DrawingAtOnce(), 4, **workers),
+    "transforms": lambda **workers: SafeSequence(
+        np.ones((24, 2)), 4, transform=flipped, batch_transform=jittered, **workers
+    ),
+}
+
+
+def epochs(kind: str, workers: Any) -> Any:
+    with SOURCES[kind](**workers) as sequence:
+        return exact([list(sequence), list(sequence)])
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize(
+    "workers", [each for each in ALL_WORKERS if each.values[0] not in (INLINE, PROCESSES)]
+)
+def test_what_is_drawn_is_the_same_for_all_workers(kind, workers):
+    random.seed(1)
+    np.random.seed(1)
+    inline = epochs(kind, INLINE)
+    random.seed(2)
+    np.random.seed(2)
+    assert epochs(kind, workers) == inline
+    assert inline[0] != inline[1]
+
+
+@pytest.mark.parametrize("kind", ["batches", "transforms"])
+def test_what_is_drawn_in_processes_is_the_same(kind):
+    assert epochs(kind, PROCESSES) == epochs(kind, INLINE)
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_the_generators_are_afterwards_as_they_were(kind):
+    random.seed(3)
+    np.random.seed(3)
+    expected = random.random(), np.random.rand()
+    random.seed(3)
+    np.random.seed(3)
+    epochs(kind, INLINE)
+    assert (random.random(), np.random.rand()) == expected
+
+
+def test_they_are_as_they_were_after_an_error_too():
+    class Failing(Drawing):
+        def __getitem__(self, index: int) -> Any:
+            np.random.rand()
+            raise OSError("spoilt")
+
+    np.random.seed(3)
+    expected = np.random.rand()
+    np.random.seed(3)
+    with pytest.raises(OSError, match="spoilt"):
+        SafeSequence(Failing(), **INLINE)[0]
+    assert np.random.rand() == expected
+
+
+def test_a_transform_that_draws_nothing_leaves_threads_alone():
+    barrier = threading.Barrier(2)
+
+    def meeting(batch: Any) -> Any:
+        barrier.wait(20)
+        return batch
+
+    with SafeSequence(np.ones((16, 2)), 4, batch_transform=meeting, workers=2) as sequence:
+        assert len(list(sequence)) == 4
+        barrier.abort()
+
+
+@pytest.mark.parametrize("workers", [INLINE, TWO_THREADS])
+def test_a_sequence_that_draws_may_read_another_one_that_draws(workers):
+    class Mixed(keras.utils.PyDataset):
+        """Reads another sequence whose transform draws on threads, and draws itself."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = SafeSequence(np.zeros((24, 2)), 4, transform=drawn, **TWO_THREADS)
+
+        def __len__(self) -> int:
+            return 6
+
+        def __getitem__(self, index: int) -> Any:
+            return np.random.rand(4, 2), next(self.batches), np.random.rand(4, 2)
+
+        def read(self, **options: Any) -> Any:
+            with self.inner, SafeSequence(self, **options) as sequence:
+                self.batches = iter(self.inner)
+                return list(sequence)
+
+    assert exact(Mixed().read(**workers)) == exact(Mixed().read(**INLINE))
+
+
+def drawn(sample: Any) -> Any:
+    return sample + np.random.rand()

@@ -1,0 +1,60 @@
+"""Keras's private names: one file knows them, and Keras may move each of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import adapters.keras
+from adapters.keras import internals
+from tests.keras.programs import run_program
+from tests.keras.recording import BACKEND
+
+NAMES = [
+    "data_adapters",
+    "py_dataset_adapter",
+    "PyDatasetAdapter",
+    "its arguments",
+    "_standardize_batch",
+    "_get_iterator",
+    "its parameters",
+    "get_data_adapter",
+    *({"tensorflow": ["data_adapter_utils", "get_tensor_spec"]}.get(BACKEND, [])),
+    *({"jax": ["JAXEpochIterator"]}.get(BACKEND, [])),
+]
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, list[Any]]:
+    """What became of training without each name."""
+    lines = run_program("moved").output.splitlines()
+    return {name: rest for name, *rest in map(json.loads, lines)}
+
+
+def test_nothing_is_missing_in_this_keras():
+    assert (internals.missing(), internals.by_own_adapter) == ([], False)
+
+
+def test_every_name_was_taken_away(found):
+    assert list(found) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_training_goes_on_without_a_name_and_one_warning_says_so(found, name):
+    (warning,), as_it_was, predicted = found[name]
+    assert "not known" in warning
+    assert (as_it_was, predicted) == (True, list(range(10)))
+
+
+def test_one_file_knows_the_private_names():
+    room = Path(adapters.keras.__file__).parent
+    knowing = [
+        path.name
+        for path in room.glob("*.py")
+        if re.search(r"keras\.src|_data_shard", path.read_text())
+    ]
+    assert knowing == ["internals.py"]

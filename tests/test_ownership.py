@@ -1,0 +1,267 @@
+"""What somebody else can reach is copied when it is taken, and what is handed over isn't."""
+
+from __future__ import annotations
+
+import functools
+import mmap
+import pickle
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adapters.alignment import aligned_empty
+from adapters.ownership import detached, taken
+from adapters.structure import flatten
+from tests.batches import exact
+from tests.plans import plan_of
+
+KEPT: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept() -> Iterator[None]:
+    yield
+    KEPT.clear()
+
+
+def keep(thing: Any) -> Any:
+    """Have somebody else refer to it."""
+    KEPT.append(thing)
+    return thing
+
+
+def fresh(size: int = 24) -> Any:
+    return np.arange(size, dtype=np.float32)
+
+
+def address(array: Any) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def addresses_of(batch: Any) -> list[int]:
+    return [address(leaf) for leaf in flatten(batch)[0]]
+
+
+def held_generator() -> Any:
+    def generate() -> Iterator[Any]:
+        buffer = fresh()
+        while True:
+            yield buffer
+
+    return next(keep(generate()))
+
+
+def cached() -> Any:
+    return keep(functools.lru_cache(fresh))()
+
+
+def through_mmap() -> Any:
+    return np.frombuffer(mmap.mmap(-1, 64), np.float32)
+
+
+def weakly_kept() -> Any:
+    array = fresh()
+    KEPT.append(weakref.ref(array))
+    return array
+
+
+def buffer_of_a_closure() -> Any:
+    buffer = fresh()
+
+    def fill() -> Any:
+        return buffer
+
+    return keep(fill)()
+
+
+class Masked:
+    """An array with more to it."""
+
+
+HANDED_OVER: dict[str, Callable[[], Any]] = {
+    "an array": fresh,
+    "a pair": lambda: (fresh(), fresh()),
+    "a dict in a tuple": lambda: ({"x": fresh()}, fresh()),
+    "a list": lambda: [fresh(), fresh()],
+    "a view of a forgotten array": lambda: fresh().reshape(4, 6)[::2, 1:],
+    "two views of one array": lambda: (lambda both: (both[:, :3], both[:, 3]))(
+        fresh().reshape(4, 6)
+    ),
+    "one array twice": lambda: (lambda x: (x, x))(fresh()),
+    "an array and a view of it": lambda: (lambda x: (x, x[::2]))(fresh()),
+    "a view of a view": lambda: fresh()[4:][::2].reshape(2, -1),
+    "bytes": lambda: np.frombuffer(keep(fresh().tobytes()), np.float32),
+    "what was unpickled": lambda: pickle.loads(pickle.dumps(fresh())),
+    "Fortran's order": lambda: np.asfortranarray(fresh().reshape(4, 6)),
+    "read-only, forgotten": lambda: (lambda x: (x.setflags(write=False), x)[1])(fresh()),
+}
+
+KEPT_BY_SOMEBODY: dict[str, Callable[[], Any]] = {
+    "an attribute": lambda: keep(fresh()),
+    "a view of what is kept": lambda: keep(fresh())[3:],
+    "a view beside a view that is kept": lambda: (lambda x: (keep(x[:2]), x[2:])[1])(fresh()),
+    "in a tuple that is kept": lambda: keep((fresh(), fresh())),
+    "in a dict that is kept": lambda: keep({"x": fresh()}),
+    "read-only view": lambda: np.broadcast_to(keep(fresh()), (3, 24)),
+    "a generator's own": held_generator,
+    "a cache": cached,
+    "a closure": buffer_of_a_closure,
+    "a memoryview": lambda: (lambda x: (keep(memoryview(x)), x)[1])(fresh()),
+    "a bytearray": lambda: np.frombuffer(bytearray(96), np.float32),
+    "mmap": through_mmap,
+    "a weak reference": weakly_kept,
+    "a constant structure of lists": lambda: keep([fresh(), [fresh()]]),
+    "a masked array": lambda: np.ma.masked_less(fresh(), 3),
+}
+
+
+@pytest.mark.parametrize("made", HANDED_OVER.values(), ids=HANDED_OVER)
+def test_what_is_handed_over_is_not_copied(made):
+    seen: list[int] = []
+
+    def call() -> Any:
+        batch = made()
+        seen.extend(addresses_of(batch))
+        return batch
+
+    batch, kept = taken(call, aligned_empty)
+    assert (addresses_of(batch), kept) == (seen, False)
+
+
+@pytest.mark.parametrize("made", KEPT_BY_SOMEBODY.values(), ids=KEPT_BY_SOMEBODY)
+def test_what_somebody_else_can_reach_is_copied(made):
+    seen: list[int] = []
+
+    def call() -> Any:
+        batch = made()
+        seen.extend(addresses_of(batch))
+        return batch
+
+    batch = taken(call, aligned_empty).batch
+    assert not set(addresses_of(batch)) & set(seen)
+
+
+def test_ten_megabytes_that_are_handed_over_are_not_copied_from_a_sequence():
+    from adapters.sources import SequenceSource
+
+    seen: list[int] = []
+
+    class Fresh:
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, number: int) -> Any:
+            batch = np.zeros((10 << 20,), np.uint8), np.zeros(4)
+            seen.extend(map(address, batch))
+            return batch
+
+    batch = SequenceSource(Fresh(), False).batch(0)
+    assert addresses_of(batch) == seen
+
+
+def test_copies_lie_in_the_memory_that_is_given_unless_they_are_small():
+    given: list[Any] = []
+
+    def allocate(shape: Any, dtype: Any) -> Any:
+        given.append(np.empty(shape, dtype))
+        return given[-1]
+
+    large = np.zeros(1 << 14)
+    batch = taken(lambda: (keep(large), keep(fresh()), fresh()), allocate).batch
+    assert [each is batch[0] for each in given] == [True]
+
+
+@pytest.mark.parametrize(
+    "dtype", [">f4", "?", "f2", "f8", "c16", "M8[s]", "g", "U2", [("a", "i4")]]
+)
+@pytest.mark.parametrize("shape", [(), (1,), (0, 3), (2, 3)])
+def test_copies_of_any_kind_may_be_written_to(shape, dtype):
+    original = keep(np.ones(shape, "i8").astype(np.dtype(dtype)))
+    original.flags.writeable = False
+    copy, _ = taken(lambda: (original, 1), aligned_empty).batch
+    assert exact(copy) == exact(original)
+    assert copy.flags.writeable
+    assert not np.shares_memory(copy, original)
+
+
+def test_one_array_in_two_places_stays_one():
+    x = keep(fresh())
+    first, second = taken(lambda: (x, x), aligned_empty).batch
+    assert first is second
+
+
+@pytest.mark.parametrize("function", [lambda x: x, lambda x: x[::-1], lambda x: (x[:3], x)])
+def test_what_was_given_to_the_call_comes_back_without_a_copy(function):
+    own = fresh()
+    batch, kept = taken(lambda: function(own), aligned_empty, [own])
+    assert all(np.shares_memory(leaf, own) for leaf in flatten(batch)[0])
+    assert not kept
+
+
+@pytest.mark.parametrize("function", [keep, lambda x: keep(x)[2:], lambda x: (keep(x[:1]), x)[1]])
+def test_what_was_given_to_the_call_and_kept_is_copied(function):
+    own = fresh()
+    batch, kept = taken(lambda: function(own), aligned_empty, [own])
+    assert not np.shares_memory(batch, own)
+    assert kept
+
+
+def test_objects_in_an_array_of_objects_are_copied():
+    item = np.zeros(2)
+    array = np.empty(2, object)
+    array[:] = [item, "text"]
+    batch = taken(lambda: array, aligned_empty).batch
+    item += 1
+    assert exact(batch[0]) == exact(np.zeros(2))
+
+
+@pytest.mark.parametrize("item", [bytearray(b"a"), {1}, [np.zeros(1)], {"a": np.zeros(1)}])
+def test_what_can_change_is_copied(item):
+    assert detached(item) is not item
+
+
+@pytest.mark.parametrize("item", ["a", b"a", 1, 1.5, None, np.float32(1), Masked()])
+def test_what_cannot_change_is_kept(item):
+    assert detached(item) is item
+
+
+def test_a_tensor_that_somebody_keeps_is_copied():
+    torch = pytest.importorskip("torch", reason="PyTorch is an optional framework")
+    tensor = torch.zeros(4)
+    batch, kept = taken(lambda: tensor, aligned_empty)
+    tensor += 1
+    assert (batch.tolist(), kept) == ([0, 0, 0, 0], True)
+
+
+def test_a_view_of_a_tensor_that_somebody_keeps_is_copied():
+    torch = pytest.importorskip("torch", reason="PyTorch is an optional framework")
+    tensor = torch.zeros(4)
+    batch, kept = taken(lambda: tensor[:2], aligned_empty)
+    tensor += 1
+    assert (batch.tolist(), kept) == ([0, 0], True)
+
+
+KEPT: list[Any] = []
+
+
+@pytest.mark.parametrize(
+    "keeps",
+    [
+        lambda batch: (KEPT.append(batch[0]), batch)[1],
+        lambda batch: (KEPT.append(batch[0][1:]), batch)[1],
+        lambda batch: (KEPT.append(batch), batch)[1],
+        lambda batch: (KEPT.append(batch[0]), batch[0])[1],
+    ],
+    ids=["a member", "a view", "all", "what it returns"],
+)
+def test_what_a_batch_transform_keeps_of_a_batch_made_in_parts_is_copied(keeps):
+    KEPT.clear()
+    plan = plan_of((np.arange(4), np.arange(4)), batch_transform=keeps)
+    batch = plan.finish(0, 0, (np.zeros(4), np.ones(4)))
+    kept = KEPT.pop()
+    (kept if isinstance(kept, np.ndarray) else kept[0])[...] = 9
+    assert exact(batch[0] if isinstance(batch, tuple) else batch) == exact(np.zeros(4))
+    assert plan._turns.one_at_a_time
