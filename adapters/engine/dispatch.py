@@ -177,7 +177,9 @@ class Dispatcher:
     def _submit(self, crew: Crew, job: Job) -> None:
         self._running.add(job)
         try:
-            crew.submit(job, functools.partial(self._done, crew))
+            if not crew.submit(job, functools.partial(self._done, crew)):
+                self._running.discard(job)
+                self._ready.appendleft(job)
         except Exception as error:
             if "shutdown" in str(error) and isinstance(error, RuntimeError):
                 self._running.discard(job)
@@ -366,11 +368,8 @@ class Dispatcher:
             return
         lost, self._lost = self._lost, []
         self._restarts += 1
-        log.warning(
-            "%s; starting another worker and computing %d lost jobs again",
-            crew.deaths[-1] if crew.deaths else "a worker process died",
-            len(lost),
-        )
+        who = crew.deaths[-1] if crew.deaths else "a worker process died"
+        log.warning("%s; starting another worker and computing %d lost jobs again", who, len(lost))
         if self._restarts > _RESTARTS and not lost:
             self._give_up(crew, awaited, [])  # They die before they can be given anything.
         for job in reversed(lost):

@@ -61,7 +61,8 @@ class Engine:
         self._trial: Trial | None = None
         self._tuner: Tuner | None = None
         self._dispatcher = Dispatcher(plan, self._open_crew, self._active, settings.max_queue_size)
-        self._window = settings.max_queue_size
+        self.window = settings.max_queue_size
+        """Batches that may be under way; fewer where the workers, once open, have less room."""
         self._layout: Layout | None = None
         self.waits = Waits()
         self.batches_left = 0
@@ -159,7 +160,7 @@ class Engine:
             return 0
         if self._held_back or self._may_change:
             return 0
-        return max(1, self._window - self.ahead_elsewhere)
+        return max(1, self.window - self.ahead_elsewhere)
 
     @property
     def _held_back(self) -> bool:
@@ -198,7 +199,7 @@ class Engine:
         """Batches that may be taken at once, without more being ahead of the trainer than may."""
         if self.undecided or self.depth:
             return 1
-        return max(1, self._window - self.ahead_elsewhere)
+        return max(1, self.window - self.ahead_elsewhere)
 
     # --- batches ---
 
@@ -367,7 +368,7 @@ class Engine:
             self._tuner = Tuner(choice)
         if choice.kind == "processes":
             room = room_for(settings.max_queue_size, count)
-            self._window = room.window
+            self.window = room.window
             return Processes(self.plan, count, room, lock, changed, settings.environment)
         return Threads(self.plan, count)
 

@@ -120,8 +120,8 @@ class Crew(Protocol):
         """Jobs that may be with the crew, if so many workers shall be busy."""
         ...
 
-    def submit(self, job: Job, done: Done) -> None:
-        """Have a worker do the job."""
+    def submit(self, job: Job, done: Done) -> bool:
+        """Have a worker do the job, if there is one."""
         ...
 
     def allocate(self, pending: Pending) -> None:

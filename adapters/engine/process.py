@@ -91,6 +91,8 @@ class Worker:
         except (AttributeError, OSError):
             self.sentinel = self.process.sentinel
             self._owns_sentinel = False
+        self.deaf = False
+        """Whether it takes no more messages: dead, though that may not have been noticed yet."""
         self.up = False
         """Whether the process has come up, with what every worker imports."""
         self.serials: set[int] = set()
@@ -120,7 +122,7 @@ class Worker:
             try:
                 self.line.put(data)
             except OSError:
-                # Dead, or about to be found so.
+                self.deaf = True
                 if call is not None:
                     self.calls.pop()
                 return False

@@ -127,7 +127,7 @@ class Processes:
     @property
     def ready(self) -> int:
         """Workers that have the plan, and may be given jobs."""
-        return sum(self._has_plan(worker) for worker in self._workers)
+        return len(self._able())
 
     def is_slow_to_start(self) -> bool:
         """Whether importing what the plan needs takes long, by what it has taken so far."""
@@ -155,6 +155,9 @@ class Processes:
         if self._resting:
             self._resting = False
             self.restart()
+
+    def _able(self) -> list[Worker]:
+        return [each for each in self._workers if self._has_plan(each) and not each.deaf]
 
     def _has_plan(self, worker: Worker) -> bool:
         return self._parcel.serial in worker.serials
@@ -191,20 +194,19 @@ class Processes:
 
     # --- jobs ---
 
-    def submit(self, job: Job, done: Done) -> None:
+    def submit(self, job: Job, done: Done) -> bool:
         """Send the job to the worker that has the least to do.
+
+        Returns:
+            Whether there was one; those that no longer listen are about to be found dead.
 
         Raises:
             OSError: There are no more descriptors for slots.
         """
         task = self._task(job)
         call = _Call(job, done, self._parcel.serial)
-        able = filter(self._has_plan, self._workers)
-        for worker in sorted(able, key=lambda each: len(each.calls)):
-            if worker.send(call, WORK, self._parcel.address, task):
-                return
-        job.lost = True
-        done(job)
+        workers = sorted(self._able(), key=lambda each: len(each.calls))
+        return any(worker.send(call, WORK, self._parcel.address, task) for worker in workers)
 
     def most_jobs(self, active: int) -> int:
         """Jobs that may be with the crew.

@@ -180,18 +180,19 @@ class Stream:
 
     def _ask(self, least: int) -> None:
         """Fill the window, with ``least`` batches at the least."""
-        wanted = max(least, self._engine.depth)
+        engine = self._engine
+        wanted = max(least, engine.depth)
         if len(self._window) >= wanted:
             return
         try:
-            while len(self._window) < wanted:
+            while len(self._window) < min(wanted, max(least, engine.window)):
                 if len(self._window) >= least and not self._may_read_ahead():
                     break
-                self._engine.ask(self.expect())
+                engine.ask(self.expect())
         except Exhausted:
             if len(self._window) < least:
                 raise
-        self._engine.start_jobs()
+        engine.start_jobs()
 
     def _may_read_ahead(self) -> bool:
         return not self._engine.plan.own_epochs or self._asked[0] == self._entered

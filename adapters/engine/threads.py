@@ -67,11 +67,12 @@ class Threads:
         """One for each that shall be busy."""
         return active
 
-    def submit(self, job: Job, done: Done) -> None:
+    def submit(self, job: Job, done: Done) -> bool:
         """Have a thread do the job."""
         if self._closed:
             raise RuntimeError("cannot take a job after shutdown")
         self._tasks.put(lambda: self._run(job, done))
+        return True
 
     def allocate(self, pending: Pending) -> None:
         """Make the batch's arrays."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from adapters.engine import Engine, Settings, pool, processes
@@ -118,6 +119,23 @@ def test_an_idle_process_that_is_killed_is_not_lent():
         assert victim not in pids_of(engine)
 
 
+def test_a_death_that_is_noticed_late_costs_no_batch(monkeypatch):
+    """The only worker no longer takes jobs, and nobody knows yet that it is dead."""
+    look_at, noticed = pool.Pool._look_at, threading.Event()
+
+    def late(self: pool.Pool, worker: Any, what: Any) -> None:
+        assert worker.pid != victim or noticed.wait(20)
+        look_at(self, worker, what)
+
+    with opened(Numbers(400), "processes-1", transform=pid) as engine:
+        (victim,) = pids_of(engine)
+        monkeypatch.setattr(pool.Pool, "_look_at", late)
+        os.kill(victim, signal.SIGKILL)
+        wait_until(lambda: psutil.Process(victim).status() == psutil.STATUS_ZOMBIE)
+        threading.Timer(0.2, noticed.set).start()
+        assert len(read(engine, 40)) == 40
+
+
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 def test_a_batch_that_a_forked_process_holds_stays_what_it_was():
     with opened(Numbers(4000), "processes-1") as engine:
@@ -161,7 +179,7 @@ def test_no_batch_is_another_one_however_deep_the_window_is(crew, window):
 
 
 SCARCE = """
-import logging, resource, sys
+import logging, resource, sys, time
 import numpy as np
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
 resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
@@ -169,7 +187,9 @@ from tests.engine.crews import opened
 from tests.engine.workloads import Numbers
 with opened(Numbers(20000), "processes-2", 4, queue=1000) as engine:
     stream = engine.stream(0, 0, False)
-    held = [stream.next() for _ in range(5000)]
+    held = [stream.next()]
+    time.sleep(1)  # Whatever was asked for is ready by then.
+    held += [stream.next() for _ in range(4999)]
 print("right", np.concatenate(held).tolist() == list(range(20000)))
 """
 
