@@ -190,12 +190,7 @@ class Plan:
             return self._turns.compute(filled)
 
     def finish(self, epoch: int, index: int, batch: Any) -> Any:
-        """Apply ``batch_transform`` to a batch that was computed in parts.
-
-        Args:
-            epoch: Epoch of the batch.
-            index: Number of the batch.
-            batch: In memory of its own, which the transform may write to until it returns.
+        """Apply ``batch_transform`` to a batch that was computed in parts, in memory of its own.
 
         Raises:
             LayoutChanged: Two threads met in a transform that refills its memory; compute it whole.
@@ -238,6 +233,9 @@ class Plan:
             note(error, f"in batch_transform, batch {index} of epoch {epoch}")
             raise
         return batch
+
+    def stand_in(self) -> None:
+        """Of a copy: one thread computes with it for another, which waits meanwhile."""
 
     def settle(self, assembled: Assembled) -> None:
         """Wait until the batch is there; NumPy has it at once."""

@@ -28,6 +28,11 @@ _PARTS = {"Block", "Dataset", "_TransformFirstClosure"}
 # Whose methods the functions of these modules are.
 _RANDOM: Any = random.seed.__self__  # type: ignore[attr-defined]
 _NUMPY: Any = np.random.mtrand._rand
+# What is another thing in another process, or ends one.
+_OF_A_PROCESS = frozenset(
+    {"_exit", "abort", "alarm", "chdir", "current_process", "fork", "getpid", "getppid", "kill"}
+    | {"killpg", "parent_process", "setitimer", "setrlimit"}
+)
 # Of ``numpy.random``, what makes generators of one's own.
 _MAKERS = {"default_rng", "Generator", "RandomState", "SeedSequence", "PCG64", "Philox", "MT19937"}
 
@@ -39,6 +44,8 @@ class Used(NamedTuple):
     """What can't be looked at (extension modules, other libraries) is taken to use the first two"""
     certainly: frozenset[str]
     """The code names them."""
+    process: bool = False
+    """Whether it names what belongs to a process, such as ``os.getpid`` or ``os._exit``."""
 
 
 def generators_used(*objects: Any) -> Used:
@@ -53,13 +60,14 @@ def generators_used(*objects: Any) -> Used:
         except Exception as error:  # Objects of others may do anything when they are looked at.
             log.debug("it can't be told what %r draws from: %r", type(each), error)
             search.found |= {"random", "numpy"}
-    return Used(frozenset(search.found | search.named), frozenset(search.named))
+    return Used(frozenset(search.found | search.named), frozenset(search.named), search.process)
 
 
 class _Search:
     def __init__(self) -> None:
         self.found: set[str] = set()
         self.named: set[str] = set()
+        self.process = False
         self._seen: set[int] = set()
         self._kept: list[Any] = []
 
@@ -74,6 +82,8 @@ class _Search:
         owner = getattr(value, "__self__", None)
         if isinstance(value, types.ModuleType):
             self._visit_module(value)
+        elif getattr(value, "__name__", None) in _OF_A_PROCESS and callable(value):
+            self.process = True
         elif owner is _RANDOM or owner is _NUMPY:
             self.named.add("random" if owner is _RANDOM else "numpy")
         elif _library(value) in _OPAQUE_MODULES:
@@ -143,6 +153,7 @@ class _Search:
         self.visit(function.__kwdefaults__ or {}, depth + 1)
 
     def _visit_code(self, code: types.CodeType, names: dict[str, Any], depth: int) -> None:
+        self.process |= not _OF_A_PROCESS.isdisjoint(code.co_names)
         random_names = any(_sounds_random(name) for name in code.co_names)
         certain = {"mxnet", "numpy"} if _draws_by_attribute(code) else {"mxnet"}
         for instruction in dis.get_instructions(code):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from adapters.engine import arena, pool, processes
+from adapters.engine import arena, pool, standin
 from tests.leftovers import Leftovers
 
 pytest_plugins = ["tests.limits", "tests.side_by_side"]
@@ -77,12 +77,11 @@ def nothing_is_left() -> Iterator[None]:
 def processes_are_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who asks for processes gets every batch from them, however busy the machine is.
 
-    They are kept for the next test. What happens while they start, and how they end, is tested in
-    tests/engine/test_pool.py.
+    They are kept for the next test. How they end is tested in tests/engine/test_pool.py, what
+    happens while they start in tests/engine/test_standin.py.
     """
     monkeypatch.setattr(pool, "_LINGER_SECONDS", 30)
-    monkeypatch.setattr(processes, "_SLOW_SECONDS", 60)
-    monkeypatch.setattr(processes, "_SLOW_CPU_SECONDS", 60)
+    monkeypatch.setattr(standin.StandIn, "submit", lambda *_: False)
 
 
 @pytest.fixture

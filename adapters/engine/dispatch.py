@@ -41,8 +41,6 @@ _RESTARTS = 6
 _WAIT_SECONDS = 1.0
 # What new processes may take to import what the plan needs, before a batch can be late.
 _START_SECONDS = 60.0
-# How often it is looked whether new workers have something slow to import.
-_POLL_SECONDS = 0.05
 
 _of_other_processes: list[Crew | None] = []
 
@@ -109,35 +107,9 @@ class Dispatcher:
 
     @property
     def starting(self) -> bool:
-        """Whether there are workers, none of them ready yet, and none that has died."""
+        """Whether there are workers, none of which has been ready yet."""
         crew = self._crew
-        return crew is not None and not crew.ready and not crew.deaths
-
-    def await_start(self) -> None:
-        """Wait for the first worker to be ready, as long as that doesn't take imports of its own.
-
-        Returns at once when it is, or when the time for that is over.
-        """
-        with self._changed:
-            while (crew := self._crew) is not None and self.starting and not self.closed:
-                if crew.is_slow_to_start():
-                    return
-                self._changed.wait(_POLL_SECONDS)
-
-    def take_back(self, pending: Pending) -> bool:
-        """Have a batch for the caller to compute, unless a worker has some of it."""
-        with self._changed:
-            jobs = [job for job in self._ready if pending in job.batches]
-            if pending.done or self._crew is None or len(jobs) < pending.jobs_left:
-                return False
-            for job in jobs:
-                job.batches.remove(pending)
-                if not job.batches:
-                    self._ready.remove(job)
-            self._crew.discard(pending)
-            pending.queued, pending.jobs_left = False, 1
-            pending.layout = pending.memory = None
-            return True
+        return crew is not None and crew.starting
 
     def ask(self, pending: Pending, layout: Layout | None, seconds: float) -> None:
         """Queue the jobs that make up a batch.
@@ -151,7 +123,8 @@ class Dispatcher:
             crew = pending.crew = self.open()
             pending.queued = True
             count, batch_size = crew.count, self._plan.order.batch_size
-            if layout is not None and min(count, batch_size) > 1 and seconds > _SPLIT_SECONDS:
+            long = seconds > _SPLIT_SECONDS and not crew.starting
+            if layout is not None and long and min(count, batch_size) > 1:
                 self._queue_parts(crew, pending, layout)
                 return
             last = self._ready[-1] if self._ready else None
@@ -214,7 +187,7 @@ class Dispatcher:
                     raise ClosedError("the sequence was closed while a batch was awaited")
                 if self._lost or crew.short:
                     self._recover(crew, pending)
-                else:
+                elif not (crew.starting and self._has_stand_in(crew, pending)):
                     self._changed.wait(min(_WAIT_SECONDS, timeout_seconds))
                 now = time.monotonic()
                 if not crew.ready and now < crew.started + _START_SECONDS:
@@ -293,6 +266,21 @@ class Dispatcher:
             return 1
         fair = max(1, self._window // (2 * crew.count))
         return max(1, min(fair, int(_GROUP_SECONDS[crew.name] / seconds)))
+
+    def _has_stand_in(self, crew: Crew, pending: Pending) -> bool:
+        """Have the crew's stand-in make a batch that is waited for, if it can."""
+        job = next((job for job in self._ready if pending in job.batches), None)
+        if job is None:
+            return False
+        own = Job(Kind.WHOLE, [pending])
+        self._running.add(own)
+        if not crew.stand_in(own, functools.partial(self._done, crew)):
+            self._running.discard(own)
+            return False
+        job.batches.remove(pending)
+        if not job.batches:
+            self._ready.remove(job)
+        return True
 
     def _queue_parts(self, crew: Crew, pending: Pending, layout: Layout) -> None:
         order = self._plan.order

@@ -249,13 +249,6 @@ class Engine:
         if not pending.queued and not pending.done:
             pending.outcome = self.compute(pending.epoch, pending.index)
             pending.done = True
-        if not pending.done and self._dispatcher.starting:
-            if self._processes_at_once:
-                self._dispatcher.await_start()
-            if self._dispatcher.starting and self._dispatcher.take_back(pending):
-                # New processes take a second or more to import a framework.
-                pending.outcome = self.compute(pending.epoch, pending.index)
-                pending.done = True
         if pending.outcome is None:
             pending.outcome = self._awaited(pending)
         if pending.seconds:
@@ -369,7 +362,8 @@ class Engine:
         if choice.kind == "processes":
             room = room_for(settings.max_queue_size, count)
             self.window = room.window
-            return Processes(self.plan, count, room, lock, changed, settings.environment)
+            about = settings.environment, settings.isolated
+            return Processes(self.plan, count, room, lock, changed, *about)
         return Threads(self.plan, count)
 
     def _active(self, crew: Crew) -> int:

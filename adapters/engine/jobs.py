@@ -102,8 +102,13 @@ class Crew(Protocol):
     started: float
     """When the latest of them were started, by ``time.monotonic``."""
 
-    def is_slow_to_start(self) -> bool:
-        """Whether importing what the plan needs takes long."""
+    @property
+    def starting(self) -> bool:
+        """Whether none has been ready yet, and none has died."""
+        ...
+
+    def stand_in(self, job: Job, done: Done) -> bool:
+        """Have a whole batch made by somebody else while the workers start; whether it will be."""
         ...
 
     @property

@@ -105,6 +105,11 @@ class Parcel:
 def open_parcel(address: Address) -> Any:
     """The object, in another process; its arrays lie in the shared memory."""
     os.environ.update(address.environment)
+    return copy_of(address)
+
+
+def copy_of(address: Address) -> Any:
+    """The object, in any process."""
     for module in address.imports:
         # It may have been but a word in the data; if it wasn't, the pickle says so better.
         with contextlib.suppress(ImportError):

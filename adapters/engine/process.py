@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from loky.backend.process import LokyProcess
 
@@ -27,18 +27,15 @@ from adapters.engine.service import serve
 _VOLATILE = {"PYTEST_CURRENT_TEST"}
 
 
-class Call(Protocol):
+class Call(NamedTuple):
     """What a worker was sent and will answer."""
 
-    @property
-    def job(self) -> Any:
-        """None where it computes nothing."""
-        ...
-
-    @property
-    def serial(self) -> int:
-        """Of the plan that it is about."""
-        ...
+    job: Any
+    """None where it computes nothing."""
+    done: Any
+    """Whom its crew tells when it is done."""
+    serial: int
+    """Of the plan that it is about."""
 
 
 class Lessee(Protocol):
@@ -140,15 +137,6 @@ class Worker:
     def awaited_serials(self) -> set[int]:
         """Of the plans that it is at, or will be."""
         return {call.serial for call in tuple(self.calls)}
-
-    def cpu_seconds(self) -> float:
-        """What the process has taken of CPUs; 0 where the system doesn't tell."""
-        try:
-            with open(f"/proc/{self.pid}/stat", "rb") as file:
-                fields = file.read().rpartition(b")")[2].split()
-            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-        except (OSError, IndexError, ValueError):
-            return 0.0
 
     def kill(self) -> None:
         """End the process now; that it is gone, the pool's thread will notice."""

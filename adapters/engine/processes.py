@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
-import pickle
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -24,15 +23,16 @@ import loky
 
 from adapters.assemble import Assembled, Plan
 from adapters.clock import Spent
+from adapters.engine import worker as remote
 from adapters.engine.failure import Failure
 from adapters.engine.jobs import Done, Job, Kind, Pending
 from adapters.engine.limits import Room
 from adapters.engine.parcel import Parcel
 from adapters.engine.pool import kept
-from adapters.engine.process import Worker
+from adapters.engine.process import Call, Worker
 from adapters.engine.service import OPEN, WORK
 from adapters.engine.slots import Place, Slot, Slots, places_of
-from adapters.engine.worker import FinishTask, PartTask, PartWritten, Task, WholeTask, Written
+from adapters.engine.standin import StandIn
 from adapters.errors import note
 from adapters.structure import unflatten
 
@@ -50,9 +50,8 @@ _LOOKS, _WAITS = 3, 0.5
 # hand over a job takes 0.2 ms (two cores).
 _JOBS_AHEAD = 2
 _SHORT_SECONDS = 0.02
-# Of a worker: a fresh process that imports no framework takes 0.4 s of a CPU, NumPy and all.
-_SLOW_CPU_SECONDS = 1.2
-_SLOW_SECONDS = 5.0
+# What a process that has come up may take to open a plan, before a thread stands in for it.
+_OPEN_SECONDS = 0.25
 NO_CHILDREN = (
     "a daemonic process may not start worker processes: use threads (use_multiprocessing=False), "
     "or start this process with daemon=False"
@@ -72,6 +71,7 @@ class Processes:
         lock: The dispatcher's; it is held whenever the state of the crew changes.
         changed: Called, from the pool's thread, when a worker has become ready or has died.
         environment: Variables that are set in the processes before the plan is opened.
+        isolated: Nothing may be computed in this process, not even while they start.
 
     Raises:
         RuntimeError: This process is a daemonic one.
@@ -89,6 +89,7 @@ class Processes:
         lock: Any,
         changed: Callable[[], None],
         environment: Mapping[str, str] | None = None,
+        isolated: bool = False,
     ) -> None:
         if multiprocessing.current_process().daemon:
             raise RuntimeError(NO_CHILDREN)
@@ -111,11 +112,10 @@ class Processes:
         self._results: dict[Pending, Slot] = {}
         self._workers: list[Worker] = []
         """The leased ones."""
-        self._leased_at: dict[Worker, tuple[float, float]] = {}
-        """When each was leased, or started, and the CPU seconds that it had taken by then."""
         self._job_seconds = 0.0
         """What the latest job has taken."""
-        self._closed = self._resting = False
+        self._closed = self._resting = self._started = False
+        self._stand_in: StandIn | None = None if isolated else StandIn()
         self.deaths: list[str] = []
         self.started = time.monotonic()
         self._pool = kept()
@@ -127,15 +127,23 @@ class Processes:
     @property
     def ready(self) -> int:
         """Workers that have the plan, and may be given jobs."""
-        return len(self._able())
+        return len(self._able)
 
-    def is_slow_to_start(self) -> bool:
-        """Whether importing what the plan needs takes long, by what it has taken so far."""
-        now = time.monotonic()
-        return any(
-            now - since > _SLOW_SECONDS or worker.cpu_seconds() - before > _SLOW_CPU_SECONDS
-            for worker, (since, before) in self._leased_at.items()
-        )
+    @property
+    def _able(self) -> list[Worker]:
+        return [each for each in self._workers if self._has_plan(each) and not each.deaf]
+
+    @property
+    def starting(self) -> bool:
+        """Whether none has been ready yet, and none has died."""
+        return not (self._started or self.deaths)
+
+    def stand_in(self, job: Job, done: Done) -> bool:
+        """Have a thread make the batch; False where only a process may, or can."""
+        kept = any(worker.up for worker in self._workers)
+        if self._stand_in is None or (kept and time.monotonic() < self.started + _OPEN_SECONDS):
+            return False
+        return self._stand_in.submit(self._parcel.address, job, done)
 
     @property
     def short(self) -> bool:
@@ -147,7 +155,6 @@ class Processes:
         if not self._closed:
             self._resting = True
             workers, self._workers = self._workers, []
-            self._leased_at.clear()
             self._pool.give_back(self, workers)
 
     def wake(self) -> None:
@@ -156,9 +163,6 @@ class Processes:
             self._resting = False
             self.restart()
 
-    def _able(self) -> list[Worker]:
-        return [each for each in self._workers if self._has_plan(each) and not each.deaf]
-
     def _has_plan(self, worker: Worker) -> bool:
         return self._parcel.serial in worker.serials
 
@@ -166,16 +170,13 @@ class Processes:
         missing = self.count - len(self._workers)
         for worker in self._pool.lease(self, missing, self._parcel.serial):
             self._workers.append(worker)
-            new = worker.started, 0.0
-            self._leased_at[worker] = (
-                (time.monotonic(), worker.cpu_seconds()) if worker.used else new
-            )
             self._send_plan(worker)
+        self._started = self._started or self.ready > 0
 
     def _send_plan(self, worker: Worker) -> None:
         if not self._has_plan(worker):
             address, folder = self._parcel.address, os.getcwd()
-            opening = _Call(None, None, self._parcel.serial)
+            opening = Call(None, None, self._parcel.serial)
             worker.send(opening, OPEN, address, list(sys.path), folder)
 
     def refresh(self) -> None:
@@ -204,8 +205,8 @@ class Processes:
             OSError: There are no more descriptors for slots.
         """
         task = self._task(job)
-        call = _Call(job, done, self._parcel.serial)
-        workers = sorted(self._able(), key=lambda each: len(each.calls))
+        call = Call(job, done, self._parcel.serial)
+        workers = sorted(self._able, key=lambda each: len(each.calls))
         return any(worker.send(call, WORK, self._parcel.address, task) for worker in workers)
 
     def most_jobs(self, active: int) -> int:
@@ -216,7 +217,8 @@ class Processes:
         """
         short = 0.0 < self._job_seconds < _SHORT_SECONDS
         ahead = short and active >= self.count and self.ready == self.count
-        return min(active, self.ready) * (_JOBS_AHEAD if ahead else 1)
+        elsewhere = self._stand_in.busy if self._stand_in is not None else 0
+        return min(active, self.ready) * (_JOBS_AHEAD if ahead else 1) + elsewhere
 
     def allocate(self, pending: Pending) -> None:
         """Take a slot for the parts of a batch."""
@@ -229,10 +231,10 @@ class Processes:
         if result is not None:
             self._slots.give_back(slot)
             slot = result
-        written: Written | None = pending.memory
+        written: remote.Written | None = pending.memory
         if written is None:
             assert pending.layout is not None
-            written = Written(
+            written = remote.Written(
                 pending.layout.skeleton,
                 [*places_of(pending.samples, pending.layout.leaves)],
                 pending.layout,
@@ -261,23 +263,27 @@ class Processes:
         with self._lock:
             self._closed = True
             workers, self._workers = self._workers, []
-            self._leased_at.clear()
+            stand_in, self._stand_in = self._stand_in, None
+        if stand_in is not None:
+            stand_in.close(wait)
         for parcel in (self._parcel, *self._older.values()):
             self._pool.forget(parcel.serial)
         self._pool.leave(self)
         self._pool.give_back(self, workers)
 
-    def _task(self, job: Job) -> Task:
+    def _task(self, job: Job) -> remote.Task:
         if job.kind is Kind.WHOLE:
             for pending in job.batches:
                 if pending not in self._in_slots:
                     self._in_slots[pending] = self._slots.take()
-            return WholeTask([(p.epoch, p.index, self._in_slots[p].name) for p in job.batches])
+            return remote.WholeTask(
+                [(p.epoch, p.index, self._in_slots[p].name) for p in job.batches]
+            )
         (pending,) = job.batches
         assert pending.layout is not None
         slot = self._in_slots[pending].name
         if job.kind is Kind.PART:
-            return PartTask(
+            return remote.PartTask(
                 pending.epoch,
                 pending.index,
                 slot,
@@ -289,7 +295,7 @@ class Processes:
             )
         if pending not in self._results:
             self._results[pending] = self._slots.take()
-        return FinishTask(
+        return remote.FinishTask(
             pending.epoch,
             pending.index,
             slot,
@@ -302,16 +308,20 @@ class Processes:
 
     def opened(self, worker: Worker, serial: int) -> None:
         """A worker has come up, or has the plan."""
+        with self._lock:
+            self._started = self._started or self.ready > 0
+            if self._started and self._stand_in is not None:
+                self._stand_in.no_more()
         self._changed()
 
-    def answered(self, worker: Worker, call: _Call, answer: bytes) -> None:
+    def answered(self, worker: Worker, call: Call, answer: bytes) -> None:
         """A worker has done a job."""
         if self._closed:
             return  # Without the lock: its holder may wait for the worker to be at rest.
         try:
-            answers, problem = pickle.loads(answer), None
+            answers, problem = remote.opened_answers(answer), None
         except BaseException as error:  # An answer that does not unpickle.
-            answers, problem = (), error
+            answers, problem = [], error
         with self._lock:
             if self._closed or call.job is None or call.done is None:
                 return
@@ -324,12 +334,11 @@ class Processes:
             self._job_seconds = call.job.seconds
             call.done(call.job)
 
-    def died(self, worker: Worker, calls: list[_Call]) -> None:
+    def died(self, worker: Worker, calls: list[Call]) -> None:
         """A worker is gone; its jobs must be done again."""
         with self._lock:
             if worker in self._workers:
                 self._workers.remove(worker)
-            self._leased_at.pop(worker, None)
             if self._closed:
                 return
             self.deaths.append(f"worker process {worker.pid} {worker.cause}")
@@ -366,7 +375,7 @@ class Processes:
                 continue
             job.seconds += answer.spent.seconds
             self._look_at(answer.spent)
-            if isinstance(answer, PartWritten):
+            if isinstance(answer, remote.PartWritten):
                 pending.layout_changed |= answer.skipped is None
                 job.skipped = answer.skipped or 0
             else:
@@ -388,12 +397,3 @@ class Processes:
                 except OSError as error:
                     log.warning("no more worker processes could be started: %s", error)
                     self.count = len(self._workers)
-
-
-class _Call:
-    """What a worker was sent: a job, or only the plan."""
-
-    def __init__(self, job: Job | None, done: Done | None, serial: int) -> None:
-        self.job = job
-        self.done = done
-        self.serial = serial

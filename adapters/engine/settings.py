@@ -20,6 +20,7 @@ class Settings:
         timeout_seconds: How long the consumer waits for a batch that workers have.
         at_once: Start processes that were asked for with the first batch, and not only when there
             is work enough to pay for their start.
+        isolated: What is computed belongs into worker processes, also while they start.
     """
 
     workers: int | Literal["auto"] = "auto"
@@ -28,3 +29,4 @@ class Settings:
     environment: Mapping[str, str] = field(default_factory=dict)
     timeout_seconds: float = math.inf
     at_once: bool = True
+    isolated: bool = False

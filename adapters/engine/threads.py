@@ -38,7 +38,7 @@ class Threads:
     """
 
     name = "threads"
-    short = False
+    short = starting = False
 
     def __init__(self, plan: Plan, count: int) -> None:
         self._plan = plan
@@ -59,8 +59,8 @@ class Threads:
         for thread in self._threads:
             thread.start()
 
-    def is_slow_to_start(self) -> bool:
-        """Threads have nothing to import."""
+    def stand_in(self, job: Job, done: Done) -> bool:
+        """Threads are there at once."""
         return False
 
     def most_jobs(self, active: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import pickle
 import resource
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ from adapters.collate import Layout, LayoutChanged
 from adapters.engine.failure import Failure
 from adapters.engine.memory import FileName
 from adapters.engine.parcel import Address, open_parcel
-from adapters.engine.slots import SlotWriter, places_of
+from adapters.engine.slots import Place, SlotWriter, places_of
 from adapters.errors import note
 from adapters.structure import flatten, unflatten
 
@@ -92,15 +93,19 @@ def work(address: Address, task: Task) -> bytes:
     """Do one task.
 
     Returns:
-        The pickled answers, one per batch.
+        The pickled answers, one per batch; some are lists of one, pickled by themselves.
     """
     slots = _slots_of(address)
+    answers: list[Answer | bytes]
     if isinstance(task, WholeTask):
         answers, places = [], [(name, 0) for _, _, name in task.batches]
         for epoch, index, name in task.batches:
-            answers.append(_guarded(_whole, address, epoch, index, name))
-            if len(answers) < len(task.batches):
-                slots.get(name).end(0)
+            answer = _guarded(_whole, address, epoch, index, name)
+            if len(answers) + 1 == len(task.batches):
+                answers.append(answer)
+                break
+            answers.append(_pickled([answer]) if _may_change(answer) else answer)
+            slots.get(name).end(0)
     elif isinstance(task, PartTask):
         answers, places = [_guarded(_part, address, task)], [(task.slot, task.number)]
     else:
@@ -112,7 +117,16 @@ def work(address: Address, task: Task) -> bytes:
     return data
 
 
-def _pickled(answers: list[Answer]) -> bytes:
+def _may_change(answer: Answer) -> bool:
+    """Whether the next batch may write into what this one has outside of its slot."""
+    return isinstance(answer, Written) and not all(
+        isinstance(leaf, (Place, str, bytes, int, float, type(None)))
+        or getattr(leaf, "never_changes", False)
+        for leaf in answer.leaves
+    )
+
+
+def _pickled(answers: Sequence[Answer | bytes]) -> bytes:
     for dumps in (pickle.dumps, cloudpickle.dumps):
         try:
             return dumps(answers, protocol=5)
@@ -120,6 +134,14 @@ def _pickled(answers: list[Answer]) -> bytes:
             obstacle = error
     note(obstacle, "the batch holds something that can't be sent from a worker process")
     return pickle.dumps([Failure.of(obstacle)] * len(answers))
+
+
+def opened_answers(data: bytes) -> list[Answer]:
+    """What ``work`` has answered, in the trainer's process."""
+    answers: list[Answer] = []
+    for answer in pickle.loads(data):
+        answers += pickle.loads(answer) if isinstance(answer, bytes) else [answer]
+    return answers
 
 
 def _guarded(function: Any, *arguments: Any) -> Answer:

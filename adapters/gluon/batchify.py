@@ -62,6 +62,11 @@ class Skeleton:
         self._tree = tree
         self._flat = flat
 
+    @property
+    def never_changes(self) -> bool:
+        """Whether there is nothing in it but numbers."""
+        return self._flat > 0
+
     def __reduce__(self) -> Any:
         return Skeleton, (None if self._flat else self._tree, self._flat)
 

@@ -151,7 +151,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             semantics=(is_np_shape(), is_np_array()),
         )
         self._settings = settings_of(
-            self._plan, num_workers, thread_pool, prefetch, timeout, bool(opaque), used.certainly
+            self._plan, num_workers, thread_pool, prefetch, timeout, bool(opaque), used
         )
         # The data set may change between passes, but for processes that were asked for: as in
         # MXNet, these have it as it was.

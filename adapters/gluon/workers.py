@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from adapters.bytecode import Used
 from adapters.engine import Settings, obstacle_to_processes, usable_cpus
 from adapters.gluon.importing import QUIET
 from adapters.gluon.plan import GluonPlan
@@ -24,7 +25,7 @@ def settings_of(
     prefetch: Any,
     timeout: float,
     own: bool,
-    drawn: frozenset[str],
+    used: Used,
 ) -> Settings:
     """The workers of a loader.
 
@@ -35,9 +36,9 @@ def settings_of(
         prefetch: Batches ahead.
         timeout: In seconds.
         own: There are functions of the user's own.
-        drawn: The global random generators that these certainly draw from. Threads share them, and
-            whoever draws in the training loop shares them too: a lock around the workers would not
-            do, so the loop's own thread makes these batches.
+        used: What these draw from. Threads share the global random generators, and whoever draws
+            in the training loop shares them too: a lock around the workers would not do, so the
+            loop's own thread makes these batches.
     """
     processes = _wants_processes(plan, num_workers, thread_pool, own)
     workers = num_workers
@@ -46,13 +47,13 @@ def settings_of(
             workers = usable_cpus()
     else:
         workers = max(0, workers)
-    if workers and workers != "auto" and not processes and drawn:
+    if workers and workers != "auto" and not processes and used.certainly:
         log.info(
             "batches are made one at a time, when they are asked for, and not by %d threads, which "
             "would share the random generators of %s that the transforms draw from: "
             "thread_pool=False has processes make them at once",
             workers,
-            ", ".join(sorted(drawn)),
+            ", ".join(sorted(used.certainly)),
         )
         workers = 0
     if prefetch is None:
@@ -60,7 +61,7 @@ def settings_of(
     # Who hasn't said False has left it to us when processes are worth their start.
     at_once = thread_pool is False
     window = max(1, int(prefetch))
-    return Settings(workers, processes, window, _ENVIRONMENT, timeout, at_once)
+    return Settings(workers, processes, window, _ENVIRONMENT, timeout, at_once, used.process)
 
 
 def _wants_processes(plan: GluonPlan, workers: Any, thread_pool: Any, own: bool) -> bool:

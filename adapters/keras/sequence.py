@@ -166,16 +166,10 @@ class SafeSequence(Asked):
                 f"{len(source)} members; put several inputs into a tuple or dict of their own"
             )
         self._shard = (int(shard[0]), int(shard[1])) if shard is not None else None
-        order = Order(
-            len(self._source),
-            int(batch_size),
-            bool(shuffle),
-            int(seed),
-            bool(drop_remainder),
-            self._shard or (0, 1),
-        )
+        size, part = int(batch_size), self._shard or (0, 1)
+        order = Order(len(self._source), size, bool(shuffle), int(seed), bool(drop_remainder), part)
         check_order(order)
-        used = generators_used(source, transform, batch_transform, on_error).certainly
+        used = generators_used(source, transform, batch_transform, on_error)
         self._plan = Plan(
             self._source,
             order,
@@ -184,9 +178,11 @@ class SafeSequence(Asked):
             int(seed),
             on_error,
             self._hooked,
-            used & {"numpy", "random"},
+            used.certainly & {"numpy", "random"},
         )
-        self._settings = Settings(workers, bool(use_multiprocessing), int(max_queue_size))
+        self._settings = Settings(
+            workers, bool(use_multiprocessing), int(max_queue_size), isolated=used.process
+        )
         self._hook_calls = [0, 0]
         self._begin(0, 0)
 

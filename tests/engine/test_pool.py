@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from adapters.engine import Engine, Settings, pool, processes
-from adapters.errors import ClosedError, WorkerError
+from adapters.errors import ClosedError
 from tests.engine.crews import end_idle_workers, opened, read, wait_until
 from tests.engine.workloads import Numbers
 from tests.plans import epoch_of, plan_of
@@ -306,54 +306,7 @@ def test_jobs_under_way_have_the_source_as_it_was_when_they_were_asked_for():
         other.close()
 
 
-# --- while processes start ---
-
-
-class SlowImport:
-    """What a framework's import is for a worker process."""
-
-    def __call__(self, sample: int) -> int:
-        return os.getpid()
-
-    def __setstate__(self, state: Any) -> None:
-        started = time.process_time()
-        while time.process_time() - started < 0.5:
-            pass
-
-    def __getstate__(self) -> Any:
-        return {"something": 1}
-
-
-def test_batches_are_made_inline_while_processes_that_were_asked_for_import(monkeypatch):
-    monkeypatch.setattr(processes, "_SLOW_CPU_SECONDS", 0.0)
-    end_idle_workers()
-    plan = plan_of(Numbers(4_000_000), 1, transform=SlowImport())
-    engine = Engine(plan, Settings(2, True, 4))
-    stream = engine.stream(0, 0, False)
-    assert stream.next().tolist() == [os.getpid()]
-    deadline = time.monotonic() + 60
-    while stream.next().tolist() == [os.getpid()]:
-        assert time.monotonic() < deadline
-    stream.close()
-    engine.close()
-
-
-def test_a_batch_that_has_killed_its_worker_is_never_made_inline(monkeypatch, tmp_path):
-    monkeypatch.setattr(processes, "_SLOW_CPU_SECONDS", 0.0)
-    trainer = os.getpid()
-
-    def deadly(sample: int) -> int:
-        if sample == 399_990:
-            assert os.getpid() != trainer
-            os._exit(3)
-        return sample
-
-    with opened(Numbers(400_000), "processes-1", transform=deadly) as engine:
-        stream = engine.stream(0, 0, False)
-        wait_until(lambda: stream.next() is not None and engine._dispatcher._crew.ready)
-        stream.close()
-        with pytest.raises(WorkerError, match="exited with code 3"):
-            read(engine, 1, step=99_997)
+# --- not started ---
 
 
 def test_auto_starts_no_processes_that_cannot_pay_for_their_start():

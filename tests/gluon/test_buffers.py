@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import mxnet as mx
@@ -108,3 +109,25 @@ def test_a_new_array_of_a_batchify_is_not_copied():
     with opened(Giving("new"), "inline", batchify_fn=batchify) as loader:
         batches = list(loader)
     assert [batch.__array_interface__["data"][0] for batch in batches] == seen
+
+
+class Masked:
+    """A batchify whose batches have what can't lie in a slot, in memory that it uses again."""
+
+    def __init__(self) -> None:
+        self.array = np.ma.zeros((4,), np.float32)
+        self.objects = np.empty(4, object)
+
+    def __call__(self, samples: list[Any]) -> Any:
+        self.array[:] = self.objects[:] = [float(sample) for sample in samples]
+        return [self.array, self.objects]
+
+
+def test_processes_that_make_several_batches_in_one_go_deliver_each_as_it_was():
+    numbers = mx.gluon.data.SimpleDataset(list(range(4000)))
+    with opened(numbers, "processes-1", batch_size=4, batchify_fn=Masked()) as loader:
+        for first, (array, objects) in zip(range(0, 4000, 4), loader):
+            if first % 100 == 0:
+                time.sleep(0.01)  # As many as may be are ready, or under way.
+            np.testing.assert_array_equal(array, range(first, first + 4))
+            np.testing.assert_array_equal(objects, range(first, first + 4))
