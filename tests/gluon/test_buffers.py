@@ -125,7 +125,7 @@ class Masked:
 
 def test_processes_that_make_several_batches_in_one_go_deliver_each_as_it_was():
     numbers = mx.gluon.data.SimpleDataset(list(range(4000)))
-    with opened(numbers, "processes-1", batch_size=4, batchify_fn=Masked()) as loader:
+    with opened(numbers, "processes-1", batchify_fn=Masked(), prefetch=40) as loader:
         for first, (array, objects) in zip(range(0, 4000, 4), loader):
             if first % 100 == 0:
                 time.sleep(0.01)  # As many as may be are ready, or under way.
