@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from adapters.engine import usable_cpus
 from tests.engine.crews import end_idle_workers, opened, read, wait_until, workers
 from tests.engine.workloads import Numbers
 
@@ -53,6 +54,7 @@ def columns() -> Any:
     return np.ones((ROWS, half)), {"more": np.ones((ROWS, half))}
 
 
+@pytest.mark.skipif(usable_cpus() < 2, reason="one CPU has one process that computes")
 @pytest.mark.parametrize(
     "make",
     [
@@ -89,6 +91,7 @@ class SharedRows:
         return self.rows[number]
 
 
+@pytest.mark.skipif(usable_cpus() < 2, reason="one CPU has one process that computes")
 def test_an_array_in_a_transform_is_shared_too():
     table = np.ones(BIG // 8)
 
