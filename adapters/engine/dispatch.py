@@ -39,6 +39,8 @@ _TRIES = 3
 # All batches are, when workers have been replaced that often and no job got done in between.
 _RESTARTS = 6
 _WAIT_SECONDS = 1.0
+# How often it is looked whether somebody shall stand in for workers that start.
+_POLL_SECONDS = 0.05
 # What new processes may take to import what the plan needs, before a batch can be late.
 _START_SECONDS = 60.0
 
@@ -188,7 +190,8 @@ class Dispatcher:
                 if self._lost or crew.short:
                     self._recover(crew, pending)
                 elif not (crew.starting and self._has_stand_in(crew, pending)):
-                    self._changed.wait(min(_WAIT_SECONDS, timeout_seconds))
+                    look = _POLL_SECONDS if crew.starting else _WAIT_SECONDS
+                    self._changed.wait(min(look, timeout_seconds))
                 now = time.monotonic()
                 if not crew.ready and now < crew.started + _START_SECONDS:
                     since = now  # A batch can't be late before there is anybody to make it.

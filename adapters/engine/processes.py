@@ -51,7 +51,7 @@ _LOOKS, _WAITS = 3, 0.5
 _JOBS_AHEAD = 2
 _SHORT_SECONDS = 0.02
 # What a process that has come up may take to open a plan, before a thread stands in for it.
-_OPEN_SECONDS = 0.25
+_OPEN_SECONDS = 0.1
 NO_CHILDREN = (
     "a daemonic process may not start worker processes: use threads (use_multiprocessing=False), "
     "or start this process with daemon=False"
