@@ -235,7 +235,7 @@ class Plan:
         return batch
 
     def stand_in(self) -> None:
-        """Of a copy: one thread computes with it for another, which waits meanwhile."""
+        """Of a copy: it is computed with in the process that has sent it."""
 
     def settle(self, assembled: Assembled) -> None:
         """Wait until the batch is there; NumPy has it at once."""

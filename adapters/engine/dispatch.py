@@ -275,15 +275,19 @@ class Dispatcher:
         job = next((job for job in self._ready if pending in job.batches), None)
         if job is None:
             return False
-        own = Job(Kind.WHOLE, [pending])
-        self._running.add(own)
-        if not crew.stand_in(own, functools.partial(self._done, crew)):
-            self._running.discard(own)
-            return False
-        job.batches.remove(pending)
-        if not job.batches:
-            self._ready.remove(job)
-        return True
+        own, taken = Job(Kind.WHOLE, [pending]), False
+        try:
+            job.batches.remove(pending)
+            if not job.batches:
+                self._ready.remove(job)
+            self._running.add(own)
+            taken = crew.stand_in(own, functools.partial(self._done, crew))
+        finally:
+            if not taken:  # Or Ctrl-C, at any place.
+                self._running.discard(own)
+                if not any(pending in job.batches for job in self._ready):
+                    self._ready.appendleft(own)
+        return taken
 
     def _queue_parts(self, crew: Crew, pending: Pending, layout: Layout) -> None:
         order = self._plan.order

@@ -115,7 +115,7 @@ class Processes:
         self._job_seconds = 0.0
         """What the latest job has taken."""
         self._closed = self._resting = self._started = False
-        self._stand_in: StandIn | None = None if isolated else StandIn()
+        self._stand_in = StandIn() if plan.threads and not isolated else None
         self.deaths: list[str] = []
         self.started = time.monotonic()
         self._pool = kept()
@@ -204,6 +204,9 @@ class Processes:
         Raises:
             OSError: There are no more descriptors for slots.
         """
+        if self._stand_in is not None and self._started and not self._stand_in.busy:
+            self._stand_in.close(wait=False)
+            self._stand_in = None
         task = self._task(job)
         call = Call(job, done, self._parcel.serial)
         workers = sorted(self._able, key=lambda each: len(each.calls))
@@ -310,8 +313,6 @@ class Processes:
         """A worker has come up, or has the plan."""
         with self._lock:
             self._started = self._started or self.ready > 0
-            if self._started and self._stand_in is not None:
-                self._stand_in.no_more()
         self._changed()
 
     def answered(self, worker: Worker, call: Call, answer: bytes) -> None:

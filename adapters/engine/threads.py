@@ -13,8 +13,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
-from adapters.assemble import Assembled, Plan
+from adapters.assemble import Assembled
 from adapters.collate import LayoutChanged
 from adapters.engine.arena import Arena
 from adapters.engine.jobs import Done, Job, Kind, Pending
@@ -33,14 +34,14 @@ class Threads:
     """A crew of threads.
 
     Args:
-        plan: What is computed.
+        plan: What is computed, a ``Plan``; or something with its ``batch`` and ``settle``.
         count: Threads.
     """
 
     name = "threads"
     short = starting = False
 
-    def __init__(self, plan: Plan, count: int) -> None:
+    def __init__(self, plan: Any, count: int) -> None:
         self._plan = plan
         self.count = self.ready = count
         self.deaths: list[str] = []
@@ -102,8 +103,8 @@ class Threads:
     def wake(self) -> None:
         """They have not been away."""
 
-    def close(self, wait: bool) -> None:
-        """Let running jobs end, and drop the others."""
+    def close(self, wait: bool, most_seconds: float = _PATIENCE_SECONDS) -> None:
+        """Let running jobs end, and drop the others; with ``wait``, wait so long for them."""
         self._closed = True
         self._arena.close()
         with contextlib.suppress(queue.Empty):
@@ -117,7 +118,7 @@ class Threads:
         # As it passes through here, or has ended the program.
         interrupts = (sys.exc_info()[0], getattr(sys, "last_type", None))
         interrupted = KeyboardInterrupt in interrupts
-        patience = _INTERRUPTED_PATIENCE_SECONDS if interrupted else _PATIENCE_SECONDS
+        patience = _INTERRUPTED_PATIENCE_SECONDS if interrupted else most_seconds
         deadline = time.monotonic() + patience
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))

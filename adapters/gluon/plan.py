@@ -53,7 +53,7 @@ class GluonPlan(Plan):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._consumers: set[int] = set()
-        self._remote = self._stands_in = False
+        self._remote = False
         self._inline: Any = threading.Lock()
         indices = self.recipe.indices
         self._indices = None if indices is None else np.asarray(indices)
@@ -76,8 +76,8 @@ class GluonPlan(Plan):
         }
 
     def stand_in(self) -> None:
-        """Be a copy that seeds the global generators for who waits, in a thread of his process."""
-        self._remote, self._stands_in, self._inline = False, True, threading.Lock()
+        """Be a copy that isn't in a worker process."""
+        self._remote = False
 
     @property
     def own_epochs(self) -> bool:
@@ -130,7 +130,7 @@ class GluonPlan(Plan):
                 set_np(*self.semantics)  # Of this thread, which is a worker's.
             randomness = epoch.entropy if isinstance(epoch, Epoch) else epoch
             leaves, skeleton = self._turns.compute(
-                self._batch, randomness, index, keys, allocate, consumers or self._stands_in
+                self._batch, randomness, index, keys, allocate, consumers
             )
         except BaseException as error:
             note(error, f"in batch {int(index)} of epoch {epoch}")

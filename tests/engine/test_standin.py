@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -256,3 +258,114 @@ def test_close_while_it_computes_leaves_nothing():
     reader.join(10)
     assert not reader.is_alive()
     assert [type(problem) for problem in problems] in ([], [ClosedError])
+
+
+SCRIPT = """
+import collections, sys
+import numpy as np
+import tests.engine.test_standin as helpers
+from adapters.engine import Engine, Settings
+from tests.plans import plan_of
+
+SCALE = 1
+Pair = collections.namedtuple("Pair", "one other")
+
+class Five(Exception):
+    pass
+
+class Source:
+    table = {}
+
+    def __len__(self):
+        return 400_000
+
+    def __getitem__(self, number):
+        if number == 5:
+            raise Five(number)
+        self.table[number] = True
+        return np.float32(number * SCALE)
+
+def first(transform=None, step=0, source=Source()):
+    engine = Engine(plan_of(source, 1, batch_transform=transform), Settings(1, True, 2))
+    stream = engine.stream(0, step, False)
+    try:
+        return stream.next()
+    finally:
+        stream.close()
+        engine.close()
+        helpers.end_idle_workers()
+
+before = dict(vars(Source))
+first()
+assert all(vars(Source)[name] is value for name, value in before.items()) and not Source.table
+assert type(first(lambda batch: Pair(batch, batch))) is Pair
+assert type(first(lambda batch: {"a": [Pair(batch, batch)]})["a"][0]) is Pair
+try:
+    first(step=5)
+except Five:
+    SCALE = 10
+assert Source()[2] == 20
+print("right")
+"""
+
+
+def test_the_classes_of_a_script_stay_as_they_are_and_batches_have_them():
+    told = subprocess.check_output([sys.executable, "-c", SCRIPT], text=True, timeout=100)
+    assert told == "right\n"
+
+
+@pytest.mark.parametrize("crew", ["processes-1", "processes-2"])
+def test_it_has_the_source_as_it_is_now(crew):
+    transform = SlowToOpen(lambda sample: (sample, stage["epoch"]))
+    stage = {"epoch": 0}
+    with opened(Numbers(40), crew, transform=transform) as engine:
+        for epoch in range(4):
+            stage["epoch"] = epoch
+            engine.refresh()
+            assert read(engine, 1)[0][1].tolist() == [epoch] * 4
+
+
+def test_closing_and_giving_up_dont_wait_for_what_is_slow_to_open():
+    class Slow:
+        def __getstate__(self) -> Any:
+            return {"something": 1}
+
+        def __setstate__(self, state: Any) -> None:
+            time.sleep(3)
+
+        def __call__(self, sample: int) -> int:
+            return sample
+
+    engine = Engine(plan_of(Numbers(8), 1, transform=Slow()), Settings(1, True, 2))
+    stream, told = engine.stream(0, 0, False), []
+
+    def reads() -> None:
+        try:
+            stream.next()
+        except ClosedError:
+            told.append(time.monotonic())
+
+    reader = threading.Thread(target=reads)
+    reader.start()
+    wait_until(lambda: [t for t in threading.enumerate() if t.name == "adapters-worker_0"])
+    started = time.monotonic()
+    engine.close()
+    reader.join(10)
+    assert told[0] - started < 2
+    wait_until(lambda: not [t for t in threading.enumerate() if t.name == "adapters-worker_0"])
+
+
+def test_ctrl_c_while_a_batch_is_handed_over_loses_none(monkeypatch):
+    def interrupted(*_: Any) -> bool:
+        monkeypatch.setattr(standin.StandIn, "submit", _submit)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(standin.StandIn, "submit", interrupted)
+    engine = Engine(plan_of(Numbers(16), 4), Settings(1, True, 4))
+    stream = engine.stream(0, 0, False)
+    with pytest.raises(KeyboardInterrupt):
+        stream.next()
+    assert not engine._dispatcher._running
+    assert np.concatenate([stream.next() for _ in range(4)]).tolist() == list(range(16))
+    stream.close()
+    engine.close()
