@@ -64,8 +64,8 @@ def test_mxnets_computation_that_goes_on_is_the_loops(tmp_path):
     """The body returns at once, and its operations take their time."""
     text = (
         LOOP
-        + "square = mx.nd.ones((200, 200))\n"
+        + "square = mx.nd.ones((350, 350))\n"
         + "for epoch in range(1000):\n    for x, y in DataLoader(data, 8):\n"
-        + "        square = mx.nd.dot(square, square) / 200\n"
+        + "        square = mx.nd.dot(square, square) / 350\n"
     )
     assert found_in(doctored(tmp_path, text)) == "the step itself"
