@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from adapters.engine import arena, pool, standin
+from tests.engine.crews import end_idle_workers
 from tests.leftovers import Leftovers
 
 pytest_plugins = ["tests.limits", "tests.side_by_side"]
@@ -21,6 +22,7 @@ pytest_plugins = ["tests.limits", "tests.side_by_side"]
 REPORT_MARK = "keras-report: "
 _PROPERTY = "report"
 _DEADLINE_SECONDS = 3.0
+_submit = standin.StandIn.submit
 _POLL_SECONDS = 0.01
 
 
@@ -82,6 +84,13 @@ def processes_are_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr(pool, "_LINGER_SECONDS", 30)
     monkeypatch.setattr(standin.StandIn, "submit", lambda *_: False)
+
+
+@pytest.fixture
+def new_processes(processes_are_awaited: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes of a test are started for it, and aren't awaited."""
+    monkeypatch.setattr(standin.StandIn, "submit", _submit)
+    end_idle_workers()
 
 
 @pytest.fixture

@@ -23,16 +23,8 @@ from tests.engine.crews import end_idle_workers, opened, read, wait_until
 from tests.engine.workloads import Numbers
 from tests.plans import epoch_of, plan_of
 
-pytestmark = pytest.mark.timeout(120)
-_submit = standin.StandIn.submit
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("new_processes")]
 HERE = os.getpid()
-
-
-@pytest.fixture(autouse=True)
-def new_processes(processes_are_awaited: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test starts its own, and doesn't wait for them."""
-    monkeypatch.setattr(standin.StandIn, "submit", _submit)
-    end_idle_workers()
 
 
 def process(sample: Any) -> int:
@@ -134,21 +126,27 @@ def test_what_it_opens_is_not_the_users(tmp_path):
     assert (source.file, source.calls) == (None, 0)
 
 
-def test_one_that_hangs_is_given_up_in_time():
-    class Hangs:
-        def __init__(self) -> None:
-            self.here = HERE
+class Hangs:
+    """Until there is a file."""
 
-        def __call__(self, sample: int) -> int:
-            time.sleep(4)
-            return sample
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
 
-    engine = Engine(plan_of(Numbers(8), 1, transform=Hangs()), Settings(2, True, 2, {}, 0.5))
-    started = time.monotonic()
-    with pytest.raises(multiprocessing.TimeoutError):
-        read(engine, 1)
-    assert time.monotonic() - started < 4
-    engine.close()
+    def __call__(self, sample: int) -> int:
+        while not os.path.exists(self.path):
+            time.sleep(0.01)
+        return sample
+
+
+def test_one_that_hangs_is_given_up_in_time(tmp_path):
+    plan = plan_of(Numbers(8), 1, transform=Hangs(tmp_path / "end"))
+    engine = Engine(plan, Settings(2, True, 2, {}, 0.5))
+    try:
+        with pytest.raises(multiprocessing.TimeoutError):
+            read(engine, 1)
+    finally:
+        (tmp_path / "end").touch()
+        engine.close()
 
 
 def pid(sample: Any) -> int:
@@ -356,8 +354,10 @@ def test_closing_and_giving_up_dont_wait_for_what_is_slow_to_open():
 
 
 def test_ctrl_c_while_a_batch_is_handed_over_loses_none(monkeypatch):
+    submit = standin.StandIn.submit
+
     def interrupted(*_: Any) -> bool:
-        monkeypatch.setattr(standin.StandIn, "submit", _submit)
+        monkeypatch.setattr(standin.StandIn, "submit", submit)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(standin.StandIn, "submit", interrupted)

@@ -24,7 +24,7 @@ def with_pid(sample):
 
 
 @pytest.fixture
-def measured():
+def measured(new_processes):
     """An engine whose measurement has just come to an end, in favour of two processes."""
     plan = plan_of(np.arange(4 * BATCHES), 4, transform=with_pid)
     engine = Engine(plan, Settings("auto"))
