@@ -14,9 +14,11 @@ import pickle
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from multiprocessing import resource_tracker as python_tracker
 from typing import Any, NamedTuple, Protocol
 
+from loky.backend import resource_tracker as loky_tracker
 from loky.backend.process import LokyProcess
 
 from adapters.engine.failure import exit_cause
@@ -69,7 +71,8 @@ class Worker:
         here, there = multiprocessing.Pipe()
         self.process = LokyProcess(target=serve, args=(there, os.getpid()), name="adapters-worker")
         try:
-            self.process.start()
+            with _ctrl_c_later():
+                self.process.start()
         except BaseException:
             here.close()
             raise
@@ -155,6 +158,18 @@ class Worker:
         if self._owns_sentinel:
             os.close(self.sentinel)
         return left
+
+
+@contextlib.contextmanager
+def _ctrl_c_later() -> Iterator[None]:
+    """What starts here hears of Ctrl-C only when it can do with it, which is in ``serve``."""
+    for module in (loky_tracker, python_tracker):
+        module.ensure_running()  # Else it starts meanwhile, and lets Ctrl-C in again.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def environment() -> dict[str, str]:

@@ -37,6 +37,7 @@ def serve(connection: Connection, parent: int) -> None:
     """Work for the process ``parent`` until it hangs up."""
     # Ctrl-C reaches the whole process group; it is the trainer's to handle.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_leave_with_parent, args=(parent,), daemon=True).start()
     try:
         connection.send_bytes(pickle.dumps((UP,)))

@@ -103,7 +103,7 @@ class Threads:
     def wake(self) -> None:
         """They have not been away."""
 
-    def close(self, wait: bool, most_seconds: float = _PATIENCE_SECONDS) -> None:
+    def close(self, wait: bool, most_seconds: float | None = None) -> None:
         """Let running jobs end, and drop the others; with ``wait``, wait so long for them."""
         self._closed = True
         self._arena.close()
@@ -119,6 +119,7 @@ class Threads:
         interrupts = (sys.exc_info()[0], getattr(sys, "last_type", None))
         interrupted = KeyboardInterrupt in interrupts
         patience = _INTERRUPTED_PATIENCE_SECONDS if interrupted else most_seconds
+        patience = _PATIENCE_SECONDS if patience is None else patience
         deadline = time.monotonic() + patience
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
