@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.assemble import Allocate, Assembled, Plan
-from adapters.order import Order
-from adapters.sources import ArraySource, MapSource, RecordSource, SequenceSource
+from adapters.batch.order import Order
+from adapters.batch.plan import Allocate, Assembled, Plan
+from adapters.batch.sourceplan import SourcePlan
+from adapters.sources import MapSource, SequenceSource
 
 _KEPT_BATCHES = 4
 
@@ -95,35 +96,20 @@ class Known:
         return self._samples[number]
 
 
-class Fetching(Plan):
+class Fetching(SourcePlan):
     """Fetches the samples of a batch, and forgets them."""
 
     def batch(self, epoch: int, index: int, allocate: Allocate) -> Assembled:
         """One number, as there must be something to deliver."""
         try:
-            fetch(self, self.order.batch(epoch, index))
+            self.source.fetch(self.order.batch(epoch, index))
         except Exception:
             if self.on_error == "raise":
                 raise
         return Assembled((np.zeros(1),), None, 0)
 
 
-def fetch(plan: Plan, numbers: NDArray[np.int64]) -> None:
-    """Fetch samples, or a whole batch, as the plan's source stores them."""
-    source = plan.source
-    if isinstance(source, SequenceSource):
-        source.batch(int(numbers[0]))
-    elif isinstance(source, RecordSource):
-        for number in np.sort(numbers).tolist():
-            source.read(number)
-    elif isinstance(source, ArraySource):
-        source.gather(numbers, np.empty)
-    else:
-        for _ in source.samples(numbers):
-            pass
-
-
-def ablations_of(plan: Plan, epoch: int) -> Ablations:
+def ablations_of(plan: SourcePlan, epoch: int) -> Ablations:
     """Take a plan apart.
 
     Args:
@@ -136,23 +122,22 @@ def ablations_of(plan: Plan, epoch: int) -> Ablations:
     ]
     storage = Fetching(source, order, seed=plan.seed, on_error=plan.on_error)
     kept = dataclasses.replace(plan, order=Repeated(batches))
-    if isinstance(source, SequenceSource):
+    if source.whole_batches:
         whole = {int(numbers[0]): source.batch(int(numbers[0])) for numbers in batches}
         again = SequenceSource(Known(whole, len(source)), own_epochs=False)
         return Ablations(plan, storage, dataclasses.replace(kept, source=again), None, False)
-    if isinstance(source, MapSource):
+    if source.stored:
         fetched, left = _made(plan, batches, source.sample)
         if left:
             known = MapSource(Known(fetched, len(source)))
             kept = dataclasses.replace(kept, source=known, order=Repeated(left))
             batches = left
     collation = _collation(kept, epoch, batches)
-    gathers = isinstance(source, ArraySource)
-    return Ablations(plan, storage, kept, collation, _decodes(source), gathers)
+    return Ablations(plan, storage, kept, collation, source.holds_images, source.gathers)
 
 
 def _made(
-    plan: Plan, batches: Sequence[Any], make: Callable[[int], Any]
+    plan: SourcePlan, batches: Sequence[Any], make: Callable[[int], Any]
 ) -> tuple[dict[int, Any], Sequence[Any]]:
     """The samples of some batches by number, and these batches without what can't be made.
 
@@ -170,17 +155,15 @@ def _made(
     return made, [batch for batch in whole if len(batch)]
 
 
-def _collation(kept: Plan, epoch: int, batches: Sequence[NDArray[np.int64]]) -> Plan | None:
-    if isinstance(kept.source, RecordSource) and kept.transform is None:
+def _collation(
+    kept: SourcePlan, epoch: int, batches: Sequence[NDArray[np.int64]]
+) -> SourcePlan | None:
+    if kept.source.leaves is not None and kept.transform is None:
         return None
-    if isinstance(kept.source, ArraySource) and kept.transform is None:
+    if kept.source.gathers and kept.transform is None:
         return dataclasses.replace(kept, batch_transform=None)
     made, batches = _made(kept, batches, lambda number: kept.sample(epoch, number))
     if not batches:
         return None
     source = MapSource(Known(made, len(kept.source)))
-    return Plan(source, Repeated(batches), seed=kept.seed)
-
-
-def _decodes(source: Any) -> bool:
-    return isinstance(source, RecordSource) and source.holds_images
+    return SourcePlan(source, Repeated(batches), seed=kept.seed)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from adapters.alignment import aligned_empty
-from adapters.assemble import Plan
-from adapters.order import Order
+from adapters.batch.order import Order
+from adapters.batch.sourceplan import SourcePlan
 from adapters.sources import SequenceSource, as_source
 
 
@@ -21,24 +21,24 @@ def plan_of(
     drop_remainder: bool = False,
     shard: tuple[int, int] = (0, 1),
     **arguments: Any,
-) -> Plan:
+) -> SourcePlan:
     """The plan that a sequence over ``data`` has; a ``SequenceSource`` is taken as it is."""
     source = data if isinstance(data, SequenceSource) else as_source(data)
     order = Order(len(source), batch_size, shuffle, seed, drop_remainder, shard)
-    return Plan(source, order, seed=seed, **arguments)
+    return SourcePlan(source, order, seed=seed, **arguments)
 
 
-def batch_of(plan: Plan, epoch: int = 0, index: int = 0) -> Any:
+def batch_of(plan: SourcePlan, epoch: int = 0, index: int = 0) -> Any:
     """A batch, computed here and now."""
     return plan.batch(epoch, index, aligned_empty).batch
 
 
-def epoch_of(plan: Plan, epoch: int = 0) -> list[Any]:
+def epoch_of(plan: SourcePlan, epoch: int = 0) -> list[Any]:
     """All batches of an epoch."""
     return [batch_of(plan, epoch, index) for index in range(len(plan))]
 
 
-def samples_of(plan: Plan, epoch: int = 0) -> list[Any]:
+def samples_of(plan: SourcePlan, epoch: int = 0) -> list[Any]:
     """All samples of an epoch of a plan whose batches are single arrays."""
     return np.concatenate(epoch_of(plan, epoch)).tolist()
 

@@ -12,8 +12,8 @@ import pytest
 
 from adapters import ImageDecoder, open_records, pack
 from adapters.ablation import Ablations, Repeated, ablations_of
-from adapters.assemble import Plan
-from adapters.order import Order
+from adapters.batch.order import Order
+from adapters.batch.sourceplan import SourcePlan
 from adapters.sources import ArraySource, SequenceSource
 from tests.packing.materials import jpeg
 from tests.plans import batch_of, plan_of
@@ -41,7 +41,7 @@ class Counted:
         return np.float32([number])
 
 
-def batches_of(plan: Plan, count: int = 9) -> list[Any]:
+def batches_of(plan: SourcePlan, count: int = 9) -> list[Any]:
     return [batch_of(plan, 0, index) for index in range(count)]
 
 
@@ -140,7 +140,7 @@ def test_samples_that_cannot_be_transformed_are_left_to_on_error():
 
 def arrays_of(**arguments: Any) -> Ablations:
     source = ArraySource((np.arange(SIZE), np.arange(SIZE)))
-    return ablations_of(Plan(source, Order(SIZE, BATCH_SIZE), **arguments), 0)
+    return ablations_of(SourcePlan(source, Order(SIZE, BATCH_SIZE), **arguments), 0)
 
 
 def test_rows_of_arrays_are_fetched_and_collated_at_once():
@@ -155,7 +155,7 @@ def test_collation_of_arrays_is_gathering_without_batch_transform():
 
 def test_a_batch_of_a_sequence_is_not_taken_apart():
     data = Counted()
-    ablations = ablations_of(Plan(SequenceSource(data, own_epochs=False), Order(SIZE, 1)), 0)
+    ablations = ablations_of(SourcePlan(SequenceSource(data, own_epochs=False), Order(SIZE, 1)), 0)
     assert ablations.collation is None
     data.asked.clear()
     assert [batch[0] for batch in batches_of(ablations.memory, 5)] == [0, 1, 2, 3, 0]
@@ -173,7 +173,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def records_of(path: Path, decode: Any, transform: Any = None) -> Ablations:
     source = open_records(path, decode=decode)
-    return ablations_of(Plan(source, Order(len(source), 2), transform), 0)
+    return ablations_of(SourcePlan(source, Order(len(source), 2), transform), 0)
 
 
 def test_records_that_are_decoded_into_the_batch_have_no_collation(images):
@@ -194,7 +194,7 @@ def test_storage_reads_records_without_decoding_them(images):
 
     source = open_records(images, decode=never)
     storage = ablations_of(
-        Plan(source, Order(len(source), 2), on_error=lambda error, number: np.zeros(1)), 0
+        SourcePlan(source, Order(len(source), 2), on_error=lambda error, number: np.zeros(1)), 0
     ).storage
     storage.on_error = "raise"
     batches_of(storage, 3)

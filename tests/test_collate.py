@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from adapters.collate import Layout, LayoutChanged, as_leaf, collate, fill
+from adapters.batch.collate import as_leaf, collate, fill
+from adapters.batch.plan import Layout, LayoutChanged
 from tests.batches import exact
 
 

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.assemble import generator_argument
-from adapters.generators import generator, generators
+from adapters.generators import generator, generator_argument, generators
 from tests.batches import exact
 from tests.plans import batch_of, epoch_of, plan_of
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from adapters.alignment import aligned_empty
-from adapters.assemble import Plan
+from adapters.batch.sourceplan import SourcePlan
 from tests.plans import batch_of, epoch_of, notes_of, plan_of
 
 BROKEN = {3, 4, 9, 19}
@@ -46,7 +46,7 @@ def draw(sample: tuple[int, int], rng: np.random.Generator) -> tuple[int, int]:
     return sample[0], int(rng.integers(2**62))
 
 
-def replacements(plan: Plan, epoch: int = 0) -> dict[int, int]:
+def replacements(plan: SourcePlan, epoch: int = 0) -> dict[int, int]:
     """Sample number -> number of the sample that came in its place."""
     asked = [plan.order.batch(epoch, index).tolist() for index in range(len(plan))]
     given = [batch[0].tolist() for batch in epoch_of(plan, epoch)]

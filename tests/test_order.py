@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.order import Order, permute
+from adapters.batch.order import Order, permute
 
 POWERS = (4, 8, 64, 256, 1024, 8192)
 SIZES = [1, 2, 3, 7, *(size + step for size in POWERS for step in (-1, 0, 1))]
@@ -200,7 +200,8 @@ def test_golden_digest_of_a_whole_epoch():
 
 def test_a_new_process_has_the_same_order():
     script = (
-        "from adapters.order import Order; print(Order(1000, 1000, True, 9).batch(3, 0).tolist())"
+        "from adapters.batch.order import Order\n"
+        "print(Order(1000, 1000, True, 9).batch(3, 0).tolist())"
     )
     printed = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60

@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from adapters.order import permute
+from adapters.batch.order import permute
 
 UNLIKELY = 1e-3
 

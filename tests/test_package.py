@@ -23,20 +23,16 @@ BELOW_ENGINE = {
     "ablation",
     "alignment",
     "arguments",
-    "assemble",
+    "batch",
     "bytecode",
     "clock",
-    "collate",
     "errors",
     "generators",
-    "order",
     "ownership",
-    "replacement",
     "seeding",
     "sources",
     "structure",
     "timing",
-    "turns",
 }
 ANY = BELOW_ENGINE | {"engine", "images", "records"}
 ALLOWED = {
@@ -44,44 +40,27 @@ ALLOWED = {
     "alignment": set(),
     "arguments": set(),
     "generators": set(),
-    "order": set(),
     "structure": set(),
-    "ablation": {"assemble", "order", "sources"},
+    "ablation": {"batch", "sources"},
     "ownership": {"structure"},
-    "turns": {"structure"},
-    "replacement": {"errors"},
     "bytecode": set(),
     "clock": set(),
     "seeding": {"generators"},
-    "collate": {"errors", "ownership", "structure"},
     "timing": {"structure"},
     "records": {"errors"},
     "images": {"errors"},
     "sources": {"records", "images", "clock", "ownership", "structure", "generators", "errors"},
     "packing": {"arguments", "errors", "images", "records", "sources"},
-    "assemble": {
+    "batch": {
         "alignment",
-        "sources",
-        "order",
-        "ownership",
-        "collate",
-        "structure",
+        "errors",
         "generators",
-        "errors",
-        "replacement",
+        "ownership",
         "seeding",
-        "turns",
-    },
-    "engine": {
-        "alignment",
-        "assemble",
-        "clock",
-        "collate",
-        "errors",
-        "order",
         "sources",
         "structure",
     },
+    "engine": {"alignment", "batch", "clock", "errors", "seeding", "structure"},
     "keras": ANY,
     "gluon": ANY,
     "diagnosis": ANY | {"keras", "gluon"},
@@ -89,6 +68,8 @@ ALLOWED = {
     "cli": ANY | {"diagnosis", "keras", "gluon", "packing", "planning", "__init__"},
     "__init__": ANY | {"diagnosis", "keras", "gluon", "packing"},
 }
+# Of the batch room, the engine knows the protocol and what a batch is called.
+ENGINE_KNOWS = {"adapters.batch.plan", "adapters.batch.order"}
 FRAMEWORKS = {"keras", "tf_keras", "tensorflow", "mxnet", "torch", "jax"}
 # TensorFlow is imported nowhere: Keras knows it.
 OWN_FRAMEWORK = {"keras": {"keras", "jax", "torch"}, "gluon": {"mxnet"}}
@@ -136,8 +117,8 @@ def test_a_file_imports_only_what_its_room_may(path):
 @pytest.mark.parametrize(
     ("room", "source", "wrong"),
     [
-        ("order", "import adapters.errors", "adapters.errors"),
-        ("errors", "from adapters.order import Order", "adapters.order.Order"),
+        ("batch", "import adapters.engine", "adapters.engine"),
+        ("errors", "from adapters.batch.order import Order", "adapters.batch.order.Order"),
         ("records", "def f():\n    from adapters.sources import x", "adapters.sources.x"),
         ("engine", "from adapters.keras import SafeSequence", "adapters.keras.SafeSequence"),
         ("engine", "import keras", "keras"),
@@ -151,6 +132,16 @@ def test_a_file_imports_only_what_its_room_may(path):
 )
 def test_a_wrong_import_is_noticed(room, source, wrong):
     assert wrong_imports(room, source) == [wrong]
+
+
+def test_the_engine_knows_a_protocol_and_no_kind_of_batch():
+    names = {
+        ".".join(name.split(".")[:3])
+        for path in (PACKAGE / "engine").glob("*.py")
+        for name in imported(path.read_text())
+        if name.startswith("adapters.batch")
+    }
+    assert names == ENGINE_KNOWS
 
 
 def test_every_file_is_in_a_known_room():

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.turns import Mixed, Turns
+from adapters.batch.turns import Mixed, Turns
 from tests.batches import exact
 from tests.engine.crews import CREWS, opened, read
 

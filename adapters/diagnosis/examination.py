@@ -28,7 +28,6 @@ from adapters.diagnosis.trainers import (
 from adapters.diagnosis.verdict import Diagnosis, Workers
 from adapters.engine import Settings, usable_cpus
 from adapters.images.kernel import load
-from adapters.sources import SequenceSource
 from adapters.timing import LEAST_OF_A_ROUND, endless, timed
 
 # Of each measurement; where they leave doubts, as many again.
@@ -215,12 +214,12 @@ class Examination:
         if self._own is None or self._parts is None:
             return told
         ablations, settings = self._parts.ablations, self._settings
-        source, shared = ablations.whole.source, not settings.use_multiprocessing
+        shared = not settings.use_multiprocessing
         return dataclasses.replace(
             told,
             fetch_computes=self._parts.fetch_computes,
             workers=_workers(settings, self._own._workers_keyword),
-            one_at_a_time=shared and isinstance(source, SequenceSource) and not source.thread_safe,
+            one_at_a_time=shared and ablations.whole.most_at_once == 1,
             kernel_missing=ablations.decodes and load() is None,
             gathers=ablations.gathers,
         )

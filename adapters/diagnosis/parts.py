@@ -11,7 +11,7 @@ from pathlib import Path
 
 from adapters.ablation import Ablations
 from adapters.alignment import aligned_empty
-from adapters.assemble import Plan
+from adapters.batch.plan import Plan
 from adapters.diagnosis.loaders import settled_of
 from adapters.diagnosis.trainers import SKIPPED_AGAIN
 from adapters.engine import Engine, Settings

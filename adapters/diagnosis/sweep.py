@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adapters.assemble import Plan
+from adapters.batch.plan import Plan
 from adapters.diagnosis.loaders import samples_in, settled_of
 from adapters.diagnosis.randomness import undisturbed
 from adapters.engine import Engine, Settings, obstacle_to_processes, usable_cpus
@@ -112,7 +112,11 @@ def sweep(
 
 
 def _swept(
-    plan: Plan, base: Settings, seconds: float, rounds: int, progress: Callable[[int, int], Any]
+    plan: Plan,
+    base: Settings,
+    seconds: float,
+    rounds: int,
+    progress: Callable[[int, int], Any],
 ) -> Sweep:
     settings, left_out = _settings_for(plan, base)
     speeds: dict[Setting, list[float]] = {setting: [] for setting in settings}

@@ -21,8 +21,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from adapters.assemble import Assembled, Plan
-from adapters.collate import Layout
+from adapters.batch.plan import Assembled, Layout, Plan
 from adapters.engine.jobs import Crew, Job, Kind, Pending
 from adapters.errors import ClosedError, WorkerError
 
@@ -124,7 +123,7 @@ class Dispatcher:
         with self._changed:
             crew = pending.crew = self.open()
             pending.queued = True
-            count, batch_size = crew.count, self._plan.order.batch_size
+            count, batch_size = crew.count, self._plan.batch_size
             long = seconds > _SPLIT_SECONDS and not crew.starting
             if layout is not None and long and min(count, batch_size) > 1:
                 self._queue_parts(crew, pending, layout)
@@ -290,9 +289,8 @@ class Dispatcher:
         return taken
 
     def _queue_parts(self, crew: Crew, pending: Pending, layout: Layout) -> None:
-        order = self._plan.order
         pending.layout = layout
-        pending.samples = len(order.batch(pending.epoch, pending.index))
+        pending.samples = self._plan.rows(pending.epoch, pending.index)
         crew.allocate(pending)
         parts = min(crew.count, pending.samples)
         edges = [pending.samples * i // parts for i in range(parts + 1)]
@@ -335,7 +333,7 @@ class Dispatcher:
             pending.done = True
         elif pending.layout_changed:
             self._start_over(crew, pending)
-        elif job.kind is Kind.PART and self._plan.batch_transform is not None:
+        elif job.kind is Kind.PART and self._plan.finishes:
             self._requeue(Job(Kind.FINISH, [pending]))
         else:
             pending.done = True

@@ -18,8 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from adapters.alignment import aligned_empty
-from adapters.assemble import Assembled, Plan, left_to_others
-from adapters.collate import Layout
+from adapters.batch.plan import Assembled, Layout, Plan
 from adapters.engine.consumer import Consumer
 from adapters.engine.dispatch import Dispatcher
 from adapters.engine.jobs import Crew, Pending
@@ -31,7 +30,7 @@ from adapters.engine.threads import Threads
 from adapters.engine.tuning import Choice, Trial, Tuner, pays_to_read_ahead
 from adapters.engine.waits import Waits
 from adapters.errors import ClosedError
-from adapters.sources import SequenceSource
+from adapters.seeding import left_to_others
 
 log = logging.getLogger("adapters")
 
@@ -287,12 +286,10 @@ class Engine:
 
         Its hooks are called once per epoch, however often an epoch is replayed.
         """
-        source = self.plan.source
-        if not isinstance(source, SequenceSource) or not source.own_epochs:
-            return
-        with self._lock:
-            if source.enter_epoch(epoch):
-                self._dispatcher.refresh()
+        if self.plan.own_epochs:
+            with self._lock:
+                if self.plan.enter_epoch(epoch):
+                    self._dispatcher.refresh()
 
     def refresh(self) -> None:
         """Have processes look at the source as it is now; the others do so anyhow."""
@@ -346,8 +343,7 @@ class Engine:
         """Start over in a forked process, which has none of the threads."""
         self._lock = threading.RLock()
         self._dispatcher.forget_workers()
-        if isinstance(self.plan.source, SequenceSource):
-            self.plan.source.renew_lock()
+        self.plan.renew_locks()
         for stream in list(self._streams):
             stream.forget_workers()
 
@@ -367,9 +363,8 @@ class Engine:
         return Threads(self.plan, count)
 
     def _active(self, crew: Crew) -> int:
-        source = self.plan.source
-        if crew.name == "threads" and isinstance(source, SequenceSource) and not source.thread_safe:
-            source.warn_if_it_waits(crew.count)
+        if crew.name == "threads" and self.plan.most_at_once == 1:
+            self.plan.warn_if_it_waits(crew.count)
             return 1  # In order, too: some sequences count their calls.
         return self._tuner.active if self._tuner is not None else crew.count
 

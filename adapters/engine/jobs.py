@@ -12,9 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from adapters.assemble import Assembled
+from adapters.batch.plan import Assembled, Layout
 from adapters.clock import Spent
-from adapters.collate import Layout
 
 
 class Kind(enum.Enum):

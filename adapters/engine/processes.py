@@ -21,7 +21,7 @@ from typing import Any
 
 import loky
 
-from adapters.assemble import Assembled, Plan
+from adapters.batch.plan import Assembled, Plan
 from adapters.clock import Spent
 from adapters.engine import worker as remote
 from adapters.engine.failure import Failure

@@ -11,8 +11,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from adapters.assemble import Allocate, Assembled
-from adapters.collate import LayoutChanged
+from adapters.batch.plan import Allocate, Assembled, LayoutChanged
 from adapters.engine.jobs import Done, Job
 from adapters.engine.parcel import Address, copy_of
 from adapters.engine.threads import Threads

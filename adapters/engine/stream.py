@@ -14,10 +14,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from adapters.alignment import aligned_empty
+from adapters.batch.order import Drawn
 from adapters.clock import Spent
 from adapters.engine.jobs import Pending
 from adapters.errors import ClosedError
-from adapters.order import Drawn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -204,7 +204,7 @@ class Stream:
             self._skipped = 0
 
     def _index(self, epoch: int, step: int) -> int:
-        return self._engine.plan.order.shuffled_batch(epoch, step) if self._shuffled else step
+        return self._engine.plan.shuffled(epoch, step) if self._shuffled else step
 
     def _after(self, epoch: int, step: int) -> tuple[int, int]:
         return (epoch, step + 1) if step + 1 < self._batches else (epoch + 1, 0)

@@ -15,8 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from adapters.assemble import Assembled
-from adapters.collate import LayoutChanged
+from adapters.batch.plan import Assembled, LayoutChanged
 from adapters.engine.arena import Arena
 from adapters.engine.jobs import Done, Job, Kind, Pending
 from adapters.structure import unflatten

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 
 import loky
 
-from adapters.assemble import Plan
+from adapters.batch.plan import Plan
 from adapters.clock import Spent
 from adapters.engine.jobs import Pending
 from adapters.engine.parcel import pickles
 from adapters.engine.processes import NO_CHILDREN
 from adapters.engine.stream import Exhausted
-from adapters.sources import SequenceSource
 
 if TYPE_CHECKING:
     from adapters.engine.stream import Stream
@@ -97,8 +96,7 @@ class Trial:
     def __init__(self, plan: Plan, use_multiprocessing: bool) -> None:
         self._plan = plan
         self._processes = use_multiprocessing
-        source = plan.source
-        most = source.most_at_once if isinstance(source, SequenceSource) else None
+        most = plan.most_at_once
         self._serial = most == 1
         self._most_threads = min(_MOST_WAITING_THREADS, most or _MOST_WAITING_THREADS)
         self._cpus = usable_cpus()
@@ -154,7 +152,7 @@ class Trial:
     def _samples(self) -> int:
         """In the second batch; a sampler may give any number."""
         second = self._alone[1]
-        return len(self._plan.order.batch(second.epoch, second.index))
+        return self._plan.rows(second.epoch, second.index)
 
     @property
     def _gain(self) -> float:

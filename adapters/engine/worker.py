@@ -16,9 +16,8 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from adapters.assemble import Plan
+from adapters.batch.plan import Layout, LayoutChanged, Plan
 from adapters.clock import Spent
-from adapters.collate import Layout, LayoutChanged
 from adapters.engine.failure import Failure
 from adapters.engine.memory import FileName
 from adapters.engine.parcel import Address, open_parcel

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from adapters.ablation import Ablations, Known, Repeated
-from adapters.assemble import Allocate, Assembled
+from adapters.batch.order import DrawnOrder
+from adapters.batch.plan import Allocate, Assembled
 from adapters.gluon.plan import GluonPlan
 from adapters.gluon.recipe import Opaque, Recipe
 from adapters.gluon.samplers import OrderBatchSampler
-from adapters.order import DrawnOrder
 
 _KEPT_BATCHES = 4
 # What a sampler is asked for: its batches are fetched in turn.
@@ -60,7 +60,7 @@ def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
         )
     known_order = not isinstance(plan.order, DrawnOrder)
     whole = plan if known_order else dataclasses.replace(plan, order=Repeated(drawn))
-    storage = GluonFetching(plan.source, whole.order, recipe=plan.recipe)
+    storage = GluonFetching(whole.order, plan.recipe)
     kept_batches = drawn[:_KEPT_BATCHES]
     keys = list(dict.fromkeys(key for batch in kept_batches for key in batch))
     recipe = plan.recipe

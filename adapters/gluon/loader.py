@@ -15,6 +15,7 @@ from mxnet.gluon.data.dataloader import default_batchify_fn
 from mxnet.util import is_np_array, is_np_shape
 
 from adapters.ablation import Ablations
+from adapters.batch.order import DrawnOrder
 from adapters.bytecode import generators_used
 from adapters.engine import Engine, Waits
 from adapters.gluon.ablation import ablations_of
@@ -27,8 +28,7 @@ from adapters.gluon.recipe import Opaque, Recipe, recipe_of
 from adapters.gluon.recordfiles import make_reading_atomic
 from adapters.gluon.samplers import OrderBatchSampler, batch_sampler_of, sampler_twin
 from adapters.gluon.workers import settings_of
-from adapters.order import DrawnOrder
-from adapters.sources import MapSource, open_guessed
+from adapters.sources import open_guessed
 
 _open: weakref.WeakSet[Engine] = weakref.WeakSet()
 
@@ -142,13 +142,12 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         self._fresh = seed is None and (bool(used.possibly) or recipe.draws)
         ahead = isinstance(self._batch_sampler, OrderBatchSampler) and not self._fresh
         self._plan = GluonPlan(
-            MapSource(dataset),
             self._batch_sampler.order if ahead else DrawnOrder(batch_size or 1),
-            seed=seed or 0,
-            recipe=recipe,
+            recipe,
             batchify=batchify_fn,
             used=used.possibly,
             semantics=(is_np_shape(), is_np_array()),
+            seed=seed or 0,
         )
         self._settings = settings_of(
             self._plan, num_workers, thread_pool, prefetch, timeout, bool(opaque), used

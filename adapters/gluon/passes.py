@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from mxnet.util import is_np_array
 
+from adapters.batch.order import DrawnOrder
 from adapters.engine import Exhausted, Stream
 from adapters.gluon.lending import take_back
 from adapters.gluon.randomness import fresh_epoch
-from adapters.order import DrawnOrder
 
 if TYPE_CHECKING:
     from adapters.gluon.loader import DataLoader

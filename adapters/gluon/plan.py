@@ -1,6 +1,6 @@
 """One batch of a Gluon data set: fetch, transform, batchify, with MXNet's own rules.
 
-What a ``GluonPlan`` gives for (epoch, index) depends on nothing else, as ``assemble.Plan`` has it.
+What a ``GluonPlan`` gives for (epoch, index) depends on nothing else.
 In the trainer's process a batch may hold NDArrays; in a worker process it is written into the slot
 as NumPy arrays. Either way it is a flat tuple of arrays and a ``Skeleton``, from which the loader
 makes what the user sees.
@@ -19,15 +19,17 @@ import numpy as np
 from mxnet.util import is_np_array, is_np_shape, set_np
 from numpy.typing import NDArray
 
-from adapters.assemble import Allocate, Assembled, Plan
+from adapters.batch.order import DrawnOrder, Epoch, Order
+from adapters.batch.plan import Allocate, Assembled, Plan
+from adapters.batch.turns import Turns
 from adapters.errors import RecordError, note
 from adapters.generators import DECODE, generator, generators
 from adapters.gluon.batchify import Skeleton, batchify_default, packed
+from adapters.gluon.keys import in_range, numbers_of
 from adapters.gluon.ndarrays import as_ndarray, as_numpy, map_arrays
 from adapters.gluon.randomness import Seeding, uniforms
-from adapters.gluon.recipe import Column, Known, Opaque, Recipe
+from adapters.gluon.recipe import Column, Known, Opaque, Recipe, runs_of
 from adapters.gluon.state import State, items_of, split, stacked
-from adapters.order import DrawnOrder, Epoch
 from adapters.ownership import detached
 from adapters.sources import RecordSource, stretch_of, take_rows
 
@@ -37,27 +39,31 @@ class GluonPlan(Plan):
     """The pure function (epoch, batch index) -> batch of a Gluon data set.
 
     Args:
+        order: Which samples make which batch.
         recipe: How samples come about.
         batchify: The user's own function from a list of samples to a batch; None for MXNet's.
         used: The global random generators that the user's code may draw from.
         semantics: ``(is_np_shape(), is_np_array())`` where the loader was made.
         live: Whether the data set may change between epochs, so that none may be begun early.
+        seed: Of all that is random.
     """
 
-    recipe: Recipe = field(default_factory=lambda: Recipe(None))
+    order: Order
+    recipe: Recipe
     batchify: Callable[[list[Any]], Any] | None = None
     used: frozenset[str] = frozenset()
     semantics: tuple[bool, bool] = (False, False)
     live: bool = False
+    seed: int = 0
+    _turns: Turns = field(init=False, repr=False, compare=False, default_factory=Turns)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self._consumers: set[int] = set()
         self._remote = False
         self._inline: Any = threading.Lock()
         indices = self.recipe.indices
         self._indices = None if indices is None else np.asarray(indices)
-        self._runs = list(_runs(self.recipe))
+        self._runs = list(runs_of(self.recipe))
         self._as_ndarrays = self.recipe.gives_ndarrays
         self._uneven = False
 
@@ -68,12 +74,25 @@ class GluonPlan(Plan):
             recipe = Recipe(None, recipe.columns, recipe.single, recipe.indices, recipe.steps)
         return {
             **self.__dict__,
-            "source": None,
             "recipe": recipe,
             "_inline": contextlib.nullcontext(),
             "_consumers": set(),
             "_remote": True,
         }
+
+    def __len__(self) -> int:
+        """Batches in an epoch."""
+        return len(self.order)
+
+    @property
+    def batch_size(self) -> int:
+        """Samples in most batches."""
+        return self.order.batch_size
+
+    def rows(self, epoch: int, index: int) -> int:
+        """Samples in a batch."""
+        keys: Any = self.order.batch(epoch, index)
+        return len(keys)
 
     def stand_in(self) -> None:
         """Be a copy that isn't in a worker process."""
@@ -171,7 +190,7 @@ class GluonPlan(Plan):
                 members = split(state, keys) if isinstance(state, list) else state
                 state = self._staged(run, members, drawn, allocate if last else np.empty, keys)
             else:
-                numbers = _numbers(keys, index)
+                numbers = numbers_of(keys, index)
                 seed = seeding.of_samples(epoch, numbers, place) if seeding else None
                 state = self._called(run, state, keys, seed)
         assert state is not None
@@ -211,7 +230,7 @@ class GluonPlan(Plan):
         draws = run.stage.draws
         if not draws:
             return np.empty((len(keys), 0))
-        return uniforms(self.seed, epoch, _numbers(keys, index), run.number, draws)
+        return uniforms(self.seed, epoch, numbers_of(keys, index), run.number, draws)
 
     def _gathered(self, keys: Sequence[Any], allocate: Allocate) -> State | None:
         """The base's rows for these samples; None where the base must be asked for each."""
@@ -220,10 +239,10 @@ class GluonPlan(Plan):
             return None
         rows: Any = keys
         if self._indices is not None:
-            rows = self._indices[_in_range(rows, len(self._indices))]
+            rows = self._indices[in_range(rows, len(self._indices))]
         if self._indices is not None or isinstance(self.order, DrawnOrder):
             # Our own order gives numbers in range.
-            rows = _in_range(rows, len(recipe.columns[0].array))
+            rows = in_range(rows, len(recipe.columns[0].array))
         stretch = stretch_of(rows)
         gathered: list[Column | list[Any]] = []
         for place, column in enumerate(recipe.columns):
@@ -240,7 +259,7 @@ class GluonPlan(Plan):
         self, source: RecordSource, epoch: int, keys: Sequence[Any], allocate: Allocate
     ) -> State | list[Any]:
         """Records, decoded into the batch where the shape is known, else one by one."""
-        own = _in_range(self.recipe.base_numbers(keys), len(source))
+        own = in_range(self.recipe.base_numbers(keys), len(source))
         leaves = None if self._uneven else source.leaves
         if leaves is None:
             return self._records(source, epoch, own, keys)
@@ -351,47 +370,3 @@ class GluonPlan(Plan):
                 note(error, f"in {run.stage.name}, sample {key!r}")
                 raise
         return State(results, state.rest, single)
-
-
-def _runs(recipe: Recipe) -> Iterator[Known | list[Opaque]]:
-    """The steps, with those that run for each sample put together.
-
-    Where the base is asked for each sample, the first of them begins with that.
-    """
-    asked = recipe.columns is None and recipe.records is None
-    group: list[Opaque] | None = [] if asked else None
-    for step in recipe.steps:
-        if isinstance(step, Opaque):
-            group = [*(group or []), step]
-            continue
-        if group is not None:
-            yield group
-            group = None
-        yield step
-    if group is not None:
-        yield group
-
-
-def _numbers(keys: Sequence[Any], index: int) -> NDArray[np.int64]:
-    """What the random numbers of these samples depend on: theirs, or their places."""
-    numbers = np.asarray(keys)
-    if numbers.ndim == 1 and numbers.dtype.kind in "iu":
-        return numbers.astype(np.int64)
-    return np.arange(len(keys)) + (int(index) << 24)
-
-
-def _in_range(keys: Sequence[Any], size: int) -> NDArray[np.int64]:
-    """Row numbers from what a sampler may give, negative ones too.
-
-    Raises:
-        IndexError: A key is out of range, or no integer.
-    """
-    numbers = np.asarray(keys)
-    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
-        raise IndexError(f"samples must be named by integers, got {list(keys)[:3]!r}")
-    numbers = numbers.astype(np.int64, copy=False)
-    least, most = int(numbers.min()), int(numbers.max())
-    if least < -size or most >= size:
-        wrong = most if most >= size else least
-        raise IndexError(f"sample {wrong} was asked of a data set of {size}")
-    return np.where(numbers < 0, numbers + size, numbers) if least < 0 else numbers

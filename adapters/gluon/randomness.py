@@ -27,8 +27,8 @@ import mxnet as mx
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.batch.order import Epoch
 from adapters.generators import generator
-from adapters.order import Epoch
 
 # The stream of the generators that seed others; 0 and 1 are for transforms, see ``assemble``.
 _SEEDS = 2

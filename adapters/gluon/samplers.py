@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from mxnet.gluon.data import BatchSampler, RandomSampler, Sampler
 
-from adapters.order import Order
+from adapters.batch.order import Order
 
 
 class OrderSampler(Sampler):  # type: ignore[misc]

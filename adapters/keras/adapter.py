@@ -20,7 +20,6 @@ from adapters.keras.internals import PyDatasetAdapter, get_tensor_spec, jax_lag
 from adapters.keras.iteration import raise_as_itself
 from adapters.keras.progress import Pass
 from adapters.keras.sequence import SafeSequence
-from adapters.sources import SequenceSource
 from adapters.structure import flatten, map_leaves
 
 # Batches that TensorFlow's signature is taken from, as Keras does.
@@ -55,6 +54,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         # keep the sequence, and with it the workers, from going when its last user lets go.
         self.py_dataset = weakref.proxy(x)
         self._engine = x._engine
+        self._source = x._source
         self._shuffled = shuffle and not x._plan.order.shuffle
         self._endless = x._endless or steps is not None
         self._turns = x._endless and x._plan.own_epochs
@@ -119,9 +119,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
 
     def _turn(self) -> None:
         """Keras's epoch ends, and the source, which has no end, knows of none."""
-        source = self._engine.plan.source
-        if isinstance(source, SequenceSource) and source.own_epochs:
-            source.turn()
+        self._source.turn()
         if isinstance(self._engine, HookedEngine):
             self._engine.turn()
 

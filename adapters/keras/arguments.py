@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from adapters.arguments import check_integer
-from adapters.assemble import generator_argument
-from adapters.order import Order
+from adapters.batch.order import Order
+from adapters.generators import generator_argument
 
 
 def check_arguments(

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from adapters.assemble import Plan
+from adapters.batch.sourceplan import SourcePlan
 from adapters.engine import Engine
 from adapters.keras import internals
-from adapters.sources import ArraySource, MapSource, RecordSource, SequenceSource
 
 _AUTO = 'workers="auto": '
 
 
-def explanation(plan: Plan, engine: Engine) -> Iterator[str]:
+def explanation(plan: SourcePlan, engine: Engine) -> Iterator[str]:
     """A line for each part of the way, the workers last."""
-    yield f"source: {_way_of(plan)}"
+    yield f"source: {plan.way}"
     if plan.transform is not None:
         yield f"transform {_name_of(plan.transform)}: a sample at a time"
     if plan.batch_transform is not None:
@@ -28,23 +27,6 @@ def explanation(plan: Plan, engine: Engine) -> Iterator[str]:
     if internals.by_own_adapter:
         yield "keras: reads by its own adapter, so that fit has nothing computed ahead of time"
     yield f"workers: {engine.description.removeprefix(_AUTO)}"
-
-
-def _way_of(plan: Plan) -> str:
-    """How samples, or batches, come from the source."""
-    source = plan.source
-    if isinstance(source, SequenceSource):
-        asked = "by several at once" if source.thread_safe else "by one thread at a time"
-        safe = "says that it is" if source.thread_safe else "does not say that it is"
-        return f"whole batches, asked for {asked}, as it {safe} thread_safe"
-    if isinstance(source, ArraySource):
-        return "arrays, gathered a batch at a time"
-    if isinstance(source, RecordSource):
-        at_once = "batch" if source.leaves is not None and plan.transform is None else "record"
-        return f"records, read and decoded a {at_once} at a time"
-    if isinstance(source, MapSource) and source.fetches_many:
-        return "samples, fetched a batch at a time by __getitems__"
-    return "samples, asked for one at a time"
 
 
 def _name_of(function: Any) -> str:

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from adapters.assemble import Plan
+from adapters.batch.sourceplan import SourcePlan
 from adapters.engine import Engine, Settings
 from adapters.keras.internals import called_by_keras
 
@@ -61,7 +61,7 @@ class HookedEngine(Engine):
             ends]``, which a copy of it takes along.
     """
 
-    def __init__(self, plan: Plan, settings: Settings, sequence: Any) -> None:
+    def __init__(self, plan: SourcePlan, settings: Settings, sequence: Any) -> None:
         super().__init__(plan, settings)
         self._sequence = weakref.ref(sequence)
         self._calls_lock = threading.RLock()

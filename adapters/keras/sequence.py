@@ -12,7 +12,9 @@ from typing import Any, Literal
 
 from adapters.ablation import Ablations, ablations_of
 from adapters.arguments import check_integer
-from adapters.assemble import OnError, Plan
+from adapters.batch.order import Order
+from adapters.batch.replacement import OnError
+from adapters.batch.sourceplan import SourcePlan
 from adapters.bytecode import generators_used
 from adapters.engine import Engine, Settings, Waits, parcel
 from adapters.keras.arguments import (
@@ -29,8 +31,7 @@ from adapters.keras.internals import called_by_keras
 from adapters.keras.iteration import Epoch
 from adapters.keras.progress import Progress
 from adapters.keras.sources import Inner, source_of
-from adapters.order import Order
-from adapters.sources import AnySource, SequenceSource, reduce_iterator
+from adapters.sources import SequenceSource, Source, reduce_iterator
 
 parcel.reducers.append(reduce_iterator)
 # Sequences with workers must be closed before the interpreter takes the threads down under them:
@@ -147,10 +148,10 @@ class SafeSequence(Asked):
         if isinstance(source, tuple) and not hasattr(source, "_fields"):
             while source and source[-1] is None:  # (x, y, None), as Keras has it.
                 source = source[:-1]
-        self._source: AnySource = (
+        self._source: Source = (
             source._as_source() if isinstance(source, SafeSequence) else source_of(source)
         )
-        if isinstance(self._source, SequenceSource):
+        if self._source.whole_batches:
             check_whole_batches(
                 source,
                 endless=self._source.endless,
@@ -170,7 +171,7 @@ class SafeSequence(Asked):
         order = Order(len(self._source), size, bool(shuffle), int(seed), bool(drop_remainder), part)
         check_order(order)
         used = generators_used(source, transform, batch_transform, on_error)
-        self._plan = Plan(
+        self._plan = SourcePlan(
             self._source,
             order,
             transform,
@@ -199,7 +200,7 @@ class SafeSequence(Asked):
     @property
     def _endless(self) -> bool:
         """Whether no epoch ends."""
-        return isinstance(self._source, SequenceSource) and self._source.endless
+        return self._source.endless
 
     def _begin(self, epoch: int, step: int) -> None:
         """Stand at this batch, with workers of its own."""

@@ -7,9 +7,9 @@ from typing import Any
 import keras
 
 from adapters.alignment import aligned_empty
-from adapters.assemble import Plan
+from adapters.batch.sourceplan import SourcePlan
 from adapters.keras.hooks import own_hooks
-from adapters.sources import AnySource, SequenceSource, as_source, holds_arrays
+from adapters.sources import SequenceSource, Source, as_source, holds_arrays
 
 # More of them in a list are samples without a doubt.
 _MOST_PARTS = 3
@@ -26,7 +26,7 @@ class Inner:
 
     thread_safe = True
 
-    def __init__(self, plan: Plan, epoch: int, hooked: Any) -> None:
+    def __init__(self, plan: SourcePlan, epoch: int, hooked: Any) -> None:
         self._plan = plan
         self._epoch = epoch
         self._hooked = hooked
@@ -34,9 +34,7 @@ class Inner:
     @property
     def num_batches(self) -> int | None:
         """Batches in an epoch; None for one without an end."""
-        source = self._plan.source
-        endless = isinstance(source, SequenceSource) and source.endless
-        return None if endless else len(self._plan)
+        return None if self._plan.source.endless else len(self._plan)
 
     def __getitem__(self, index: int) -> Any:
         return self._plan.batch(self._epoch, index, aligned_empty).batch
@@ -57,7 +55,7 @@ class Inner:
         return {**self.__dict__, "_hooked": None}
 
 
-def source_of(source: Any) -> AnySource:
+def source_of(source: Any) -> Source:
     """Wrap what a user gives to ``SafeSequence``.
 
     Args:

@@ -2,36 +2,37 @@
 
 A source answers by sample number, changes nothing while it answers, and may be asked by many
 threads and processes at once. ``SequenceSource`` is the one kind whose items are whole batches.
+What the user gives becomes a source by the first of ``kinds`` that knows it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from adapters.sources.arrays import ArraySource, holds_arrays, stretch_of, take_rows
 from adapters.sources.contents import Images, guessed, identity
 from adapters.sources.mapped import MapSource, Rows, has_rows
 from adapters.sources.records import RecordSource, open_guessed, open_records
 from adapters.sources.sequence import SequenceSource, reduce_iterator
+from adapters.sources.source import Source
 from adapters.sources.stored import is_stored
 
 __all__ = [
-    "AnySource",
     "ArraySource",
     "Images",
     "MapSource",
     "RecordSource",
-    "SampleSource",
     "SequenceSource",
+    "Source",
     "as_source",
     "guessed",
     "holds_arrays",
     "identity",
+    "kinds",
     "open_guessed",
     "open_records",
     "reduce_iterator",
@@ -40,31 +41,37 @@ __all__ = [
 ]
 
 
-class SampleSource(Protocol):
-    """What ``assemble`` asks of a source of single samples."""
-
-    @property
-    def makes_samples(self) -> bool:
-        """Whether code of the user's own makes them, and may use its memory again."""
-        ...
-
-    def __len__(self) -> int:
-        """Number of samples."""
-        ...
-
-    def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any]:
-        """The samples of these numbers, in their order."""
-        ...
-
-    def sample(self, number: int) -> Any:
-        """The sample of this number."""
-        ...
+Kind = Callable[[Any], "Source | None"]
 
 
-AnySource = SampleSource | SequenceSource
+def _as_it_is(data: Any) -> Source | None:
+    return data if isinstance(data, Source) else None
 
 
-def as_source(data: Any) -> ArraySource | MapSource | RecordSource:
+def _of_a_path(data: Any) -> Source | None:
+    return open_guessed(data) if isinstance(data, (str, os.PathLike)) else None
+
+
+def _of_arrays(data: Any) -> Source | None:
+    arrays = isinstance(data, (tuple, dict)) or holds_arrays(data) or _is_stored_array(data)
+    return ArraySource(data) if arrays else None
+
+
+def _of_rows(data: Any) -> Source | None:
+    return MapSource(Rows(data)) if has_rows(data) else None
+
+
+def _of_samples(data: Any) -> Source | None:
+    if isinstance(data, bytes) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
+        return None
+    return MapSource(data)
+
+
+kinds: list[Kind] = [_as_it_is, _of_a_path, _of_arrays, _of_rows, _of_samples]
+"""Who makes a source of data, the first one first: each returns None for what isn't of its kind."""
+
+
+def as_source(data: Any) -> Source:
     """Wrap what a user gives as the source of single samples.
 
     Args:
@@ -78,23 +85,13 @@ def as_source(data: Any) -> ArraySource | MapSource | RecordSource:
         TypeError: ``data`` has no length or no random access.
         ValueError: Arrays of unequal lengths, or no sample at all.
     """
-    source: ArraySource | MapSource | RecordSource
-    if isinstance(data, RecordSource):
-        source = data
-    elif isinstance(data, (str, os.PathLike)):
-        source = open_guessed(data)
-    elif isinstance(data, (tuple, dict)) or holds_arrays(data) or _is_stored_array(data):
-        source = ArraySource(data)
-    elif has_rows(data):
-        source = MapSource(Rows(data))
-    elif isinstance(data, bytes) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
+    source = next((source for kind in kinds if (source := kind(data)) is not None), None)
+    if source is None:
         raise TypeError(
             "source must be an array, a tuple or dict of arrays, or an object with __len__ and "
             f"__getitem__, got {type(data).__name__}: random access is what lets any worker "
             "compute any batch; turn a generator into a list, or give a map-style data set"
         )
-    else:
-        source = MapSource(data)
     if not len(source):
         raise ValueError("source must hold at least one sample, got 0")
     return source

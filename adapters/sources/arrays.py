@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.ownership import detached
+from adapters.ownership import Allocate, detached
+from adapters.sources.source import Source
 from adapters.sources.stored import Stored, is_stored
 from adapters.structure import flatten, in_order, unflatten
 
 # Arrays that an error names.
 _MOST_LISTED = 8
 
-Allocate = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]
 
-
-class ArraySource:
+class ArraySource(Source):
     """A structure of arrays whose first axes are equally long: sample i is row i of each.
 
     Args:
@@ -32,7 +31,8 @@ class ArraySource:
     """
 
     makes_samples = False
-    """No code of the user's own does."""
+    stored = False  # Samples are rows of a copy.
+    gathers = True
 
     def __init__(self, arrays: Any) -> None:
         arrays = _lists_as_arrays(arrays)
@@ -72,9 +72,17 @@ class ArraySource:
             return list(zip(*columns))
         return [unflatten(skeleton, list(leaves)) for leaves in zip(*columns)]
 
-    def sample(self, number: int) -> Any:
+    def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """The sample of this number, a copy."""
         return self.samples(np.array([number]))[0]
+
+    def way(self, transformed: bool) -> str:
+        """How samples come from it, for people."""
+        return "arrays, gathered a batch at a time"
+
+    def fetch(self, numbers: NDArray[np.int64]) -> None:
+        """Gather rows, and forget them."""
+        self.gather(numbers, np.empty)
 
 
 def take_rows(

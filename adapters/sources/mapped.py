@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.sources.source import Source
 
-class MapSource:
+
+class MapSource(Source):
     """A list, or a map-style data set as Grain, PyTorch and Gluon have them.
 
     Args:
         data: Asked by ``data[int]``, or once per batch by ``data.__getitems__(list of int)``, which
             returns a list of samples, where that exists. Several threads may ask at once.
     """
-
-    makes_samples = True
-    """Whether code of the user's own makes samples."""
 
     def __init__(self, data: Any) -> None:
         self._data = data
@@ -44,9 +43,15 @@ class MapSource:
             )
         return samples  # type: ignore[no-any-return]
 
-    def sample(self, number: int) -> Any:
+    def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """The sample of this number."""
         return self._data[number]
+
+    def way(self, transformed: bool) -> str:
+        """How samples come from it, for people."""
+        if self.fetches_many:
+            return "samples, fetched a batch at a time by __getitems__"
+        return super().way(transformed)
 
 
 class Rows:

@@ -18,12 +18,11 @@ from adapters.sources.contents import Content, Images, content_of, guessed
 from adapters.sources.located import Located
 from adapters.sources.rows import put_image, put_label
 from adapters.sources.selection import chosen_of, how_to_leave_out, is_without_image
+from adapters.sources.source import Leaf, Source
 from adapters.sources.strided import Strided, strided_of
 
 # Damaged records that are looked past for one that tells what samples are like.
 _TRIES = 100
-
-Leaf = tuple[tuple[int, ...], "np.dtype[Any]"]
 
 
 def open_records(
@@ -98,7 +97,7 @@ def open_guessed(paths: Paths) -> RecordSource:
     return source if found is None else RecordSource(files, content_of(found, None))
 
 
-class RecordSource:
+class RecordSource(Source):
     """What ``open_records`` returns. Any thread may ask; a process gets its own by pickling.
 
     Args:
@@ -188,6 +187,13 @@ class RecordSource:
 
     # What a plan asks for.
 
+    stored = False
+
+    def way(self, transformed: bool) -> str:
+        """How samples come from it, for people."""
+        at_once = "record" if transformed or self.leaves is None else "batch"
+        return f"records, read and decoded a {at_once} at a time"
+
     @property
     def draws(self) -> bool:
         """Whether a sample depends on its generator."""
@@ -214,9 +220,10 @@ class RecordSource:
         """The user's own ``decode``."""
         return getattr(self._content, "function", None)
 
-    def samples(self, numbers: NDArray[np.int64]) -> list[Any]:
-        """The samples of these numbers."""
-        return self.__getitems__(numbers.tolist())
+    def fetch(self, numbers: NDArray[np.int64]) -> None:
+        """Read records in the order of the files, and forget them."""
+        for number in np.sort(numbers).tolist():
+            self.read(number)
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """The sample of this number, with its random crop and flip by ``rng``."""
@@ -275,17 +282,7 @@ class RecordSource:
         rng_of: Callable[[int], np.random.Generator] | None,
         rows: Sequence[NDArray[Any]],
     ) -> list[tuple[int, Exception]]:
-        """Write samples into rows of a batch; where ``leaves`` are known.
-
-        Args:
-            numbers: Of the samples, ``(rows,)``.
-            rng_of: A sample's generator by its number, good until the next is asked for; None where
-                nothing is drawn.
-            rows: Arrays and labels, as ``leaves`` says, with an axis for the rows before.
-
-        Returns:
-            Which rows couldn't be written, and why.
-        """
+        """Write samples into rows of a batch: arrays and labels, as ``leaves`` says."""
         content = self._content
         assert isinstance(content, Images)
         images, labels = rows

@@ -10,9 +10,11 @@ import types
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from adapters.clock import Spent
 from adapters.ownership import Allocate, taken
+from adapters.sources.source import Source
 
 log = logging.getLogger("adapters")
 
@@ -21,7 +23,7 @@ _TELLING_SECONDS = 0.3
 _WAITS = 0.5
 
 
-class SequenceSource:
+class SequenceSource(Source):
     """Batches by number, one at a time in a process unless the sequence says it is thread-safe.
 
     Args:
@@ -36,16 +38,16 @@ class SequenceSource:
     sequence is in.
     """
 
-    makes_samples = False
-    """They are made by the batch."""
+    makes_samples = False  # They are made by the batch.
+    whole_batches = True
 
     def __init__(self, sequence: Any, own_epochs: bool) -> None:
         self._sequence = sequence
-        self.renew_lock()
+        self.renew_locks()
         self._epoch: int | None = None
         self._seconds = self._waited = 0.0
         self._warned = False
-        self.own_epochs = own_epochs
+        self._own_epochs = own_epochs
         if len(self) < 1:
             raise ValueError("source must hold at least one batch, got 0")
 
@@ -69,6 +71,17 @@ class SequenceSource:
         return None if count is None else int(count)
 
     @property
+    def own_epochs(self) -> bool:
+        """Whether hooks of the sequence's own change what comes after them."""
+        return self._own_epochs
+
+    def way(self, transformed: bool) -> str:
+        """How batches come from it, for people."""
+        asked = "by several at once" if self.thread_safe else "by one thread at a time"
+        safe = "says that it is" if self.thread_safe else "does not say that it is"
+        return f"whole batches, asked for {asked}, as it {safe} thread_safe"
+
+    @property
     def thread_safe(self) -> bool:
         """Whether several threads may ask at once."""
         return self.most_at_once != 1
@@ -86,6 +99,14 @@ class SequenceSource:
         workers = getattr(self._sequence, "workers", 1)
         processes = getattr(self._sequence, "use_multiprocessing", False)
         return max(1, workers) if isinstance(workers, int) and not processes else 1
+
+    def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
+        """A whole batch is the least that there is."""
+        return self.batch(number)
+
+    def fetch(self, numbers: NDArray[np.int64]) -> None:
+        """Have the sequence make the batch of the first number, and forget it."""
+        self.batch(int(numbers[0]))
 
     def batch(self, number: int, allocate: Allocate = np.empty) -> Any:
         """The whole batch of this number, in memory that the sequence can't write to.
@@ -115,7 +136,7 @@ class SequenceSource:
         Args:
             threads: How many there would be.
         """
-        if threads < 2 or self._warned or self._seconds < _TELLING_SECONDS:
+        if self.thread_safe or threads < 2 or self._warned or self._seconds < _TELLING_SECONDS:
             return
         self._warned = True
         if self._waited > _WAITS * self._seconds:
@@ -149,7 +170,9 @@ class SequenceSource:
             return changed
 
     def turn(self) -> None:
-        """Call the hooks between two epochs of a sequence that has no end."""
+        """Call the hooks between two epochs of a sequence that has no end, if it has any."""
+        if not self.own_epochs:
+            return
         with self._lock:
             self._call("on_epoch_end")
             self._call("on_epoch_begin")
@@ -158,7 +181,7 @@ class SequenceSource:
         if hasattr(self._sequence, hook):
             getattr(self._sequence, hook)()
 
-    def renew_lock(self) -> None:
+    def renew_locks(self) -> None:
         """In a forked process, where whoever held the lock is not."""
         self._lock = threading.Lock()
         most = self.most_at_once
@@ -169,7 +192,7 @@ class SequenceSource:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.renew_lock()
+        self.renew_locks()
 
 
 def reduce_iterator(value: Any) -> Any:

@@ -32,9 +32,9 @@ def test_lambdas_and_closures_can_be_sent():
 
 SCRIPT = """
 import numpy as np
-from adapters.assemble import Plan
+from adapters.batch.sourceplan import SourcePlan
 from adapters.engine import Engine, Settings
-from adapters.order import Order
+from adapters.batch.order import Order
 from adapters.sources import as_source
 
 print("main")
@@ -62,7 +62,7 @@ def transform(sample):
         raise Refused(sample.number, why="four")
     return sample.number + OFFSET
 
-engine = Engine(Plan(as_source(Data()), Order(6, 2), transform), Settings(2, True, 4))
+engine = Engine(SourcePlan(as_source(Data()), Order(6, 2), transform), Settings(2, True, 4))
 stream = engine.stream(0, 0, False)
 print(stream.next(), stream.next())
 try:

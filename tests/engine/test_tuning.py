@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.assemble import Plan
+from adapters.batch.sourceplan import SourcePlan
 from adapters.clock import Spent
 from adapters.engine import tuning
 from adapters.engine.jobs import Pending
@@ -158,7 +158,7 @@ def test_two_threads_are_tried_more_than_once():
     assert choice_for(Slow(0.05)).kind == "threads"
 
 
-class OwnFunctions(Plan):
+class OwnFunctions(SourcePlan):
     own_functions = True
 
 
@@ -172,7 +172,7 @@ def test_functions_that_threads_had_better_not_run_get_processes_unless_they_wai
     assert stream.made == 2  # Nothing was tried on threads.
 
 
-class Decoding(Plan):
+class Decoding(SourcePlan):
     only_decodes = True
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from mxnet.gluon.data import ArrayDataset
 
-from adapters.assemble import Plan
+from adapters.batch.order import Order
+from adapters.batch.sourceplan import SourcePlan
 from adapters.engine import Engine, Settings
-from adapters.order import Order
 from adapters.sources import as_source
 
 IMAGES = np.arange(40, dtype=np.uint8).reshape(10, 2, 2, 1)
@@ -28,7 +28,7 @@ def doubled(sample):
 
 
 def batches(source, settings, **arguments):
-    plan = Plan(as_source(source), Order(10, 4), **arguments)
+    plan = SourcePlan(as_source(source), Order(10, 4), **arguments)
     engine = Engine(plan, settings)
     try:
         stream = engine.stream(0, 0, False)

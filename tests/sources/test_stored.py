@@ -121,13 +121,13 @@ def test_no_read_is_larger_than_8_mib(chunks):
 
 MEMORY = """
 import h5py, numpy as np, psutil, sys
-from adapters.assemble import Plan
-from adapters.order import Order
+from adapters.batch.sourceplan import SourcePlan
+from adapters.batch.order import Order
 from adapters.sources import as_source
 file = h5py.File(sys.argv[1], "r")
 process = psutil.Process()
 before = process.memory_info().rss
-plan = Plan(as_source((file["x"], file["y"])), Order(4000, 16, shuffle=True))
+plan = SourcePlan(as_source((file["x"], file["y"])), Order(4000, 16, shuffle=True))
 for index in range(100):
     plan.batch(0, index, np.empty)
 print((process.memory_info().rss - before) >> 20)

@@ -8,44 +8,16 @@ become an object array.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.batch.plan import Layout, LayoutChanged
 from adapters.errors import note
-from adapters.ownership import detached
+from adapters.ownership import Allocate, detached
 from adapters.structure import flatten, unflatten
-
-Allocate = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]
-
-
-class LayoutChanged(Exception):
-    """A sample doesn't fit the layout that was foretold for its batch."""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """What the samples of a batch have in common.
-
-    Args:
-        skeleton: The sample's structure with leaf numbers in the leaves' places.
-        leaves: ``(shape, dtype)`` of each leaf of one sample.
-    """
-
-    skeleton: Any
-    leaves: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
-
-    @property
-    def fixed_size(self) -> bool:
-        """Whether every leaf has bytes of its own, so that it can lie in shared memory."""
-        return bool(self.leaves) and not any(dtype.hasobject for _, dtype in self.leaves)
-
-    def allocate(self, count: int, allocate: Allocate) -> list[NDArray[Any]]:
-        """Memory for a batch of ``count`` samples, an array per leaf."""
-        return [allocate((count, *shape), dtype) for shape, dtype in self.leaves]
 
 
 def collate(

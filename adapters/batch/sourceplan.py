@@ -1,9 +1,11 @@
-"""One batch: fetch, transform, collate, into memory that the caller owns.
+"""The plan of batches of a source: fetch, transform, collate, into memory that the caller owns.
 
-A ``Plan`` is the pure function that everything rests on: what it returns for (epoch, batch index)
-depends on nothing else, so any thread or process may compute any batch, any number of times. It
-asks ``allocate(shape, dtype)`` for the memory of the batch, which is how a worker process has the
-samples written straight into the slot that it shares with the trainer.
+    source.gather --------------------------------------> batch_transform
+    source.fill ----------------------------------------> batch_transform
+    source.samples --> transform --> collate -----------> batch_transform
+    source.batch ---------------------------------------> batch_transform
+
+What the source says of itself decides which way a batch takes.
 """
 
 from __future__ import annotations
@@ -11,13 +13,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.alignment import aligned_empty
-from adapters.collate import Layout, LayoutChanged, collate, fill
+from adapters.batch.collate import collate, fill
+from adapters.batch.order import Order
+from adapters.batch.plan import Allocate, Assembled, Layout, LayoutChanged, Plan
+from adapters.batch.replacement import OnError, Replacements, for_a_generator
+from adapters.batch.turns import Mixed, Turns
 from adapters.errors import note
 from adapters.generators import (
     BATCH_TRANSFORM,
@@ -26,35 +32,17 @@ from adapters.generators import (
     GLOBAL_BATCH,
     TRANSFORM,
     generator,
+    generator_argument,
     generators,
 )
-from adapters.generators import generator_argument as generator_argument
-from adapters.order import Order
-from adapters.ownership import Allocate as Allocate
 from adapters.ownership import taken
-from adapters.replacement import OnError as OnError
-from adapters.replacement import Replacements, for_a_generator
-from adapters.seeding import left_to_others as left_to_others
 from adapters.seeding import seed, seeded
-from adapters.sources import AnySource, ArraySource, MapSource, RecordSource, SequenceSource
+from adapters.sources import Source
 from adapters.structure import flatten, private, unflatten
-from adapters.turns import Mixed, Turns
-
-
-class Assembled(NamedTuple):
-    """A batch and what is known about its making."""
-
-    batch: Any
-    """The batch: a structure of arrays, first axis the samples."""
-    layout: Layout | None
-    """How the collated samples lie in memory, before ``batch_transform``; None for whole batches
-    of a sequence and where a batch can't be filled in parts."""
-    skipped: int
-    """Samples that ``on_error`` replaced."""
 
 
 @dataclass
-class Plan:
+class SourcePlan(Plan):
     """The pure function (epoch, batch index) -> batch.
 
     Args:
@@ -70,7 +58,7 @@ class Plan:
         draws: The process's generators, ``"random"`` or ``"numpy"``, that the functions draw from.
     """
 
-    source: AnySource
+    source: Source
     order: Order
     transform: Callable[..., Any] | None = None
     batch_transform: Callable[..., Any] | None = None
@@ -95,10 +83,22 @@ class Plan:
         return len(self.order)
 
     @property
+    def batch_size(self) -> int:
+        """Samples in most batches."""
+        return self.order.batch_size
+
+    def rows(self, epoch: int, index: int) -> int:
+        """Samples in a batch."""
+        return len(self.order.batch(epoch, index))
+
+    def shuffled(self, epoch: int, step: int) -> int:
+        """Number of the batch that comes at ``step`` where batches are permuted as wholes."""
+        return self.order.shuffled_batch(epoch, step)
+
+    @property
     def own_epochs(self) -> bool:
         """Whether batches change between epochs, so that none may be computed early."""
-        own = isinstance(self.source, SequenceSource) and self.source.own_epochs
-        return own or self.hooked
+        return self.hooked or self.source.own_epochs
 
     @property
     def threads(self) -> bool:
@@ -106,16 +106,37 @@ class Plan:
         return not self.draws
 
     @property
-    def own_functions(self) -> bool:
-        """Whether it calls functions that threads had better not run at once; processes may."""
-        return False
+    def most_at_once(self) -> int | None:
+        """How many threads the source can be asked by at once."""
+        return self.source.most_at_once
 
     @property
     def only_decodes(self) -> bool:
         """Whether it decodes images and little else, which takes no interpreter lock."""
-        source = self.source
-        decodes = isinstance(source, RecordSource) and source.decodes
-        return decodes and self.batch_transform is None and self._foretold() is not None
+        decodes = self.source.decodes and self.batch_transform is None
+        return decodes and self._foretold() is not None
+
+    @property
+    def finishes(self) -> bool:
+        """Whether there is a ``batch_transform``."""
+        return self.batch_transform is not None
+
+    def enter_epoch(self, epoch: int) -> bool:
+        """Let a source with epochs of its own know."""
+        return self.source.own_epochs and self.source.enter_epoch(epoch)
+
+    @property
+    def way(self) -> str:
+        """How samples, or batches, come from the source, for people."""
+        return self.source.way(self.transform is not None)
+
+    def warn_if_it_waits(self, threads: int) -> None:
+        """Say so once, if calls of the source wait in turn."""
+        self.source.warn_if_it_waits(threads)
+
+    def renew_locks(self) -> None:
+        """In a forked process."""
+        self.source.renew_locks()
 
     def batch(self, epoch: int, index: int, allocate: Allocate) -> Assembled:
         """Compute batch ``index`` of ``epoch``.
@@ -141,12 +162,13 @@ class Plan:
     ) -> tuple[list[Any], Layout | None, int]:
         """The batch before ``batch_transform``, which nothing but this list refers to."""
         layout, skipped = None, 0
-        if isinstance(self.source, SequenceSource):
+        source = self.source
+        if source.whole_batches:
             number = self.order.first(epoch, index)
-            return [self._whole(self.source, number, epoch, index, allocate)], None, 0
+            return [self._whole(number, epoch, index, allocate)], None, 0
         numbers = self.order.batch(epoch, index)
-        if self.transform is None and isinstance(self.source, ArraySource):
-            batch = self.source.gather(numbers, allocate)
+        if source.gathers and self.transform is None:
+            batch = source.gather(numbers, allocate)
         elif (known := self._foretold()) is not None:
             columns = known.allocate(len(numbers), allocate)
             skipped = self._filled(epoch, index, numbers, columns)
@@ -155,28 +177,14 @@ class Plan:
             samples = _Samples(self, epoch, index, numbers)
             batch, layout = collate(samples, numbers, allocate)
             skipped = samples.skipped
-            if self.draws and isinstance(self.source, MapSource) and self.source.fetches_many:
+            if self.draws and source.fetches_many:
                 layout = None  # Fetched in parts, it would draw something else.
         return [batch], layout, skipped
 
     def part(
         self, epoch: int, index: int, start: int, rows: Sequence[NDArray[Any]], layout: Layout
     ) -> int:
-        """Compute rows ``start`` and on of a batch whose layout is known, into ``rows``.
-
-        Args:
-            epoch: Epoch of the batch.
-            index: Number of the batch.
-            start: First row of the part.
-            rows: One array per leaf, ``(rows in the part, ...)``.
-            layout: Of the samples.
-
-        Returns:
-            How many samples ``on_error`` replaced.
-
-        Raises:
-            LayoutChanged: A sample doesn't fit; compute the batch whole.
-        """
+        """Compute rows ``start`` and on of a batch whose layout is known, into ``rows``."""
         numbers = self.order.batch(epoch, index)[start : start + len(rows[0])]
         if self._foretold() is not None:
             return self._filled(epoch, index, numbers, rows)
@@ -234,40 +242,25 @@ class Plan:
             raise
         return batch
 
-    def stand_in(self) -> None:
-        """Of a copy: it is computed with in the process that has sent it."""
-
-    def settle(self, assembled: Assembled) -> None:
-        """Wait until the batch is there; NumPy has it at once."""
-
     def sample(self, epoch: int, number: int) -> Any:
         """Fetch and transform one sample."""
         return self._transformed(self.fetched(epoch, number), epoch, number)
 
     def fetched(self, epoch: int, number: int) -> Any:
         """Fetch one sample."""
-        assert not isinstance(self.source, SequenceSource)
-        if isinstance(self.source, RecordSource) and self.source.draws:
+        if self.source.draws:
             return self.source.sample(number, generator(self.seed, epoch, number, DECODE))
         return self.source.sample(number)
 
-    @property
-    def stored(self) -> bool:
-        """Whether nobody may write into what the source returns, which may be what it stores."""
-        return isinstance(self.source, MapSource)
-
     def _foretold(self) -> Layout | None:
         """The layout of batches that the source writes itself; None where samples are collated."""
-        if self.transform is not None or not isinstance(self.source, RecordSource):
-            return None
-        leaves = self.source.leaves
+        leaves = self.source.leaves if self.transform is None else None
         return None if leaves is None else Layout(tuple(range(len(leaves))), leaves)
 
     def _filled(
         self, epoch: int, index: int, numbers: NDArray[np.int64], rows: Sequence[NDArray[Any]]
     ) -> int:
         """Have the source write these samples; how many ``on_error`` replaced."""
-        assert isinstance(self.source, RecordSource)
         source, samples = self.source, _Samples(self, epoch, index, numbers)
 
         def filled(own: NDArray[np.int64], into: Sequence[NDArray[Any]]) -> Any:
@@ -304,7 +297,7 @@ class Plan:
 
     def _transformed(self, sample: Any, epoch: int, number: int) -> Any:
         if self.transform is not None:
-            if self.stored:
+            if self.source.stored:
                 sample = private(sample)
             sample = self._call(TRANSFORM, self.transform, sample, epoch, number)
         if sample is None:
@@ -321,14 +314,12 @@ class Plan:
         rng = generator(self.seed, epoch, number, stream)
         return function(item, rng) if argument == "second" else function(item, rng=rng)
 
-    def _whole(
-        self, source: SequenceSource, number: int, epoch: int, index: int, allocate: Allocate
-    ) -> Any:
+    def _whole(self, number: int, epoch: int, index: int, allocate: Allocate) -> Any:
         try:
             # What a transform is given is not the batch yet.
             memory = allocate if self.batch_transform is None else np.empty
             seed(self.draws, self.seed, epoch, index, GLOBAL)
-            batch = source.batch(number, memory)
+            batch = self.source.batch(number, memory)
             if batch is None:
                 raise ValueError(f"source must return a batch for number {number}, got None")
         except BaseException as error:
@@ -340,7 +331,9 @@ class Plan:
 class _Samples:
     """Fetches and transforms the samples of a batch one after another, minding ``on_error``."""
 
-    def __init__(self, plan: Plan, epoch: int, index: int, numbers: NDArray[np.int64]) -> None:
+    def __init__(
+        self, plan: SourcePlan, epoch: int, index: int, numbers: NDArray[np.int64]
+    ) -> None:
         self._plan = plan
         self._epoch = epoch
         self._index = index
@@ -360,7 +353,7 @@ class _Samples:
     def __iter__(self) -> Iterator[Any]:
         plan, epoch = self._plan, self._epoch
         fetched = self._fetch()
-        transform, rng, stored = plan.transform, plan._generator_arguments[0], plan.stored
+        transform, rng, stored = plan.transform, plan._generator_arguments[0], plan.source.stored
         turns = plan._turns
         for row, number in enumerate(self._numbers.tolist()):
             try:
@@ -382,14 +375,10 @@ class _Samples:
 
     def _fetch(self) -> Sequence[Any] | None:
         """All samples of the batch at once; None where they must be fetched one at a time."""
-        source = self._plan.source
-        assert not isinstance(source, SequenceSource)
-        if isinstance(source, RecordSource):
-            return None  # One sample in memory at a time, which its own generator may have drawn.
         plan = self._plan
         try:
             seed(plan.draws, plan.seed, self._epoch, self._index, GLOBAL_BATCH)
-            return source.samples(self._numbers)
+            return plan.source.samples(self._numbers)
         except BaseException as error:
             if self._plan.on_error != "raise" and isinstance(error, Exception):
                 return None
