@@ -30,9 +30,6 @@ log = logging.getLogger("adapters")
 # A batch that takes longer is computed in parts, one per worker: the first batch comes sooner, and
 # more workers than there are batches in the window can all be busy.
 _SPLIT_SECONDS = 0.05
-# Batches that take less go to a worker several at a time. Handing over a job costs about 30 us with
-# threads and 0.5 ms of the trainer's interpreter with processes (loky 3.7, two cores).
-_GROUP_SECONDS = {"threads": 0.001, "processes": 0.008}
 # A batch is given up when that many worker processes have died over it.
 _TRIES = 3
 # All batches are, when workers have been replaced that often and no job got done in between.
@@ -267,7 +264,7 @@ class Dispatcher:
         if not seconds:
             return 1
         fair = max(1, self._window // (2 * crew.count))
-        return max(1, min(fair, int(_GROUP_SECONDS[crew.name] / seconds)))
+        return max(1, min(fair, int(crew.group_seconds / seconds)))
 
     def _has_stand_in(self, crew: Crew, pending: Pending) -> bool:
         """Have the crew's stand-in make a batch that is waited for, if it can."""

@@ -20,13 +20,11 @@ from typing import Any
 from adapters.alignment import aligned_empty
 from adapters.batch.plan import Assembled, Layout, Plan
 from adapters.engine.consumer import Consumer
+from adapters.engine.crews import CREWS
 from adapters.engine.dispatch import Dispatcher
 from adapters.engine.jobs import Crew, Pending
-from adapters.engine.limits import room_for
-from adapters.engine.processes import Processes
 from adapters.engine.settings import Settings
 from adapters.engine.stream import DrawnStream, Stream
-from adapters.engine.threads import Threads
 from adapters.engine.tuning import Choice, Trial, Tuner, pays_to_read_ahead
 from adapters.engine.waits import Waits
 from adapters.errors import ClosedError
@@ -51,7 +49,7 @@ class Engine:
         self._settings = settings
         self._choice: Choice | None = None
         if settings.workers != "auto":
-            kind = "processes" if settings.use_multiprocessing else "threads"
+            kind = settings.kind or ("processes" if settings.use_multiprocessing else "threads")
             self._choice = Choice(kind if settings.workers else "inline", settings.workers)
         self.ahead_elsewhere = 0
         """Batches that the framework reads ahead of the trainer, in a thread of its own."""
@@ -355,12 +353,10 @@ class Engine:
         count = choice.ceiling or choice.count
         if settings.workers == "auto":
             self._tuner = Tuner(choice)
-        if choice.kind == "processes":
-            room = room_for(settings.max_queue_size, count)
-            self.window = room.window
-            about = settings.environment, settings.isolated
-            return Processes(self.plan, count, room, lock, changed, *about)
-        return Threads(self.plan, count)
+        crew = CREWS[choice.kind](self.plan, count, settings, lock, changed)
+        if crew.window is not None:
+            self.window = crew.window
+        return crew
 
     def _active(self, crew: Crew) -> int:
         if crew.name == "threads" and self.plan.most_at_once == 1:

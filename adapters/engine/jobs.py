@@ -96,10 +96,17 @@ class Crew(Protocol):
 
     name: str
     count: int
+    group_seconds: float
+    """Batches that take less together go to a worker as one job."""
     deaths: list[str]
     """Who died so far, and how."""
     started: float
     """When the latest of them were started, by ``time.monotonic``."""
+
+    @property
+    def window(self) -> int | None:
+        """Batches that it has room for at once; None where memory alone is the limit."""
+        ...
 
     @property
     def starting(self) -> bool:

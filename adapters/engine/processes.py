@@ -80,6 +80,8 @@ class Processes:
     """
 
     name = "processes"
+    # Handing over a job takes 0.5 ms of the trainer's interpreter (loky 3.7, two cores).
+    group_seconds = 0.008
 
     def __init__(
         self,
@@ -93,13 +95,11 @@ class Processes:
     ) -> None:
         if multiprocessing.current_process().daemon:
             raise RuntimeError(NO_CHILDREN)
-        self._most = count
+        self._most, self.window = count, room.window
         self.count = min(count, int(loky.cpu_count()))
         self._taken: list[Spent] = []
-        self._plan = plan
+        self._plan, self._lock, self._changed = plan, lock, changed
         self._environment = dict(environment or {})
-        self._lock = lock
-        self._changed = changed
         try:
             self._parcel = Parcel(plan, self._environment)
         except Exception as error:

@@ -21,6 +21,7 @@ class Settings:
         at_once: Start processes that were asked for with the first batch, and not only when there
             is work enough to pay for their start.
         isolated: What is computed belongs into worker processes, also while they start.
+        kind: Workers that are neither threads nor processes: a name in ``crews.CREWS``.
     """
 
     workers: int | Literal["auto"] = "auto"
@@ -30,3 +31,4 @@ class Settings:
     timeout_seconds: float = math.inf
     at_once: bool = True
     isolated: bool = False
+    kind: str | None = None

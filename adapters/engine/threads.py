@@ -38,6 +38,8 @@ class Threads:
     """
 
     name = "threads"
+    window = None
+    group_seconds = 0.001  # Handing over a job takes about 30 us (two cores).
     short = starting = False
 
     def __init__(self, plan: Any, count: int) -> None:

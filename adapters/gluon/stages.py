@@ -204,7 +204,7 @@ def _cut(rows: Rows, x: int, y: int, width: int, height: int, allocate: Allocate
     return out
 
 
-_STAGES: dict[type, Callable[[Any], Stage]] = {
+STAGES: dict[type, Callable[[Any], Stage]] = {
     transforms.ToTensor: _ToTensor,
     transforms.Normalize: _Normalize,
     transforms.Cast: _Cast,
@@ -215,6 +215,8 @@ _STAGES: dict[type, Callable[[Any], Stage]] = {
     transforms.RandomFlipTopBottom: lambda block: _Flip(block, 0),
     transforms.RandomResizedCrop: _RandomResizedCrop,
 }
+"""What stands for a block of this class, and of no subclass; anybody may add theirs."""
+
 _CONTAINERS = (transforms.Compose, mx.gluon.nn.HybridSequential, mx.gluon.nn.Sequential)
 
 
@@ -228,13 +230,13 @@ def stages_of(function: Any) -> list[Stage | Any] | None:
         for child in function._children.values():
             found += stages_of(child) or [child]
         return found if any(isinstance(each, Stage) for each in found) else None
-    make = _STAGES.get(type(function))
+    make = STAGES.get(type(function))
     return [make(function)] if make is not None and not _hooked(function) else None
 
 
 def names_of_stages() -> list[str]:
     """The blocks that run a batch at a time."""
-    return [kind.__name__ for kind in _STAGES]
+    return [kind.__name__ for kind in STAGES]
 
 
 def _hooked(block: Any) -> bool:

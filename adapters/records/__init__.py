@@ -7,7 +7,8 @@ bytes (storage)  ->  records (recordio, tfrecord)  ->  by number (index, shard, 
 from __future__ import annotations
 
 from adapters.records.files import RecordFiles
-from adapters.records.index import CODECS, Index, index_paths
+from adapters.records.formats import CODECS
+from adapters.records.index import Index, index_paths
 from adapters.records.shard import Shard
 from adapters.records.writer import RecordWriter
 

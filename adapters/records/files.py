@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ClosedError
-from adapters.records.index import CODECS
+from adapters.records.formats import CODECS, listed
 from adapters.records.shard import Shard
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -34,7 +34,7 @@ class RecordFiles:
 
     def __init__(self, paths: Paths, format: str = "auto", verify: bool = True) -> None:
         if format not in ("auto", *CODECS):
-            raise ValueError(f'format must be "auto", "recordio" or "tfrecord", got {format!r}')
+            raise ValueError(f'format must be "auto", {listed()}, got {format!r}')
         self._join([Shard(path, format, verify) for path in expanded(paths)])
 
     @classmethod

@@ -13,19 +13,17 @@ import os
 import re
 import uuid
 from pathlib import Path
-from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import RecordError
-from adapters.records import recordio, tfrecord
+from adapters.records.codec import Codec
 from adapters.records.storage import MappedFile, Storage
 
 log = logging.getLogger("adapters")
 
-CODECS: dict[str, ModuleType] = {codec.NAME: codec for codec in (recordio, tfrecord)}
 # Of these endings it is known that the index takes their place.
 _SUFFIXES = {".rec", ".recordio", ".record", ".records", ".tfrec", ".tfrecord", ".tfrecords"}
 # Headers that are looked at before an index is believed; the others are when they are read.
@@ -55,7 +53,7 @@ def index_paths(path: str | os.PathLike[str]) -> tuple[Path, Path]:
     return shared, own
 
 
-def index_of(storage: MappedFile, codec: ModuleType, verify: bool) -> Index:
+def index_of(storage: MappedFile, codec: Codec, verify: bool) -> Index:
     """The index of a file: read where there is one that fits, else built and written.
 
     Raises:
@@ -89,35 +87,35 @@ def index_of(storage: MappedFile, codec: ModuleType, verify: bool) -> Index:
     return index
 
 
-def parse(text: bytes, codec: ModuleType) -> Index:
+def parse(text: bytes, codec: Codec) -> Index:
     """Read an index.
 
     Raises:
         ValueError: The lines are not of this format.
     """
-    separator = "\t" if codec is recordio else " "
+    separator = " " if codec.has_sizes else "\t"
     if not text.strip():
-        return Index(np.empty(0, np.int64), np.empty(0, np.int64) if codec is tfrecord else None)
+        return Index(np.empty(0, np.int64), np.empty(0, np.int64) if codec.has_sizes else None)
     head = text[: text.find(b"\n") + 1 or len(text)]
     if head.decode("utf-8", "replace").strip().count(separator) != 1:
-        raise ValueError(f"its lines are no {codec.NAME} index's: {head[:60]!r}")
+        raise ValueError(f"its lines are no {codec.name} index's: {head[:60]!r}")
     try:
         columns = _integers(text)
     except ValueError:
-        if codec is tfrecord:
+        if codec.has_sizes:
             raise
         lines = text.decode("utf-8", "replace").splitlines()  # Keys that are no integers.
         offsets = [int(line.rpartition("\t")[2]) for line in lines if line.strip()]
         # Those that no file has, above 2^63 too, become -1.
         return Index(np.array([at if 0 <= at < 1 << 63 else -1 for at in offsets], np.int64), None)
     first, second = np.ascontiguousarray(columns.T)
-    return Index(second, None) if codec is recordio else Index(first, second)
+    return Index(first, second) if codec.has_sizes else Index(second, None)
 
 
-def text_of(index: Index, codec: ModuleType) -> bytes:
+def text_of(index: Index, codec: Codec) -> bytes:
     """An index as it stands in its file."""
     offsets = index.offsets.tolist()
-    if codec is recordio:
+    if not codec.has_sizes:
         lines = [f"{number}\t{offset}\n" for number, offset in enumerate(offsets)]
     else:
         assert index.sizes is not None
@@ -125,7 +123,7 @@ def text_of(index: Index, codec: ModuleType) -> bytes:
     return "".join(lines).encode()
 
 
-def misfit(index: Index, storage: Storage, codec: ModuleType, newer: bool) -> str | None:
+def misfit(index: Index, storage: Storage, codec: Codec, newer: bool) -> str | None:
     """Why an index can't be this file's, or None.
 
     Args:
@@ -165,9 +163,7 @@ def misfit(index: Index, storage: Storage, codec: ModuleType, newer: bool) -> st
     return None
 
 
-def _warn_of_what_is_behind(
-    path: Path, index: Index, storage: MappedFile, codec: ModuleType
-) -> None:
+def _warn_of_what_is_behind(path: Path, index: Index, storage: MappedFile, codec: Codec) -> None:
     """An index may leave out records on purpose, but those at the end were perhaps appended."""
     if not len(index.offsets):
         return
@@ -199,7 +195,7 @@ def _without_gaps(index: Index, storage: Storage) -> Index:
     return Index(index.offsets, sizes)
 
 
-def belongs(index: Path, file: str | os.PathLike[str], codec: ModuleType) -> bool:
+def belongs(index: Path, file: str | os.PathLike[str], codec: Codec) -> bool:
     """Whether the index at ``index`` is that of ``file``, perhaps of a part of its records."""
     try:
         return misfit(parse(index.read_bytes(), codec), MappedFile(file), codec, newer=True) is None

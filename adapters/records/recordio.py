@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import RecordError
+from adapters.records.codec import Codec
 from adapters.records.storage import Storage
 
 NAME = "recordio"
@@ -200,3 +201,22 @@ def _no_header(
 
 def _cut(name: str, number: int, offset: int, expected: int, found: int) -> RecordError:
     return RecordError(name, number, offset, f"{expected} bytes", f"{found} before the file's end")
+
+
+def begins_here(head: bytes) -> bool:
+    """Whether a file begins with these bytes."""
+    return head.startswith(_MAGIC_BYTES)
+
+
+CODEC = Codec(
+    name=NAME,
+    title="RecordIO",
+    encode=encode,
+    scan=scan,
+    read=read,
+    end=end,
+    begins=begins_here,
+    header_bytes=HEADER.size,
+    crc_bytes=0,
+    has_sizes=False,
+)

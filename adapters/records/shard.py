@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-from types import ModuleType
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from adapters.errors import RecordError
-from adapters.records import recordio, tfrecord
-from adapters.records.crc import available as crc_available
-from adapters.records.index import CODECS, Index, index_of
+from adapters.records import tfrecord
+from adapters.records.codec import Codec
+from adapters.records.formats import CODECS
+from adapters.records.index import Index, index_of
 from adapters.records.storage import InflatedFile, MappedFile
 
-_RECORDIO_BEGINS = recordio.MAGIC.to_bytes(4, "little")
 # GZIP, and ZLIB of levels 0 and 1, 2 to 5, 6, and 7 to 9.
 _COMPRESSED_BEGINS = (b"\x1f\x8b", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 
@@ -58,8 +57,7 @@ class Shard:
     @property
     def format(self) -> str:
         """``"recordio"`` or ``"tfrecord"``."""
-        name: str = self.codec.NAME
-        return name
+        return self.codec.name
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -73,23 +71,17 @@ class Shard:
         verify = not self.checked[number]
         offset = int(self.offsets[number])
         size = None if self.sizes is None else int(self.sizes[number])
-        payload: memoryview = self.codec.read(self.storage, offset, number, verify, size)
+        payload = self.codec.read(self.storage, offset, number, verify, size)
         if verify:
             self.checked[number] = True
         return payload
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "codec": self.format}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, codec=CODECS[state["codec"]])
 
     def close(self) -> None:
         """Unmap the file; reading opens it again."""
         self.storage.close()
 
 
-def _readable(storage: MappedFile, codec: ModuleType) -> Index:
+def _readable(storage: MappedFile, codec: Codec) -> Index:
     offsets, position = [], 0
     while position < storage.size:
         try:
@@ -101,24 +93,42 @@ def _readable(storage: MappedFile, codec: ModuleType) -> Index:
     return Index(np.array(offsets, np.int64), None)
 
 
-def _opened(path: str | os.PathLike[str], format: str) -> tuple[MappedFile, ModuleType]:
+def _opened(path: str | os.PathLike[str], format: str) -> tuple[MappedFile, Codec]:
     """The file's bytes, inflated where they are compressed, and its format."""
     storage = MappedFile(path)
     head = bytes(storage.read(0, 16))
-    if format == recordio.NAME:
-        return storage, recordio
-    if format == "auto" and head.startswith(_RECORDIO_BEGINS):
-        # The length of a TFRecord may begin like that: three gigabytes and more.
-        is_length = crc_available and tfrecord.begins_here(head)
-        return storage, tfrecord if is_length else recordio
-    if head and tfrecord.begins_here(head):  # Which may as well look compressed.
-        return storage, tfrecord
+    if format not in ("auto", tfrecord.NAME):
+        return storage, CODECS[format]
+    found = _begun(head)
+    if format == "auto" and found:
+        return storage, found[0]
+    if tfrecord.CODEC in found:  # Which may as well look compressed.
+        return storage, tfrecord.CODEC
     if head.startswith(_COMPRESSED_BEGINS):
         inflated = InflatedFile(path)
         head = bytes(inflated.read(0, 16))
         if not head or tfrecord.begins_here(head) or format == tfrecord.NAME:
-            return inflated, tfrecord
+            return inflated, tfrecord.CODEC
         raise RecordError(inflated.name, None, 0, "a compressed TFRecord", f"{head.hex(' ')} in it")
     if format == "auto" and head:
-        raise RecordError(storage.name, None, 0, "a RecordIO or TFRecord file", head.hex(" "))
-    return storage, CODECS.get(format, tfrecord)
+        titles = " or ".join(sorted(codec.title for codec in CODECS.values()))
+        raise RecordError(storage.name, None, 0, f"a {titles} file", head.hex(" "))
+    return storage, tfrecord.CODEC
+
+
+def _begun(head: bytes) -> list[Codec]:
+    """The formats that a file may have which begins like that.
+
+    Raises:
+        ImportError: It may be one that needs a library which isn't installed, and is no other.
+    """
+    found, obstacle = [], None
+    for codec in CODECS.values():
+        try:
+            if head and codec.begins(head):
+                found.append(codec)
+        except ImportError as error:
+            obstacle = error
+    if obstacle is not None and not found:
+        raise obstacle
+    return found

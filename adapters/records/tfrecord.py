@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import RecordError
+from adapters.records.codec import Codec
 from adapters.records.crc import masked_crc
 from adapters.records.storage import Storage
 
@@ -153,3 +154,17 @@ def _wrong_crc(
 
 def _cut(name: str, number: int, offset: int, expected: int, found: int) -> RecordError:
     return RecordError(name, number, offset, f"{expected} bytes", f"{found} before the file's end")
+
+
+CODEC = Codec(
+    name=NAME,
+    title="TFRecord",
+    encode=encode,
+    scan=scan,
+    read=read,
+    end=end,
+    begins=begins_here,
+    header_bytes=HEADER.size,
+    crc_bytes=FOOTER.size,
+    has_sizes=True,
+)

@@ -12,9 +12,8 @@ from types import TracebackType
 import numpy as np
 
 from adapters.errors import ClosedError
-from adapters.records import tfrecord
+from adapters.records.formats import CODECS, listed
 from adapters.records.index import (
-    CODECS,
     Index,
     belongs,
     index_paths,
@@ -51,7 +50,7 @@ class RecordWriter:
 
     def __init__(self, path: str | os.PathLike[str], *, format: str) -> None:
         if format not in CODECS:
-            raise ValueError(f'format must be "recordio" or "tfrecord", got {format!r}')
+            raise ValueError(f"format must be {listed()}, got {format!r}")
         self._path = Path(path)
         self._codec = CODECS[format]
         self._temporary = self._path.with_name(f".{self._path.name}.{uuid.uuid4().hex}.tmp")
@@ -111,7 +110,7 @@ class RecordWriter:
             raise
         if target is None:
             return
-        sizes = np.array(self._sizes) if self._codec is tfrecord else None
+        sizes = np.array(self._sizes) if self._codec.has_sizes else None
         write_atomically(target, text_of(Index(np.array(self._offsets), sizes), self._codec))
 
     def __enter__(self) -> RecordWriter:

@@ -48,7 +48,7 @@ class Located:
         if not len(self._labels) or not 0 < len(image) <= _MOST_BYTES:
             return
         shard, own = self._files.locate(number)
-        start = int(shard.offsets[own]) + shard.codec.HEADER.size
+        start = int(shard.offsets[own]) + shard.codec.header_bytes
         self._begins[number] = start + _address(image) - _address(payload)
         self._labels[number] = label
         self._sizes[number] = len(image)  # At last, for who asks meanwhile.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from adapters.errors import ContentError, RecordError
 from adapters.images import npy
-from adapters.records import example, irheader, recordio, tfrecord
+from adapters.records import example, irheader, recordio
 from adapters.records.crc import masked_crcs
 from adapters.records.shard import Shard
 from adapters.sources.contents import ID, Images
@@ -120,10 +120,13 @@ class Strided:
             right &= (written[:, -1] < 128) & (written[:, :-1] > 127).all(1)
         checked = self.shard.checked
         unchecked = np.flatnonzero(~checked[numbers])
-        if self.shard.codec is tfrecord and len(unchecked):
+        codec = self.shard.codec
+        if codec.crc_bytes and len(unchecked):
             rows = rows[unchecked]
             found = rows[:, -4:].copy().view("<u4")[:, 0]
-            right[unchecked] &= masked_crcs(rows, tfrecord.HEADER.size, self.stride - 4) == found
+            right[unchecked] &= (
+                masked_crcs(rows, codec.header_bytes, self.stride - codec.crc_bytes) == found
+            )
         checked[numbers[right]] = True
         self.alike[numbers[right]] = True
         self.all_alike = bool(self.alike.all())
@@ -170,8 +173,8 @@ def _like(
     if pixels is None or label_span is None:
         return None  # A record in parts, whose payload is a copy.
     varying = [pixels, label_span]
-    if shard.codec is tfrecord:
-        varying.append((len(row) - 4, len(row)))
+    if shard.codec.crc_bytes:
+        varying.append((len(row) - shard.codec.crc_bytes, len(row)))
         if (own := _id_in(payload)) is not None:
             identity = _span(np.frombuffer(own, np.uint8), row)
             varying += [identity] if identity is not None else []
@@ -211,7 +214,7 @@ def _label_in(
     payload: memoryview, shard: Shard, content: Images
 ) -> tuple[memoryview | None, Literal["varint", "floats"]]:
     """Where the bytes of the label lie; None where they don't lie together, or there are none."""
-    if shard.codec is recordio:
+    if shard.format == recordio.NAME:
         flag = irheader.HEADER.unpack_from(payload)[0]
         size = irheader.HEADER.size
         return payload[size : size + 4 * flag] if flag else payload[4:8], "floats"

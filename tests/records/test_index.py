@@ -13,6 +13,7 @@ import pytest
 
 from adapters.errors import RecordError
 from adapters.records import RecordFiles, index, recordio, tfrecord
+from adapters.records.formats import CODECS
 from adapters.records.index import index_paths, parse
 from tests.records.materials import FORMATS, MAGIC, SUFFIXES, encoded, read, rewritten, written
 
@@ -341,7 +342,7 @@ def test_records_beyond_4_gib_are_found_by_scanning(tmp_path):
 def test_a_million_lines_are_parsed_fast(format):
     offsets = np.arange(1_000_000) * 100_000
     sizes = np.full(1_000_000, 100_000)
-    codec = index.CODECS[format]
+    codec = CODECS[format]
     text = index.text_of(index.Index(offsets, sizes), codec)
     seconds = []
     for _ in range(3):

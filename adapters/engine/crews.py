@@ -1,0 +1,38 @@
+"""The kinds of workers: a new one is a ``Crew`` in a file of its own, and a line here.
+
+CREWS[kind](plan, count, settings, lock, changed) -> Crew
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from adapters.batch.plan import Plan
+from adapters.engine.jobs import Crew
+from adapters.engine.limits import room_for
+from adapters.engine.processes import Processes
+from adapters.engine.settings import Settings
+from adapters.engine.threads import Threads
+
+Opening = Callable[[Plan, int, Settings, Any, Callable[[], None]], Crew]
+
+
+def _threads(
+    plan: Plan, count: int, settings: Settings, lock: Any, changed: Callable[[], None]
+) -> Crew:
+    return Threads(plan, count)
+
+
+def _processes(
+    plan: Plan, count: int, settings: Settings, lock: Any, changed: Callable[[], None]
+) -> Crew:
+    room = room_for(settings.max_queue_size, count)
+    about = settings.environment, settings.isolated
+    return Processes(plan, count, room, lock, changed, *about)
+
+
+CREWS: dict[str, Opening] = {"threads": _threads, "processes": _processes}
+"""What opens workers of each kind. It is given the dispatcher's lock, which is held whenever the
+state of the crew changes, and what to call, from any thread, when workers have become ready or have
+died."""

@@ -1,0 +1,15 @@
+"""The formats of record files that there are; the first one that a file begins like is its own."""
+
+from __future__ import annotations
+
+from adapters.records import recordio, tfrecord
+from adapters.records.codec import Codec
+
+# The length of a TFRecord may begin like a RecordIO file: three gigabytes and more.
+CODECS: dict[str, Codec] = {codec.name: codec for codec in (tfrecord.CODEC, recordio.CODEC)}
+
+
+def listed() -> str:
+    """Their names, for messages."""
+    *others, last = (f'"{name}"' for name in sorted(CODECS))
+    return f"{', '.join(others)} or {last}"

@@ -1,0 +1,232 @@
+"""What comes from outside: one file and one line each, and nothing in the package is changed.
+
+A toy kind of source, of workers, of transform, of record file, and of framework.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adapters import RecordWriter, open_records
+from adapters.batch.order import Order
+from adapters.batch.sourceplan import SourcePlan
+from adapters.engine import Engine, Settings
+from adapters.engine.crews import CREWS
+from adapters.engine.threads import Threads
+from adapters.errors import RecordError
+from adapters.records.codec import Codec
+from adapters.records.formats import CODECS
+from adapters.sources import Source, as_source, kinds
+
+SIZE, BATCH = 10, 4
+
+# --- a source ---
+
+
+class Squares(Source):
+    """The squares up to a number, which is all that is stored."""
+
+    makes_samples = False
+    gathers = True
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def sample(self, number: int, rng: Any = None) -> Any:
+        return np.int64(number * number)
+
+    def gather(self, numbers: Any, allocate: Any) -> Any:
+        rows = allocate(numbers.shape, np.dtype(np.int64))
+        np.multiply(numbers, numbers, out=rows)
+        return rows
+
+
+class UpTo:
+    """What a user gives."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+def squares_of(data: Any) -> Source | None:
+    return Squares(data.size) if isinstance(data, UpTo) else None
+
+
+@pytest.fixture
+def squares(monkeypatch: pytest.MonkeyPatch) -> UpTo:
+    monkeypatch.setattr("adapters.sources.kinds", [squares_of, *kinds])
+    return UpTo(SIZE)
+
+
+@pytest.mark.parametrize("settings", [Settings(0), Settings(2), Settings(1, True)])
+@pytest.mark.parametrize("transform", [None, float])
+def test_a_kind_of_source(squares, settings, transform, monkeypatch):
+    plan = SourcePlan(as_source(squares), Order(SIZE, BATCH, shuffle=True), transform)
+    engine = Engine(plan, settings)
+    try:
+        stream = engine.stream(0, 0, shuffled=False)
+        found = np.sort(np.concatenate([stream.next() for _ in range(len(plan))]))
+        assert found.tolist() == [i * i for i in range(SIZE)]
+    finally:
+        engine.close()
+
+
+def test_what_no_kind_knows_is_refused(squares):
+    with pytest.raises(TypeError, match="source must be an array"):
+        as_source(object())
+
+
+# --- workers ---
+
+
+class Counting(Threads):
+    """Threads that count their jobs, in the place of machines."""
+
+    name = "machines"
+
+    def __init__(self, plan: Any, count: int) -> None:
+        super().__init__(plan, count)
+        self.jobs = 0
+
+    def submit(self, job: Any, done: Any) -> bool:
+        self.jobs += 1
+        return super().submit(job, done)
+
+
+def test_a_kind_of_workers(monkeypatch):
+    crews: list[Counting] = []
+
+    def machines(
+        plan: Any, count: int, settings: Any, lock: Any, changed: Callable[[], None]
+    ) -> Counting:
+        crews.append(Counting(plan, count))
+        return crews[-1]
+
+    monkeypatch.setitem(CREWS, "machines", machines)
+    plan = SourcePlan(as_source(list(range(SIZE))), Order(SIZE, BATCH))
+    engine = Engine(plan, Settings(2, kind="machines"))
+    try:
+        stream = engine.stream(0, 0, shuffled=False)
+        assert [stream.next().tolist() for _ in range(3)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+        assert crews[0].count == 2
+        assert crews[0].jobs >= 3
+        assert engine.description == "2 machines"
+    finally:
+        engine.close()
+
+
+# --- a format of record files ---
+
+_MAGIC = b"TOY1"
+_LENGTH = struct.Struct("<I")
+
+
+def encode(payload: bytes) -> bytes:
+    return _MAGIC + _LENGTH.pack(len(payload)) + payload
+
+
+def end(storage: Any, offset: int) -> int:
+    head = bytes(storage.read(offset, 8))
+    if len(head) < 8 or not begins(head):
+        raise RecordError(storage.name, None, offset, "a toy record", head.hex(" "))
+    return offset + 8 + int(_LENGTH.unpack(head[4:])[0])
+
+
+def scan(storage: Any, verify: bool = True) -> Any:
+    offsets = [0] if storage.size else []
+    while offsets and (after := end(storage, offsets[-1])) < storage.size:
+        offsets.append(after)
+    return np.array(offsets, np.int64), np.diff([*offsets, storage.size]).astype(np.int64)
+
+
+def read(
+    storage: Any, offset: int, number: int, verify: bool = True, size: int | None = None
+) -> memoryview:
+    payload: memoryview = storage.read(offset + 8, end(storage, offset) - offset - 8)
+    return payload
+
+
+def begins(head: bytes) -> bool:
+    return head.startswith(_MAGIC)
+
+
+TOY = Codec("toy", "Toy", encode, scan, read, end, begins, 8, 0, has_sizes=True)
+
+
+@pytest.fixture
+def toy_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CODECS, TOY.name, TOY)
+
+
+def test_a_format_of_record_files(toy_format, tmp_path):
+    path = tmp_path / "words.toy"
+    words = [b"one", b"two", b"", b"four"]
+    with RecordWriter(path, format="toy") as writer:
+        for word in words:
+            writer.write(word)
+    assert open_records(path)[:] == words
+    assert Path(f"{path}.idx").read_text().split()[:2] == ["0", "11"]
+    path.write_bytes(b"TOY1\x03\x00\x00\x00oneTOY")
+    with pytest.raises(RecordError, match="expected a toy record"):
+        open_records(path)
+
+
+def test_a_format_reaches_worker_processes(toy_format, tmp_path):
+    path = tmp_path / "numbers.toy"
+    with RecordWriter(path, format="toy") as writer:
+        for number in range(SIZE):
+            writer.write(bytes([number]))
+    plan = SourcePlan(open_records(path, decode=ord), Order(SIZE, SIZE))
+    engine = Engine(plan, Settings(1, True))
+    try:
+        assert engine.stream(0, 0, shuffled=False).next().tolist() == list(range(SIZE))
+    finally:
+        engine.close()
+
+
+def test_an_unknown_format_is_told_with_the_known_ones(toy_format, tmp_path):
+    with pytest.raises(ValueError, match="or \"toy\", got 'csv'"):
+        RecordWriter(tmp_path / "x", format="csv")
+
+
+# --- a framework ---
+
+
+class Feed:
+    """The face of a framework that takes lists."""
+
+    def __init__(self, data: Any, batch_size: int, workers: int) -> None:
+        plan = SourcePlan(as_source(data), Order(len(data), batch_size, shuffle=True))
+        self._engine, self._epoch, self._batches = Engine(plan, Settings(workers)), 0, len(plan)
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        stream = self._engine.stream(self._epoch, 0, shuffled=False)
+        for _ in range(self._batches):
+            yield stream.next().tolist()
+        self._epoch += 1
+        self._engine.park(stream)
+
+    def close(self) -> None:
+        self._engine.close()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_face_of_a_framework(workers):
+    before = threading.active_count()
+    feed = Feed(np.arange(SIZE), BATCH, workers)
+    first, second = list(feed), list(feed)
+    feed.close()
+    assert sorted(itertools.chain(*first)) == sorted(itertools.chain(*second)) == [*range(SIZE)]
+    assert first != second
+    assert threading.active_count() == before
