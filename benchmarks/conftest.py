@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.comparing import (
+from benchmarks.harness.comparison import (
     USUAL_RUNS,
     Comparison,
     Earlier,
@@ -20,12 +20,12 @@ from benchmarks.comparing import (
     read_earlier,
     suspects,
 )
-from benchmarks.figures import draw_figure
-from benchmarks.machine import describe_machine
-from benchmarks.report import Report, write_report
-from benchmarks.results import write_json
-from benchmarks.sweeps import Session
-from benchmarks.tables import markdown_table, text_table
+from benchmarks.harness.figures import draw_figure
+from benchmarks.harness.machine import describe_machine
+from benchmarks.harness.report import Report, write_report
+from benchmarks.harness.results import write_json
+from benchmarks.harness.sweeps import Session
+from benchmarks.harness.tables import markdown_table, text_table
 
 RESULTS = Path(__file__).resolve().parent / "results"
 SESSION = pytest.StashKey[Session]()

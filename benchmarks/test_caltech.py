@@ -6,12 +6,12 @@ import glob
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import page_cache
-from benchmarks.caltech import DEMANDS, EPOCH, NAIVE, NAIVE_KERAS, PACKED
-from benchmarks.caltech_pictures import files_in, find_pictures
-from benchmarks.machine import gpu_names, usable_cpus
-from benchmarks.results import Column, Run
-from benchmarks.sweeps import RowSpec, Session, our_failures
+from benchmarks.data.caltech_pictures import files_in, find_pictures
+from benchmarks.experiments.caltech import DEMANDS, EPOCH, NAIVE, NAIVE_KERAS, PACKED
+from benchmarks.harness import page_cache
+from benchmarks.harness.machine import gpu_names, usable_cpus
+from benchmarks.harness.results import Column, Run
+from benchmarks.harness.sweeps import RowSpec, Session, our_failures
 
 COLUMNS = (
     Column("samples_per_second", "samples/s", ",.0f"),
@@ -97,7 +97,7 @@ def test_caltech(session: Session) -> None:
             loader=loader,
             workers=workers,
             ours=loader != NAIVE_KERAS,
-            program="benchmarks.caltech",
+            program="benchmarks.experiments.caltech",
             options={
                 "demand": key,
                 "folder": str(pictures.folder),

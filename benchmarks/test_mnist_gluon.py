@@ -6,14 +6,14 @@ import importlib.util
 
 import pytest
 
-from benchmarks.mnist_sweep import Contestants, cpu_sweep, worker_sweep
-from benchmarks.results import Run
-from benchmarks.sweeps import Session
+from benchmarks.experiments.mnist_sweep import Contestants, cpu_sweep, worker_sweep
+from benchmarks.harness.results import Run
+from benchmarks.harness.sweeps import Session
 
 OURS = ("gluon_loader verbatim", "gluon_loader ToTensor")
 GLUON = Contestants(
     framework="Gluon",
-    program="benchmarks.mnist_gluon",
+    program="benchmarks.experiments.mnist_gluon",
     ours=OURS,
     others=("DataLoader processes", "DataLoader threads"),
     auto=OURS,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 
-from benchmarks.mnist_sweep import Contestants, cpu_sweep, worker_sweep
-from benchmarks.sweeps import Session
+from benchmarks.experiments.mnist_sweep import Contestants, cpu_sweep, worker_sweep
+from benchmarks.harness.sweeps import Session
 
 TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
 NOTE = (
@@ -15,7 +15,7 @@ NOTE = (
 )
 KERAS = Contestants(
     framework="Keras",
-    program="benchmarks.mnist_keras",
+    program="benchmarks.experiments.mnist_keras",
     ours=("SafeSequence threads", "SafeSequence processes"),
     others=("PyDataset threads", "PyDataset processes", *(["tf.data"] if TENSORFLOW else [])),
     auto=("SafeSequence threads",),

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.cifar import find_cifar
-from benchmarks.digits import find_digits
-from benchmarks.machine import usable_cpus
-from benchmarks.mnist_sweep import cpu_counts
-from benchmarks.sweeps import RowSpec, Session, our_failures
+from benchmarks.data.cifar import find_cifar
+from benchmarks.data.digits import find_digits
+from benchmarks.experiments.mnist_sweep import cpu_counts
+from benchmarks.harness.machine import usable_cpus
+from benchmarks.harness.sweeps import RowSpec, Session, our_failures
 
 DCGAN, RESNET = "DCGAN", "ResNet-20"
 OURS = "SafeSequence auto"
@@ -68,7 +68,7 @@ def test_networks(session: Session, network: str) -> None:
             loader=loader,
             workers=cores,
             ours=loader == OURS,
-            program="benchmarks.networks",
+            program="benchmarks.experiments.networks",
             options={"network": network, "data": str(data[1]), "samples": samples},
             limit_seconds=size.limit_seconds,
             cpus=cores,

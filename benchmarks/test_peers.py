@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.comparisons import BATCH
-from benchmarks.peers import LOADERS, WORKS, check
-from benchmarks.photographs import find_photographs
-from benchmarks.record_peers import EVAL, SIDE, TRAIN
-from benchmarks.results import Column
-from benchmarks.sweeps import RowSpec, Session, our_failures
+from benchmarks.data.photographs import find_photographs
+from benchmarks.experiments.every_loader import LOADERS, WORKS, check
+from benchmarks.harness.ratios import BATCH
+from benchmarks.harness.results import Column
+from benchmarks.harness.sweeps import RowSpec, Session, our_failures
+from benchmarks.peers.pictures import EVAL, SIDE, TRAIN
 
 pytestmark = pytest.mark.peers
 
@@ -57,7 +57,7 @@ def test_peers(session: Session, work: str) -> None:
             loader=name,
             workers=each.workers,
             ours=each.ours,
-            program="benchmarks.peers",
+            program="benchmarks.experiments.every_loader",
             options={"work": work, **SIZES[session.size]},
             limit_seconds=LIMIT_SECONDS,
         )

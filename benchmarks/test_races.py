@@ -10,10 +10,10 @@ from __future__ import annotations
 import importlib.util
 import os
 
-from benchmarks.backends import TITLES
-from benchmarks.races import BATCHES, CONTESTANTS, ERROR, SAMPLES, faults_of
-from benchmarks.results import Column, Run
-from benchmarks.sweeps import RowSpec, Session, our_failures
+from benchmarks.experiments.races import BATCHES, CONTESTANTS, ERROR, SAMPLES, faults_of
+from benchmarks.harness.backends import TITLES
+from benchmarks.harness.results import Column, Run
+from benchmarks.harness.sweeps import RowSpec, Session, our_failures
 
 COLUMNS = (
     Column("repeated", "repeated", ",.0f"),
@@ -54,7 +54,7 @@ def test_races(session: Session) -> None:
             loader=loader,
             workers=workers,
             ours=loader in OURS,
-            program="benchmarks.races",
+            program="benchmarks.experiments.races",
             options={"backend": backend},
             limit_seconds=LIMIT_SECONDS,
         )

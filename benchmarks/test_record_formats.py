@@ -11,11 +11,11 @@ import tempfile
 
 import pytest
 
-from benchmarks.machine import usable_cpus
-from benchmarks.photographs import find_many_records, find_photographs
-from benchmarks.record_formats import FIRST_BATCH, FORMATS, MOST_CACHED
-from benchmarks.results import Column, Experiment
-from benchmarks.sweeps import RowSpec, Session, our_failures
+from benchmarks.data.photographs import find_many_records, find_photographs
+from benchmarks.experiments.record_formats import FIRST_BATCH, FORMATS, MOST_CACHED
+from benchmarks.harness.machine import usable_cpus
+from benchmarks.harness.results import Column, Experiment
+from benchmarks.harness.sweeps import RowSpec, Session, our_failures
 
 COLUMNS = (
     Column("size_mib", "MiB on disk", ",.0f"),
@@ -91,7 +91,7 @@ def _row(session: Session, framework: str, loader: str, folder: str) -> RowSpec:
         loader=loader,
         workers=usable_cpus(),
         ours=True,
-        program="benchmarks.record_formats",
+        program="benchmarks.experiments.record_formats",
         options={
             "framework": framework,
             "folder": folder,

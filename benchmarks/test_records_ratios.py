@@ -7,20 +7,20 @@ import importlib.util
 import numpy as np
 import pytest
 
-from benchmarks.comparisons import hold
-from benchmarks.photographs import PICTURES, find_digit_records, find_photographs
-from benchmarks.records_ratios import (
-    COMPARISONS,
+from benchmarks.data.photographs import PICTURES, find_digit_records, find_photographs
+from benchmarks.experiments.records_ratios import (
     PEERS,
+    RATIOS,
     digits_for_keras,
     pictures_for_gluon,
     pictures_for_keras,
 )
-from benchmarks.sweeps import Session
+from benchmarks.harness.ratios import hold
+from benchmarks.harness.sweeps import Session
 
 
 @pytest.mark.flaky(reruns=0)  # Measuring until it is right would prove nothing.
-@pytest.mark.parametrize("name", COMPARISONS)
+@pytest.mark.parametrize("name", RATIOS)
 def test_ratio(session: Session, name: str) -> None:
     """Our median reaches the bar over the peer's best round; at parity, its middle half."""
     peer = PEERS[name]
@@ -32,7 +32,7 @@ def test_ratio(session: Session, name: str) -> None:
         with session.uncaptured():
             find_photographs()
             find_digit_records()
-    hold(session, peer.framework, "benchmarks.records_ratios", name, COMPARISONS[name])
+    hold(session, peer.framework, "benchmarks.experiments.records_ratios", name, RATIOS[name])
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import importlib.util
 
-from benchmarks.results import IDEAL, Column, Experiment, Run
-from benchmarks.sleeping import AUTO, CONTESTANTS, ITEMS, Contestant, ideal_speed
-from benchmarks.sweeps import RowSpec, Session, our_failures
+from benchmarks.experiments.sleeping import AUTO, CONTESTANTS, ITEMS, Contestant, ideal_speed
+from benchmarks.harness.results import IDEAL, Column, Experiment, Run
+from benchmarks.harness.sweeps import RowSpec, Session, our_failures
 
 COLUMNS = (
     Column("samples_per_second", "items/s", ",.1f"),
@@ -45,7 +45,7 @@ def test_sleeping(session: Session) -> None:
             loader=loader,
             workers=workers,
             ours=contestant.ours,
-            program="benchmarks.sleeping",
+            program="benchmarks.experiments.sleeping",
             options={"wait_seconds": wait_seconds, "passes": PASSES[session.size]},
             limit_seconds=LIMIT_SECONDS[session.size],
         )

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from benchmarks.backends import TITLES
-from benchmarks.results import Column, Run
-from benchmarks.startup import CALLS
-from benchmarks.sweeps import RowSpec, Session, our_failures
+from benchmarks.experiments.startup import CALLS
+from benchmarks.harness.backends import TITLES
+from benchmarks.harness.results import Column, Run
+from benchmarks.harness.sweeps import RowSpec, Session, our_failures
 
 COLUMNS = tuple(Column(call, f"{call} s", ".2f") for call in CALLS)
 PANELS = tuple((call, f"{call} call, seconds") for call in CALLS)
@@ -24,7 +24,7 @@ class Program:
     """A program, and what it may take.
 
     Args:
-        case: Its name in `benchmarks.startup`.
+        case: Its name in `benchmarks.experiments.startup`.
         backends: Of Keras, or "mxnet".
         ours: What it is called with this package's loader.
         stock: And without.
@@ -96,7 +96,7 @@ def test_startup(session: Session, program: Program) -> None:
             loader=loader,
             workers="",
             ours=loader == program.ours,
-            program="benchmarks.startup",
+            program="benchmarks.experiments.startup",
             options={"case": program.case, "backend": backend, "ours": loader == program.ours},
             limit_seconds=LIMIT_SECONDS,
         )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from multiprocessing.shared_memory import SharedMemory
 from typing import Any
 
-from benchmarks.row import Measurement
+from benchmarks.harness.row import Measurement
 
 
 def measure(options: Mapping[str, Any]) -> Measurement:

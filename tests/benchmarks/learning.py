@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.row import Measurement
+from benchmarks.harness.row import Measurement
 
 
 def measure(options: Mapping[str, Any]) -> Measurement:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
 
-from benchmarks.results import Experiment, Run
-from benchmarks.sweeps import RowSpec, Session
+from benchmarks.harness.results import Experiment, Run
+from benchmarks.harness.sweeps import RowSpec, Session
 from tests.benchmarks.sleeping import SLEEP_SECONDS
 
 MACHINE = {

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.row import Measurement
+from benchmarks.harness.row import Measurement
 
 SAMPLES = 5
 SLEEP_SECONDS = 0.1

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import backends
-from benchmarks.backends import CPU, Backend, Backends, find_backends
+from benchmarks.harness import backends
+from benchmarks.harness.backends import CPU, Backend, Backends, find_backends
 from tests.benchmarks.made_up import open_session, sleeping_row
 
 # What a backend says it trains on; one that isn't in here can't be imported.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from adapters import open_records
-from benchmarks.caltech_pictures import draw_size, files_in, find_pictures
+from benchmarks.data.caltech_pictures import draw_size, files_in, find_pictures
 
 CLASSES = ("001.ak47", "002.american-flag", "257.clutter")
 

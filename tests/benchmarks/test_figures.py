@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.figures import draw_figure, panels_of
-from benchmarks.results import SPEED, TRAINING_COLUMNS, Column, Experiment
+from benchmarks.harness.figures import draw_figure, panels_of
+from benchmarks.harness.results import SPEED, TRAINING_COLUMNS, Column, Experiment
 from tests.benchmarks.made_up import made_up_run, speeds
 
 pytest.importorskip("matplotlib", reason="the extra bench brings matplotlib, the extra test not")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.machine import gpu_names
+from benchmarks.harness.machine import gpu_names
 
 
 @pytest.fixture

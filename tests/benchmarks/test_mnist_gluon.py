@@ -13,7 +13,7 @@ def test_a_gpu_that_mxnet_cannot_compute_on_is_not_trained_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As one that is newer than the wheel; a wheel for CPUs refuses in the same way."""
-    from benchmarks.mnist_gluon import find_context, mx
+    from benchmarks.experiments.mnist_gluon import find_context, mx
 
     if mx.context.num_gpus():
         pytest.skip("MXNet may well compute on the GPU that is here")

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks import mnist_sweep
-from benchmarks.mnist_sweep import Contestants, cpu_sweep
-from benchmarks.sweeps import Session
+from benchmarks.experiments import mnist_sweep
+from benchmarks.experiments.mnist_sweep import Contestants, cpu_sweep
+from benchmarks.harness.sweeps import Session
 from tests.benchmarks.made_up import made_up_run, open_session
 
 PLAIN = Contestants(

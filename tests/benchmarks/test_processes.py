@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.processes import run_row
+from benchmarks.harness.processes import run_row
 
 LIMIT_SECONDS = 4
 MEBIBYTES = 200

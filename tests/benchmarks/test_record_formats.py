@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from benchmarks.processes import ROOT
+from benchmarks.harness.processes import ROOT
 
 pytest.importorskip("keras", reason="Keras is an extra")
 
@@ -15,8 +15,8 @@ import sys
 
 sys.modules["mxnet"] = None  # As where it isn't installed.
 
-from benchmarks.comparisons import BATCH
-from benchmarks.record_formats import _loader_of
+from benchmarks.harness.ratios import BATCH
+from benchmarks.experiments.record_formats import _loader_of
 
 with _loader_of("Keras", list(range(2 * BATCH)), None, 1) as loader:
     print(len(loader))

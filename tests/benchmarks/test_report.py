@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.comparing import compare_results, read_earlier
-from benchmarks.figures import draw_figure
-from benchmarks.report import Report, page, write_report
-from benchmarks.results import Column, Experiment, write_json
+from benchmarks.harness.comparison import compare_results, read_earlier
+from benchmarks.harness.figures import draw_figure
+from benchmarks.harness.report import Report, page, write_report
+from benchmarks.harness.results import Column, Experiment, write_json
 from tests.benchmarks.browser import NAMES, PHONE_PIXELS, PROGRAM, view
 from tests.benchmarks.made_up import MACHINE, made_up_run, speeds
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.rounds import evaluation_rounds_of, rounds_of
+from benchmarks.harness.rounds import evaluation_rounds_of, rounds_of
 
 
 def test_an_even_pace_has_no_spread() -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.processes import ROOT
-from benchmarks.results import Experiment, write_json
+from benchmarks.harness.processes import ROOT
+from benchmarks.harness.results import Experiment, write_json
 from tests.benchmarks.made_up import MACHINE, made_up_run
 
 pytest.importorskip("matplotlib", reason="the extra bench brings matplotlib, the extra test not")

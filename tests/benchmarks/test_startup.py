@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.results import Run
-from benchmarks.startup import CALLS
+from benchmarks.experiments.startup import CALLS
+from benchmarks.harness.results import Run
 from benchmarks.test_startup import Program, slow_calls
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.results import Run
+from benchmarks.harness.results import Run
 from tests.benchmarks.made_up import open_session, sleeping_row
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from benchmarks.results import Column, Experiment
-from benchmarks.tables import markdown_table, text_table
+from benchmarks.harness.results import Column, Experiment
+from benchmarks.harness.tables import markdown_table, text_table
 from tests.benchmarks.made_up import made_up_run, speeds
 
 SPEEDS = (Column("samples_per_second", "samples/s", ",.0f"),)

@@ -1,0 +1,182 @@
+"""The pictures of the record benchmarks: parts of photographs.
+
+Ten photographs that scikit-image and scikit-learn ship, each a class. A picture is a part of one of
+them, its width and place drawn from one seed, resized to 500x375 and encoded as JPEG: 47 KB on
+average. They are made once, into the cache folder::
+
+    photographs-1/jpeg/<label>/<number>.jpg
+    photographs-1/train.tfrecord, train.idx      tf.train.Example
+    photographs-1/recordio/train.rec, train.idx  MXNet's IRHeader
+    digit-records-1/train.tfrecord, train.idx    digits as NPY arrays, in tf.train.Example
+    many-records-1/train.tfrecord, train.idx     100,000 of the digits, likewise
+
+Rows only read; `find_photographs` and the others are first called in the harness.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from adapters import RecordWriter
+from benchmarks.data.cache import made_once
+from benchmarks.data.digits import find_digits, load_digits
+
+PICTURES = 2_000
+WIDTH, HEIGHT = 500, 375  # pixels
+QUALITY = 90  # of the JPEG files
+LEAST_WIDTH = 0.6  # of a picture, as a part of the widest that its photograph has room for
+DIGIT_RECORDS = 60_000
+MANY_RECORDS = 100_000
+SEED = 24
+
+Pixels = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Photographs:
+    """Where the pictures lie.
+
+    Args:
+        paths: The JPEG files, by number.
+        labels: Of the files, 0 to 9.
+        tfrecord: The same as Examples.
+        recordio: The same behind IRHeaders.
+    """
+
+    paths: tuple[Path, ...]
+    labels: tuple[int, ...]
+    tfrecord: Path
+    recordio: Path
+
+
+def find_photographs() -> Photographs:
+    """The pictures, made now if they aren't in the cache."""
+    folder = made_once("photographs-1", _make_photographs)
+    paths = sorted(folder.glob("jpeg/*/*.jpg"), key=lambda path: path.name)
+    return Photographs(
+        tuple(paths),
+        tuple(int(path.parent.name) for path in paths),
+        folder / "train.tfrecord",
+        folder / "recordio" / "train.rec",
+    )
+
+
+def find_digit_records() -> Path:
+    """60,000 digits, uint8 (28, 28), as raw records; made now if they aren't in the cache."""
+    return made_once("digit-records-1", _make_digit_records) / "train.tfrecord"
+
+
+def find_many_records() -> Path:
+    """100,000 raw records, uint8 (28, 28); made now if they aren't in the cache."""
+    return made_once("many-records-1", _make_many_records) / "train.tfrecord"
+
+
+def as_npy(array: Pixels) -> bytes:
+    """An array as `numpy.save` writes it."""
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def _make_photographs(folder: Path) -> None:
+    (folder / "recordio").mkdir()
+    with (
+        RecordWriter(folder / "train.tfrecord", format="tfrecord") as examples,
+        RecordWriter(folder / "recordio" / "train.rec", format="recordio") as headed,
+    ):
+        for number, (jpeg, label) in enumerate(_pictures()):
+            path = folder / "jpeg" / str(label) / f"{number:05}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(jpeg)
+            examples.write(_example(jpeg, label))
+            headed.write(_headed(jpeg, label, number))
+
+
+def _make_digit_records(folder: Path) -> None:
+    images, labels = load_digits(find_digits().path, "train", DIGIT_RECORDS)
+    _write_raw(folder, zip(images, labels.tolist()))
+
+
+def _make_many_records(folder: Path) -> None:
+    images, labels = load_digits(find_digits().path, "train", DIGIT_RECORDS)
+    samples = itertools.cycle(list(zip(images, labels.tolist())))
+    _write_raw(folder, itertools.islice(samples, MANY_RECORDS))
+
+
+def _write_raw(folder: Path, samples: Iterable[tuple[Pixels, int]]) -> None:
+    with RecordWriter(folder / "train.tfrecord", format="tfrecord") as writer:
+        for array, label in samples:
+            writer.write(_example(as_npy(array), label))
+
+
+def _pictures() -> Iterator[tuple[bytes, int]]:
+    """JPEG files and labels, each label equally often, mixed."""
+    import cv2
+
+    rng = np.random.default_rng(SEED)
+    photographs = _photographs()
+    for label in rng.permutation(np.arange(PICTURES) % len(photographs)).tolist():
+        photograph = photographs[label]
+        height, width = photograph.shape[:2]
+        box_width = int(min(width, height * WIDTH / HEIGHT) * rng.uniform(LEAST_WIDTH, 1))
+        box_height = box_width * HEIGHT // WIDTH
+        top = rng.integers(height - box_height + 1)
+        left = rng.integers(width - box_width + 1)
+        box = photograph[top : top + box_height, left : left + box_width]
+        how = cv2.INTER_AREA if box_width > WIDTH else cv2.INTER_CUBIC
+        picture = cv2.cvtColor(
+            cv2.resize(box, (WIDTH, HEIGHT), interpolation=how), cv2.COLOR_RGB2BGR
+        )
+        _, jpeg = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
+        yield jpeg.tobytes(), label
+
+
+def _photographs() -> list[Pixels]:
+    """The ten photographs; none is downloaded."""
+    import skimage.data
+    from sklearn.datasets import load_sample_images
+
+    return [
+        skimage.data.astronaut(),
+        skimage.data.chelsea(),
+        skimage.data.coffee(),
+        skimage.data.hubble_deep_field(),
+        skimage.data.immunohistochemistry(),
+        skimage.data.retina(),
+        skimage.data.rocket(),
+        skimage.data.stereo_motorcycle()[0],
+        *load_sample_images().images,
+    ]
+
+
+def _headed(content: bytes, label: int, number: int) -> bytes:
+    """What `mxnet.recordio.pack` makes, for a Python that has no MXNet."""
+    return struct.pack("<IfQQ", 0, label, number, 0) + content
+
+
+def _example(content: bytes, label: int) -> bytes:
+    """A tf.train.Example; written by hand, as TensorFlow would stay in the harness's memory."""
+    image = _field(b"image/encoded", _message(1, _message(1, content)))
+    number = _field(b"image/class/label", _message(3, bytes([1 << 3, label])))
+    return _message(1, image + number)
+
+
+def _field(name: bytes, feature: bytes) -> bytes:
+    return _message(1, _message(1, name) + _message(2, feature))
+
+
+def _message(number: int, content: bytes) -> bytes:
+    """Tag, length as a varint, and what has that length."""
+    length, size = bytearray(), len(content)
+    while size > 127:
+        length.append(size & 127 | 128)
+        size >>= 7
+    return bytes([number << 3 | 2, *length, size]) + content

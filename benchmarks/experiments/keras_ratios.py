@@ -1,0 +1,290 @@
+"""What ``SafeSequence`` must be worth against its peers, or against itself with other workers."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness.backends import CPU
+from benchmarks.harness.ratios import BATCH, DIGITS, Contestant, Ratio, endless, measure_ratio, pace
+from benchmarks.harness.row import Measurement
+
+
+def measure(options: Mapping[str, Any]) -> Measurement:
+    """Run one ratio, in a process of its own."""
+    ratio = RATIOS[options["loader"]]
+    os.environ["KERAS_BACKEND"] = ratio.backend or "jax"
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    version = importlib.metadata.version("keras")
+    trained = f"Keras {version} on {ratio.backend}" if ratio.backend else ""
+    measured = measure_ratio(ratio, options["rounds"], trained)
+    if ratio.backend is not None:
+        from benchmarks.harness.keras_training import describe_device
+
+        device = describe_device()
+        if device != CPU:
+            measured["device"] = device
+    return measured
+
+
+def _ours(
+    counted: int, amount: Callable[[Any], float], source: Any, skipped: int = 14, **arguments: Any
+) -> Contestant:
+    from adapters import SafeSequence
+
+    def contestant() -> float:
+        with SafeSequence(source, BATCH, **arguments) as sequence:
+            return pace(endless(sequence), skipped, counted, amount)
+
+    return contestant
+
+
+def _samples(batch: Any) -> float:
+    return float(len(batch[0] if isinstance(batch, tuple) else batch))
+
+
+def _bytes(batch: Any) -> float:
+    return float(batch[0].nbytes) / 1e9
+
+
+# --- moving batches between processes ---
+
+
+def _photographs() -> Mapping[str, Contestant]:
+    import keras
+    from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
+
+    class Photographs(keras.utils.PyDataset):  # type: ignore[misc]
+        """Batches that cost nothing but their way."""
+
+        batch = np.zeros((BATCH, 224, 224, 3), np.uint8)
+
+        def __len__(self) -> int:
+            return 1000
+
+        def __getitem__(self, index: int) -> tuple[Any]:
+            return (self.batch,)
+
+    def plain(workers: int) -> Contestant:
+        def contestant() -> float:
+            adapter = PyDatasetAdapter(Photographs(workers=workers, use_multiprocessing=True))
+            adapter.on_epoch_begin()
+            try:
+                return pace(adapter._get_iterator(), 14, 16, _bytes)
+            finally:
+                adapter.on_epoch_end()
+
+        return contestant
+
+    return {
+        "SafeSequence, 2 processes": _ours(
+            200, _bytes, Photographs(), workers=2, use_multiprocessing=True
+        ),
+        "PyDataset, 1 process": plain(1),
+        "PyDataset, 2 processes": plain(2),
+    }
+
+
+# --- arrays ---
+
+
+def scale(batch: tuple[Any, Any]) -> tuple[Any, Any]:
+    """What both do to a batch."""
+    return batch[0].astype(np.float32) / 255, batch[1]
+
+
+def _arrays() -> Mapping[str, Contestant]:
+    import tensorflow as tf
+
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (DIGITS, 28, 28), dtype=np.uint8)
+    y = rng.integers(0, 10, DIGITS)
+    counted = 4 * DIGITS // BATCH
+
+    def peer(parallel: int | None) -> Contestant:
+        def scaled(images: Any, labels: Any) -> tuple[Any, Any]:
+            return tf.cast(images, tf.float32) / 255.0, labels
+
+        data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(DIGITS).repeat().batch(BATCH)
+        data = data.map(scaled, num_parallel_calls=parallel).prefetch(tf.data.AUTOTUNE)
+        return lambda: pace(iter(data), 14, counted, lambda batch: float(batch[0].shape[0]))
+
+    own = _ours(8 * counted, _samples, (x, y), shuffle=True, batch_transform=scale)
+    return {
+        "SafeSequence, auto": own,
+        "tf.data": peer(None),
+        "tf.data, parallel map": peer(tf.data.AUTOTUNE),
+    }
+
+
+# --- transforms ---
+
+
+def holding(sample: Any) -> Any:
+    """0.1 ms that hold the GIL."""
+    total = 0
+    for i in range(2000):
+        total += i * i % 7
+    return np.float32(total)
+
+
+def sleeping(sample: Any) -> Any:
+    """10 ms that wait."""
+    time.sleep(0.01)
+    return sample
+
+
+def releasing(sample: Any) -> Any:
+    """What a decoder does: 0.2 ms in C without the GIL."""
+    return np.uint32(zlib.crc32(zlib.compress(sample, 1)))
+
+
+_NUMBERS = np.arange(BATCH * 4000)
+_ROWS = np.random.default_rng(0).integers(0, 16, (BATCH * 50, 8192), dtype=np.uint8)
+
+
+def _fixed(
+    counted: int, source: Any, choices: Mapping[str, tuple[int, bool, int]], **arguments: Any
+) -> Mapping[str, Contestant]:
+    """Contestants with a fixed number of workers: (workers, processes, batches counted)."""
+    return {
+        name: _ours(
+            batches,
+            _samples,
+            source,
+            workers=workers,
+            use_multiprocessing=processes,
+            skipped=14 if workers else 1,
+            **arguments,
+        )
+        for name, (workers, processes, batches) in choices.items()
+    }
+
+
+def _holding() -> Mapping[str, Contestant]:
+    return _fixed(
+        200,
+        _NUMBERS,
+        {"2 processes": (2, True, 400), "inline": (0, False, 150)},
+        transform=holding,
+    )
+
+
+def _sleeping() -> Mapping[str, Contestant]:
+    return _fixed(
+        30,
+        _NUMBERS,
+        {"16 threads": (16, False, 40), "inline": (0, False, 2)},
+        transform=sleeping,
+    )
+
+
+def _auto(
+    source: Any, auto: int, fixed: Mapping[str, tuple[int, bool, int]], **arguments: Any
+) -> Mapping[str, Contestant]:
+    # Enough batches before the clock starts for the measurement and for what it starts.
+    own = {"auto": _ours(auto, _samples, source, skipped=40, **arguments)}
+    return own | dict(_fixed(auto, source, fixed, **arguments))
+
+
+def _auto_arrays() -> Mapping[str, Contestant]:
+    x = np.zeros((DIGITS, 28, 28), np.uint8)
+    source = (x, np.zeros(DIGITS, np.int64))
+    count = 10 * DIGITS // BATCH
+    fixed = {f"{threads} threads": (threads, False, count) for threads in (0, 1, 2)}
+    return _auto(source, count, fixed, shuffle=True, batch_transform=scale)
+
+
+def _auto_holding() -> Mapping[str, Contestant]:
+    fixed = {
+        "inline": (0, False, 150),
+        "2 threads": (2, False, 150),
+        "2 processes": (2, True, 300),
+        "4 processes": (4, True, 300),
+    }
+    return _auto(_NUMBERS, 300, fixed, transform=holding)
+
+
+def _auto_sleeping() -> Mapping[str, Contestant]:
+    fixed = {
+        "32 threads": (32, False, 60),
+        "64 threads": (64, False, 90),
+    }
+    return _auto(_NUMBERS, 60, fixed, transform=sleeping)
+
+
+def _auto_releasing() -> Mapping[str, Contestant]:
+    fixed = {
+        "inline": (0, False, 60),
+        "2 threads": (2, False, 120),
+        "4 threads": (4, False, 120),
+        "2 processes": (2, True, 120),
+    }
+    return _auto(_ROWS, 120, fixed, transform=releasing)
+
+
+# --- fit ---
+
+
+def _fit() -> Mapping[str, Contestant]:
+    import keras
+
+    from adapters import SafeSequence
+
+    # A round shall take most of a second, so that a moment's noise doesn't make it the best.
+    steps = 1500 if keras.backend.backend() == "jax" else 200
+    batch = np.zeros((BATCH, 8), np.float32), np.zeros((BATCH, 1), np.float32)
+
+    class Free(keras.utils.PyDataset):  # type: ignore[misc]
+        """Batches that cost nothing."""
+
+        thread_safe = True
+
+        def __len__(self) -> int:
+            return steps
+
+        def __getitem__(self, index: int) -> Any:
+            return batch
+
+    model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    model.fit(Free(), verbose=0)
+
+    def fit(make: Callable[[], Any], epochs: int = 4) -> Contestant:
+        def contestant() -> float:
+            data = make()
+            started = time.perf_counter()
+            model.fit(data, epochs=epochs, verbose=0)
+            seconds = time.perf_counter() - started
+            if isinstance(data, SafeSequence):
+                data.close()
+            return epochs * steps / seconds
+
+        return contestant
+
+    return {
+        "SafeSequence, auto": fit(lambda: SafeSequence(Free())),
+        "PyDataset": fit(Free),
+        "PyDataset, 2 threads": fit(lambda: Free(workers=2), epochs=1),
+    }
+
+
+RATIOS: Mapping[str, Ratio] = {
+    "batches through processes": Ratio("GB/s", 8, _photographs),
+    "arrays, shuffled and scaled": Ratio("samples/s", 8, _arrays),
+    "a transform that holds the GIL": Ratio("samples/s", 1.7, _holding, extra=True),
+    "a transform that sleeps": Ratio("samples/s", 14, _sleeping, rounds=3, extra=True),
+    "fit for nothing, tensorflow": Ratio("batches/s", 1, _fit, 5, "tensorflow"),
+    "fit for nothing, jax": Ratio("batches/s", 1, _fit, 9, "jax"),
+    "fit for nothing, torch": Ratio("batches/s", 1, _fit, 5, "torch"),
+    "auto: arrays": Ratio("samples/s", 0.85, _auto_arrays, extra=True),
+    "auto: holds the GIL": Ratio("samples/s", 0.85, _auto_holding, rounds=3, extra=True),
+    "auto: sleeps": Ratio("samples/s", 0.85, _auto_sleeping, rounds=3, extra=True),
+    "auto: releases the GIL": Ratio("samples/s", 0.85, _auto_releasing, rounds=3, extra=True),
+}

@@ -1,0 +1,152 @@
+"""One row of start-up: what a short program waits for, from its first call to its third.
+
+Sweeps measure loaders that run; this measures programs that are over before a pool of processes
+pays: a few batches, folds with a loader each, calls of `fit` one after the other. Each row is one
+program in a fresh process, whose imports and data are there before the clock starts. Everything
+else is on the clock: threads and processes that start, a trial of workers, a model that compiles.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness.row import Measurement
+
+CALLS = ("first", "second", "third")
+BATCHES, BATCH_SIZE, BATCH_SECONDS = 7, 32, 0.005
+READS, READ_SECONDS, READERS = 40, 0.1, 4
+DIGITS, FOLD_BATCH = 2_000, 64
+
+# Does the program once more.
+Call = Callable[[], Any]
+
+
+def _small_batches(**options: Any) -> Any:
+    """A `PyDataset` that says nothing of threads, as people write it: 5 ms of Python a batch."""
+    import keras
+
+    class Batches(keras.utils.PyDataset):  # type: ignore[misc]
+        def __len__(self) -> int:
+            return BATCHES
+
+        def __getitem__(self, index: int) -> Any:
+            ends = time.thread_time() + BATCH_SECONDS
+            while time.thread_time() < ends:
+                pass
+            features = np.full((BATCH_SIZE, 8), index, np.float32)
+            return features, features[:, :1]
+
+    return Batches(**options)
+
+
+def _reads(**options: Any) -> Any:
+    """A `PyDataset` that waits for its storage and does nothing else, with workers of its own."""
+    import keras
+
+    class Reads(keras.utils.PyDataset):  # type: ignore[misc]
+        def __len__(self) -> int:
+            return READS
+
+        def __getitem__(self, index: int) -> Any:
+            time.sleep(READ_SECONDS)
+            features = np.full((BATCH_SIZE, 8), index, np.float32)
+            return features, features[:, :1]
+
+    return Reads(**options)
+
+
+def _model() -> Any:
+    import keras
+
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse")
+    return model
+
+
+def _small_fit(ours: bool) -> Call:
+    """Three epochs of seven batches, each validated: a newcomer's first program."""
+    from adapters import SafeSequence
+
+    wrap = SafeSequence if ours else lambda batches: batches
+    model, training, validation = _model(), wrap(_small_batches()), wrap(_small_batches())
+    return lambda: model.fit(training, validation_data=validation, epochs=3, verbose=0)
+
+
+def _fit_with_processes(ours: bool) -> Call:
+    """The same without validation, with two processes, because somebody asked for them."""
+    from adapters import SafeSequence
+
+    options: dict[str, Any] = {"workers": 2, "use_multiprocessing": True}
+    data = SafeSequence(_small_batches(), **options) if ours else _small_batches(**options)
+    model = _model()
+    return lambda: model.fit(data, epochs=3, verbose=0)
+
+
+def _fit_that_reads(ours: bool) -> Call:
+    """One epoch of what only waits, with the four workers that its author gave it."""
+    from adapters import SafeSequence
+
+    data = _reads(workers=READERS)
+    wrapped = SafeSequence(data) if ours else data
+    model = _model()
+    return lambda: model.fit(wrapped, verbose=0)
+
+
+def _loader_for_each_fold(ours: bool) -> Call:
+    """A new loader with two workers, read once and dropped."""
+    from adapters.gluon import gluon_loader, import_mxnet
+
+    mx = import_mxnet()
+    pixels = np.random.default_rng(0).integers(0, 256, (DIGITS, 28, 28, 1), np.uint8)
+    data = mx.gluon.data.ArrayDataset(mx.nd.array(pixels, dtype="uint8"), np.arange(DIGITS))
+    digits = data.transform_first(lambda image: image.astype("float32") / 255)
+    loader = gluon_loader if ours else mx.gluon.data.DataLoader
+
+    def fold() -> None:
+        for _ in loader(digits, FOLD_BATCH, shuffle=True, num_workers=2):
+            pass
+
+    return fold
+
+
+PROGRAMS: dict[str, Callable[[bool], Call]] = {
+    "small fit": _small_fit,
+    "fit with 2 processes": _fit_with_processes,
+    "fit that reads": _fit_that_reads,
+    "loader for each fold": _loader_for_each_fold,
+}
+
+
+def measure(options: Mapping[str, Any]) -> Measurement:
+    """One row.
+
+    Args:
+        options: `case`, of `PROGRAMS`; `backend`, Keras's, or "mxnet"; and whether it is `ours`.
+    """
+    if options["backend"] == "mxnet":
+        from adapters.gluon import import_mxnet
+
+        software, device = f"MXNet {import_mxnet().__version__}", "the CPU"
+    else:
+        os.environ["KERAS_BACKEND"] = options["backend"]
+        from benchmarks.harness.keras_training import describe_device, describe_software
+
+        software, device = describe_software(), describe_device()
+    call = PROGRAMS[options["case"]](options["ours"])
+    began = time.monotonic()
+    metrics = {}
+    for name in CALLS:
+        started = time.perf_counter()
+        call()
+        metrics[name] = time.perf_counter() - started
+    return {
+        "software": software,
+        "device": device,
+        "metrics": metrics,
+        "window": (began, time.monotonic()),
+    }

@@ -1,0 +1,1 @@
+"""What every experiment uses: rows that run, what was measured, tables, figures and the report."""

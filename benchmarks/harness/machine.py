@@ -1,0 +1,118 @@
+"""What the numbers were taken on, and with: processor, GPUs, versions, date, commit."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.harness.processes import ROOT
+
+# What the numbers may depend on; those that aren't installed are left out.
+DISTRIBUTIONS = (
+    "loader-adapters",
+    "numpy",
+    "keras",
+    "tensorflow",
+    "tensorflow-cpu",
+    "jax",
+    "torch",
+    "mxnet",
+    "grain",
+    "nvidia-dali-cuda120",
+    "spdl_io",
+    "ffcv",
+    "numba",
+    "opencv-python-headless",
+    "simplejpeg",
+    "pillow",
+    "scikit-image",
+    "scikit-learn",
+    "loky",
+)
+
+
+def describe_machine() -> dict[str, Any]:
+    """The machine, the libraries and the command line, for JSON."""
+    return {
+        "cpu": _cpu_model(),
+        "usable_cpus": usable_cpus(),
+        "memory_gib": _memory_gib(),
+        "gpus": list(gpu_names()),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "libraries": dict(_versions(DISTRIBUTIONS)),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "commit": _commit(),
+        "arguments": sys.argv[1:],
+        # Keras's own setting, in its file, is seen in each row's software.
+        "keras_backend": os.environ.get("KERAS_BACKEND"),
+    }
+
+
+def usable_cpus() -> int:
+    """The processors that this process may use, which can be fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@cache
+def gpu_names() -> tuple[str, ...]:
+    """The machine's GPUs, as NVIDIA's driver names them, whether or not a framework uses them."""
+    try:
+        listed = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return ()
+    return tuple(line.strip() for line in listed.stdout.splitlines() if line.strip())
+
+
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _memory_gib() -> float:
+    return round(float(psutil.virtual_memory().total) / 2**30, 1)
+
+
+def _versions(names: Iterable[str]) -> Iterable[tuple[str, str]]:
+    for name in names:
+        try:
+            yield name, importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+
+
+def _commit() -> str | None:
+    """The commit, with "+changes" where the work tree differs; None without git."""
+    try:
+        commit = subprocess.run(
+            ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+changes"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit.stdout.strip()

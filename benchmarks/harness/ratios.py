@@ -1,0 +1,138 @@
+"""Ratios with a bar: ours against a peer, in turn, in one process.
+
+A round measures every contestant once. The ratio is that of our median to the peer's best round, so
+that noise speaks for the peer. Where nothing more than parity is to be shown, that would be asking
+for more: there, our median must not lie below the middle half of the peer's rounds.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.harness.results import Column
+from benchmarks.harness.row import Measurement
+from benchmarks.harness.sweeps import RowSpec, Session, our_failures
+
+COLUMNS = (
+    Column("ours", "ours", ",.4g"),
+    Column("ours_least", "least", ",.4g"),
+    Column("ours_most", "most", ",.4g"),
+    Column("peer", "peer's best", ",.4g"),
+    Column("peer_median", "median", ",.4g"),
+    Column("peer_low", "lower quartile", ",.4g"),
+    Column("ratio", "ratio", ".2f"),
+    Column("bar", "bar", ".2f"),
+)
+BATCH = 64
+DIGITS = 60_000
+LIMIT_SECONDS = 240
+
+Contestant = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One row of the table.
+
+    Args:
+        unit: Of the numbers.
+        bar: The least ratio; 1 for parity.
+        contestants: Gives the contestants, ours first; each call of one is a round.
+        rounds: How many.
+        backend: For Keras; None where no network is trained.
+        extra: Not part of the default size: against ourselves with other workers, or long.
+    """
+
+    unit: str
+    bar: float
+    contestants: Callable[[], Mapping[str, Contestant]]
+    rounds: int = 5
+    backend: str | None = None
+    extra: bool = False
+
+
+def measure_ratio(ratio: Ratio, rounds: int | None, framework: str) -> Measurement:
+    """Measure all contestants in turn.
+
+    Args:
+        ratio: Whom to measure.
+        rounds: How many; None for the ratio's own number.
+        framework: With version, for the table's head; "" where none is trained with.
+    """
+    began = time.monotonic()
+    contestants = ratio.contestants()
+    measured: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(rounds or ratio.rounds):
+        for name, contestant in contestants.items():
+            gc.collect()  # Workers of the one before, who may still be at work.
+            measured[name].append(contestant())
+    own, *peers = measured
+    summary = statistics.median if ratio.bar == 1 else max
+    best = max(peers, key=lambda name: summary(measured[name]))
+    ours, peer = statistics.median(measured[own]), max(measured[best])
+    return Measurement(
+        software=f"{own} against {best}, {ratio.unit}" + (f" ({framework})" if framework else ""),
+        device="the CPU",
+        metrics={
+            "ours": ours,
+            "ours_least": min(measured[own]),
+            "ours_most": max(measured[own]),
+            "peer": peer,
+            "peer_median": statistics.median(measured[best]),
+            "peer_low": float(np.quantile(measured[best], 0.25)),
+            "ratio": ours / peer,
+            "bar": ratio.bar,
+        },
+        window=(began, time.monotonic()),
+    )
+
+
+def pace(
+    batches: Iterator[Any], skipped: int, counted: int, amount: Callable[[Any], float]
+) -> float:
+    """Amount per second, once the first batches have started what they start."""
+    for _ in range(skipped):
+        next(batches)
+    total, started = 0.0, time.perf_counter()
+    for _ in range(counted):
+        total += amount(next(batches))
+    return total / (time.perf_counter() - started)
+
+
+def endless(batches: Any) -> Iterator[Any]:
+    """Pass after pass."""
+    while True:
+        yield from batches
+
+
+def hold(session: Session, framework: str, program: str, name: str, ratio: Ratio) -> None:
+    """Run a ratio as a row of the table, and fail where its bar is not reached."""
+    if session.size == "smoke":
+        pytest.skip("a ratio of a single short round says nothing")
+    if ratio.extra and session.size == "default" and not session.rows:
+        pytest.skip("not of the default size: with --full, or named by --rows")
+    experiment = session.experiment("ratios", "Ratios: ours against the peer's best round")
+    experiment.columns = COLUMNS
+    spec = RowSpec(
+        framework=framework,
+        loader=name,
+        workers="",
+        ours=True,
+        program=program,
+        options={"rounds": session.repeats},
+        limit_seconds=LIMIT_SECONDS,
+    )
+    runs = session.sweep(experiment, [spec], repeats=1)
+    assert our_failures(runs) == []
+    for run in runs:
+        found = run.metrics
+        parity = found["bar"] == 1 and found["ours"] >= found["peer_low"]
+        assert parity or found["ratio"] >= found["bar"], run.software
