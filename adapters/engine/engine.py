@@ -26,6 +26,7 @@ from adapters.engine.jobs import Crew, Pending
 from adapters.engine.limits import room_for
 from adapters.engine.processes import Processes
 from adapters.engine.settings import Settings
+from adapters.engine.states import State
 from adapters.engine.stream import DrawnStream, Stream
 from adapters.engine.threads import Threads
 from adapters.engine.tuning import Choice, Trial, Tuner, pays_to_read_ahead
@@ -246,25 +247,30 @@ class Engine:
             ClosedError: The engine was closed meanwhile.
             multiprocessing.TimeoutError: The workers took too long.
         """
-        if not pending.queued and not pending.done:
-            pending.outcome = self.compute(pending.epoch, pending.index)
-            pending.done = True
-        if pending.outcome is None:
-            pending.outcome = self._awaited(pending)
+        if pending.state is State.EXPECTED:
+            self._compute_here(pending)
+        elif pending.state is not State.HERE:
+            self._wait(pending)
+        outcome = pending.outcome
+        assert outcome is not None
         if pending.seconds:
             self._batch_seconds = pending.seconds
-        self._layout = pending.outcome.layout
-        return pending.outcome
+        self._layout = outcome.layout
+        return outcome
 
-    def _awaited(self, pending: Pending) -> Assembled:
+    def _compute_here(self, pending: Pending) -> None:
+        pending.outcome = self.compute(pending.epoch, pending.index)
+        pending.become(State.HERE)
+
+    def _wait(self, pending: Pending) -> None:
         try:
             with left_to_others():
-                return self._dispatcher.wait(pending, self._settings.timeout_seconds)
+                self._dispatcher.wait(pending, self._settings.timeout_seconds)
         except ClosedError:
             if pending.dropped or self.closed:
                 raise
             # Its workers have given way to others, or ended with the main thread.
-            return self.compute(pending.epoch, pending.index)
+            self._compute_here(pending)
 
     def delivered(
         self, position: tuple[int, int], moment: float, waited_seconds: float, busy_seconds: float
