@@ -24,7 +24,7 @@ from typing import Any
 from adapters.assemble import Assembled, Plan
 from adapters.collate import Layout
 from adapters.engine.jobs import Crew, Job, Kind, Pending
-from adapters.engine.states import State
+from adapters.engine.states import DROPPED, EXPECTED, FAILED, GIVEN_UP, HERE, MADE, QUEUED
 from adapters.errors import ClosedError, WorkerError
 
 log = logging.getLogger("adapters")
@@ -46,7 +46,7 @@ _POLL_SECONDS = 0.05
 _START_SECONDS = 60.0
 
 # What needs no job: given up, read before a thread reported it, or not asked for in the end.
-_SETTLED = (State.GIVEN_UP, State.HERE, State.EXPECTED)
+_SETTLED = (GIVEN_UP, HERE, EXPECTED)
 
 _of_other_processes: list[Crew | None] = []
 
@@ -138,7 +138,7 @@ class Dispatcher:
             else:
                 self._ready.append(Job(Kind.WHOLE, [pending]))
             # Last, so that its reader computes a batch that couldn't be asked for.
-            pending.become(State.QUEUED)
+            pending.become(QUEUED)
 
     def start_jobs(self) -> None:
         """Give ready jobs to workers that are free."""
@@ -187,7 +187,7 @@ class Dispatcher:
         """
         since = time.monotonic()
         with self._changed:
-            while pending.state is State.QUEUED and pending.outcome is None:
+            while pending.state is QUEUED and pending.outcome is None:
                 crew = self._crew
                 if self.closed or pending.dropped or crew is None or crew is not pending.crew:
                     raise ClosedError("the sequence was closed while a batch was awaited")
@@ -199,19 +199,19 @@ class Dispatcher:
                 now = time.monotonic()
                 if not crew.ready and now < crew.started + _START_SECONDS:
                     since = now  # A batch can't be late before there is anybody to make it.
-                if pending.state is State.QUEUED and now - since > timeout_seconds:
+                if pending.state is QUEUED and now - since > timeout_seconds:
                     raise multiprocessing.TimeoutError(
                         f"timeout: the workers have not made batch {pending.index} in "
                         f"{timeout_seconds:g} seconds; give a longer one if the work is that slow, "
                         "or look for what hangs with no workers"
                     )
             pending.tell()
-            if pending.outcome is None or pending.state is State.DROPPED:
+            if pending.outcome is None or pending.state is DROPPED:
                 if pending.dropped or self._crew is None or self._crew is not pending.crew:
                     raise ClosedError("the sequence was closed before the batch was taken")
                 pending.outcome = self._crew.collect(pending)
-            if pending.state is not State.HERE:
-                pending.become(State.HERE)
+            if pending.state is not HERE:
+                pending.become(HERE)
             return pending.outcome
 
     def drop(self, pendings: list[Pending]) -> None:
@@ -221,9 +221,9 @@ class Dispatcher:
             for pending in pendings:
                 pending.dropped = True
                 # Of a crew that is gone, the memory is gone, too.
-                if pending.state is State.MADE and crew is not None and crew is pending.crew:
+                if pending.state is MADE and crew is not None and crew is pending.crew:
                     crew.discard(pending)
-                    pending.become(State.DROPPED)
+                    pending.become(DROPPED)
             self._changed.notify_all()
 
     def refresh(self) -> None:
@@ -332,16 +332,16 @@ class Dispatcher:
             crew.discard(pending)  # Now no worker writes there any more.
         elif pending.dropped:
             crew.discard(pending)
-            pending.become(State.DROPPED)
+            pending.become(DROPPED)
         elif pending.error is not None:
             crew.discard(pending)
-            pending.become(State.FAILED)
+            pending.become(FAILED)
         elif pending.layout_changed:
             self._start_over(crew, pending)
         elif job.kind is Kind.PART and self._plan.batch_transform is not None:
             self._requeue(Job(Kind.FINISH, [pending]))
         else:
-            pending.become(State.MADE if pending.outcome is None else State.HERE)
+            pending.become(MADE if pending.outcome is None else HERE)
 
     def _start_over(self, crew: Crew, pending: Pending) -> None:
         """Compute a batch whole that was computed in parts."""
@@ -374,7 +374,7 @@ class Dispatcher:
             for pending in reversed(job.batches):
                 blamed = pending.killers.get(job.part, [])
                 hopeless = len(blamed) >= _TRIES or self._restarts > _RESTARTS
-                if hopeless and pending.state is State.QUEUED:
+                if hopeless and pending.state is QUEUED:
                     self._give_up(crew, pending, blamed)
                 if not pending.wanted:
                     self._job_done(crew, job, pending)
@@ -395,4 +395,4 @@ class Dispatcher:
             f"{times} times. Look for a crash in the source or the transform (workers=0 runs it in "
             "this process), or for a memory limit (fewer workers, smaller batches)"
         )
-        pending.become(State.GIVEN_UP)
+        pending.become(GIVEN_UP)

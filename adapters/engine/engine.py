@@ -26,7 +26,7 @@ from adapters.engine.jobs import Crew, Pending
 from adapters.engine.limits import room_for
 from adapters.engine.processes import Processes
 from adapters.engine.settings import Settings
-from adapters.engine.states import State
+from adapters.engine.states import EXPECTED, HERE
 from adapters.engine.stream import DrawnStream, Stream
 from adapters.engine.threads import Threads
 from adapters.engine.tuning import Choice, Trial, Tuner, pays_to_read_ahead
@@ -247,9 +247,9 @@ class Engine:
             ClosedError: The engine was closed meanwhile.
             multiprocessing.TimeoutError: The workers took too long.
         """
-        if pending.state is State.EXPECTED:
+        if pending.state is EXPECTED:
             self._compute_here(pending)
-        elif pending.state is not State.HERE:
+        elif pending.state is not HERE:
             self._wait(pending)
         outcome = pending.outcome
         assert outcome is not None
@@ -260,7 +260,7 @@ class Engine:
 
     def _compute_here(self, pending: Pending) -> None:
         pending.outcome = self.compute(pending.epoch, pending.index)
-        pending.become(State.HERE)
+        pending.become(HERE)
 
     def _wait(self, pending: Pending) -> None:
         try:

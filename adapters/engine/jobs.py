@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from adapters.assemble import Assembled
 from adapters.clock import Spent
 from adapters.collate import Layout
-from adapters.engine.states import State, follow
+from adapters.engine.states import EXPECTED, FAILED, GIVEN_UP, QUEUED, Changing, State
 from adapters.errors import WorkerError
 
 
@@ -28,7 +28,7 @@ class Kind(enum.Enum):
 
 
 @dataclass(eq=False)
-class Pending:
+class Pending(Changing):
     """A batch between being asked for and being delivered.
 
     Its state changes with the dispatcher's lock held, or by whoever computes it here, which is one
@@ -42,7 +42,7 @@ class Pending:
 
     epoch: int
     index: int
-    state: State = State.EXPECTED
+    state: State = EXPECTED
     outcome: Assembled | None = None
     """Its arrays and what is known of them. A thread writes them before it reports its job, which
     may be about other batches, too: who waits for this one may take them."""
@@ -69,22 +69,14 @@ class Pending:
     crew: Any = None
     """Who was asked for it."""
 
-    def become(self, state: State) -> None:
-        """Change the state, which nothing else does.
-
-        Raises:
-            IllegalTransition: ``state`` may not follow.
-        """
-        self.state = follow(self.state, state)
-
     @property
     def wanted(self) -> bool:
         """Whether its jobs shall be done: somebody waits for it, or will."""
-        return self.state is State.QUEUED and not self.dropped
+        return self.state is QUEUED and not self.dropped
 
     def fail(self, error: BaseException) -> None:
         """Take note that one of its jobs has failed, unless something else has become of it."""
-        if self.state is State.QUEUED:
+        if self.state is QUEUED:
             self.error = error
 
     def tell(self) -> None:
@@ -95,12 +87,12 @@ class Pending:
             WorkerError: It was given up.
         """
         error = self.error
-        if error is not None and self.state is State.GIVEN_UP:
+        if error is not None and self.state is GIVEN_UP:
             raise WorkerError(*error.args)
-        if error is not None and self.state is State.FAILED:
+        if error is not None and self.state is FAILED:
             # Whoever asks again computes it again, and is told by its own exception.
             self.error = None
-            self.become(State.EXPECTED)
+            self.become(EXPECTED)
             try:
                 raise error
             finally:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from adapters.alignment import aligned_empty
 from adapters.clock import Spent
 from adapters.engine.jobs import Pending
-from adapters.engine.states import State
+from adapters.engine.states import DROPPED, EXPECTED, FAILED, HERE, QUEUED
 from adapters.errors import ClosedError
 from adapters.order import Drawn
 
@@ -138,13 +138,13 @@ class Stream:
     def fulfil(self, pending: Pending) -> None:
         """Compute a batch in the calling thread; an error waits for whoever reads the batch."""
         started = Spent.now()
-        plan, state = self._engine.plan, State.HERE
+        plan, state = self._engine.plan, HERE
         try:
             outcome = plan.batch(pending.epoch, pending.index, aligned_empty)
             plan.settle(outcome)
             pending.outcome = outcome
         except BaseException as error:
-            pending.error, state = error, State.FAILED
+            pending.error, state = error, FAILED
         pending.spent = started.until_now()
         pending.seconds = pending.spent.seconds
         pending.become(state)
@@ -155,12 +155,12 @@ class Stream:
         first = next(iter(tuple(self._window)), None)
         if first is None:
             return not self._engine.depth
-        return first.state not in (State.EXPECTED, State.QUEUED)
+        return first.state not in (EXPECTED, QUEUED)
 
     @property
     def failed(self) -> bool:
         """Whether a batch in the window has an error that waits to be read."""
-        return any(pending.state is State.FAILED for pending in self._window)
+        return any(pending.state is FAILED for pending in self._window)
 
     def close(self) -> None:
         """Let go of what is under way."""
@@ -173,8 +173,8 @@ class Stream:
     def forget_workers(self) -> None:
         """In a forked process: compute here what workers have not delivered."""
         for pending in self._window:
-            if pending.state not in (State.EXPECTED, State.HERE, State.DROPPED):
-                pending.become(State.EXPECTED)
+            if pending.state not in (EXPECTED, HERE, DROPPED):
+                pending.become(EXPECTED)
                 pending.error = None
 
     def __del__(self) -> None:

@@ -52,6 +52,7 @@ class Hands:
         return Assembled(pending.index, None, 0)
 
     def discard(self, pending: Pending) -> None:
+        assert pending.crew is self
         assert not any(pending in job.batches for job, _ in self.jobs), "somebody writes there"
         self.held.discard(pending)
 

@@ -76,6 +76,20 @@ class Dispatching(RuleBasedStateMachine):
             assert (found, pending.state) == (pending.index, State.HERE)
         self.wanted.remove(pending)
 
+    @precondition(lambda self: self.stage.crew.jobs)
+    @rule(number=st.integers(0, 2))
+    def kill_each_worker(self, number: int) -> None:
+        """Of a batch that is waited for."""
+        crew = self.stage.crew
+        job, _ = crew.jobs[number % len(crew.jobs)]
+        pending, part = job.batches[0], job.part
+        for _ in range(3):
+            own = [i for i, (job, _) in enumerate(crew.jobs) if pending in job.batches]
+            own = [i for i in own if crew.jobs[i][0].part == part]
+            if own and pending in self.wanted:
+                crew.do(own[0], lost=True)
+                self.read(self.wanted.index(pending))
+
     @precondition(lambda self: self.wanted)
     @rule(count=st.integers(1, 4), collected=st.booleans())
     def drop(self, count: int, collected: bool) -> None:
@@ -120,8 +134,11 @@ class Dispatching(RuleBasedStateMachine):
 
     def read_all(self) -> None:
         self.stage.dispatcher.start_jobs()
+        left = 20 * len(self.stage.asked)
         for pending in list(self.wanted):
             while pending in self.wanted and pending.state is not State.GIVEN_UP:
+                assert left, "a batch is waited for, and nobody makes it"
+                left -= 1
                 self.read(self.wanted.index(pending))
                 if pending in self.wanted and self.stage.crew.jobs:
                     self.stage.crew.do()

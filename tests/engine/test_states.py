@@ -70,6 +70,7 @@ class Streaming(RuleBasedStateMachine):
         self.model, self.plan = (plan_of(Numbers(SIZE), BATCH, **arguments) for _ in range(2))
         self.settings = Settings(self.counts[count], self.processes, queue)
         self.held: list[tuple[Any, Any]] = []
+        self.forgot = False
         self.engine = Engine(self.plan, self.settings)
         self.streams = [self.engine.stream(0, 0, False), self.engine.stream(1, 3, False)]
 
@@ -149,6 +150,11 @@ class Streaming(RuleBasedStateMachine):
             opener.join()
             self.engine._settings = before
 
+    def nothing_is_lent(self) -> bool:
+        """To batches that nobody wants; those of forgotten streams stay until the crew closes."""
+        crew: Any = self.engine._dispatcher._crew
+        return not (self.processes and crew is not None and crew._in_slots) or self.forgot
+
     # How a stream ends.
 
     @rule(place=PLACES)
@@ -162,6 +168,7 @@ class Streaming(RuleBasedStateMachine):
     @rule(place=PLACES)
     def forget_stream(self, place: int) -> None:
         position = self.streams[place].position
+        self.forgot = True
         del self.streams[place]
         self.streams.insert(place, self.engine.stream(*position, False))
 
@@ -190,6 +197,7 @@ class Streaming(RuleBasedStateMachine):
             self.engine.release()
         else:
             self.engine.rest()
+            wait_until(self.nothing_is_lent)
         for place in (0, 1):
             self.open(place, self.streams[place].position)
 
