@@ -23,6 +23,7 @@ from typing import Any
 
 from adapters.batch.plan import Assembled, Layout, Plan
 from adapters.engine.jobs import Crew, Job, Kind, Pending
+from adapters.engine.states import DROPPED, EXPECTED, FAILED, GIVEN_UP, HERE, MADE, QUEUED
 from adapters.errors import ClosedError, WorkerError
 
 log = logging.getLogger("adapters")
@@ -39,6 +40,9 @@ _WAIT_SECONDS = 1.0
 _POLL_SECONDS = 0.05
 # What new processes may take to import what the plan needs, before a batch can be late.
 _START_SECONDS = 60.0
+
+# What needs no job: given up, read before a thread reported it, or not asked for in the end.
+_SETTLED = (GIVEN_UP, HERE, EXPECTED)
 
 _of_other_processes: list[Crew | None] = []
 
@@ -119,18 +123,18 @@ class Dispatcher:
         """
         with self._changed:
             crew = pending.crew = self.open()
-            pending.queued = True
             count, batch_size = crew.count, self._plan.batch_size
             long = seconds > _SPLIT_SECONDS and not crew.starting
-            if layout is not None and long and min(count, batch_size) > 1:
-                self._queue_parts(crew, pending, layout)
-                return
             last = self._ready[-1] if self._ready else None
             most = self._group_size(crew, seconds)
-            if last and last.kind is Kind.WHOLE and len(last.batches) < most:
+            if layout is not None and long and min(count, batch_size) > 1:
+                self._queue_parts(crew, pending, layout)
+            elif last and last.kind is Kind.WHOLE and len(last.batches) < most:
                 last.batches.append(pending)
             else:
                 self._ready.append(Job(Kind.WHOLE, [pending]))
+            # Last, so that its reader computes a batch that couldn't be asked for.
+            pending.become(QUEUED)
 
     def start_jobs(self) -> None:
         """Give ready jobs to workers that are free."""
@@ -139,7 +143,7 @@ class Dispatcher:
                 if len(self._running) >= self._limit(self._crew):
                     break
                 job = self._ready.popleft()
-                for pending in [p for p in job.batches if p.dropped]:
+                for pending in [p for p in job.batches if not p.wanted]:
                     self._job_done(self._crew, job, pending)
                     job.batches.remove(pending)
                 if job.batches:
@@ -159,7 +163,7 @@ class Dispatcher:
                 return
             # This may be another thread than the one that waits for the batch.
             for pending in job.batches:
-                pending.error = error.with_traceback(None)
+                pending.fail(error.with_traceback(None))
             self._done(crew, job)
         except BaseException:
             # Ctrl-C. Perhaps the job was handed over; this one no longer counts.
@@ -179,7 +183,7 @@ class Dispatcher:
         """
         since = time.monotonic()
         with self._changed:
-            while not pending.done:
+            while pending.state is QUEUED and pending.outcome is None:
                 crew = self._crew
                 if self.closed or pending.dropped or crew is None or crew is not pending.crew:
                     raise ClosedError("the sequence was closed while a batch was awaited")
@@ -191,35 +195,31 @@ class Dispatcher:
                 now = time.monotonic()
                 if not crew.ready and now < crew.started + _START_SECONDS:
                     since = now  # A batch can't be late before there is anybody to make it.
-                if not pending.done and now - since > timeout_seconds:
+                if pending.state is QUEUED and now - since > timeout_seconds:
                     raise multiprocessing.TimeoutError(
                         f"timeout: the workers have not made batch {pending.index} in "
                         f"{timeout_seconds:g} seconds; give a longer one if the work is that slow, "
                         "or look for what hangs with no workers"
                     )
-            error = pending.error
-            if isinstance(error, WorkerError):
-                raise WorkerError(*error.args)
-            if error is not None:
-                # Whoever asks again computes it again, and is told by its own exception.
-                pending.error, pending.done, pending.queued = None, False, False
-                try:
-                    raise error
-                finally:
-                    del error  # The traceback would refer to it through this frame, in a circle.
-            if pending.outcome is None:
+            pending.tell()
+            if pending.outcome is None or pending.state is DROPPED:
                 if pending.dropped or self._crew is None or self._crew is not pending.crew:
                     raise ClosedError("the sequence was closed before the batch was taken")
                 pending.outcome = self._crew.collect(pending)
+            if pending.state is not HERE:
+                pending.become(HERE)
             return pending.outcome
 
     def drop(self, pendings: list[Pending]) -> None:
         """Nobody wants these batches any more."""
         with self._changed:
+            crew = self._crew
             for pending in pendings:
                 pending.dropped = True
-                if pending.done and pending.outcome is None and self._crew is not None:
-                    self._crew.discard(pending)
+                # Of a crew that is gone, the memory is gone, too.
+                if pending.state is MADE and crew is not None and crew is pending.crew:
+                    crew.discard(pending)
+                    pending.become(DROPPED)
             self._changed.notify_all()
 
     def refresh(self) -> None:
@@ -323,17 +323,20 @@ class Dispatcher:
         pending.jobs_left -= 1
         if pending.jobs_left:
             return
-        if pending.dropped:
+        if pending.state in _SETTLED:
+            crew.discard(pending)  # Now no worker writes there any more.
+        elif pending.dropped:
             crew.discard(pending)
+            pending.become(DROPPED)
         elif pending.error is not None:
             crew.discard(pending)
-            pending.done = True
+            pending.become(FAILED)
         elif pending.layout_changed:
             self._start_over(crew, pending)
         elif job.kind is Kind.PART and self._plan.finishes:
             self._requeue(Job(Kind.FINISH, [pending]))
         else:
-            pending.done = True
+            pending.become(MADE if pending.outcome is None else HERE)
 
     def _start_over(self, crew: Crew, pending: Pending) -> None:
         """Compute a batch whole that was computed in parts."""
@@ -365,8 +368,10 @@ class Dispatcher:
         for job in reversed(lost):
             for pending in reversed(job.batches):
                 blamed = pending.killers.get(job.part, [])
-                if len(blamed) >= _TRIES or self._restarts > _RESTARTS:
+                hopeless = len(blamed) >= _TRIES or self._restarts > _RESTARTS
+                if hopeless and pending.state is QUEUED:
                     self._give_up(crew, pending, blamed)
+                if not pending.wanted:
                     self._job_done(crew, job, pending)
                 elif job.kind is Kind.FINISH:
                     # The transform may have written into what it was given.
@@ -385,4 +390,4 @@ class Dispatcher:
             f"{times} times. Look for a crash in the source or the transform (workers=0 runs it in "
             "this process), or for a memory limit (fewer workers, smaller batches)"
         )
-        pending.done = pending.dropped = True
+        pending.become(GIVEN_UP)

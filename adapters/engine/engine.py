@@ -24,6 +24,7 @@ from adapters.engine.crews import CREWS
 from adapters.engine.dispatch import Dispatcher
 from adapters.engine.jobs import Crew, Pending
 from adapters.engine.settings import Settings
+from adapters.engine.states import EXPECTED, HERE
 from adapters.engine.stream import DrawnStream, Stream
 from adapters.engine.tuning import Choice, Trial, Tuner, pays_to_read_ahead
 from adapters.engine.waits import Waits
@@ -243,25 +244,30 @@ class Engine:
             ClosedError: The engine was closed meanwhile.
             multiprocessing.TimeoutError: The workers took too long.
         """
-        if not pending.queued and not pending.done:
-            pending.outcome = self.compute(pending.epoch, pending.index)
-            pending.done = True
-        if pending.outcome is None:
-            pending.outcome = self._awaited(pending)
+        if pending.state is EXPECTED:
+            self._compute_here(pending)
+        elif pending.state is not HERE:
+            self._wait(pending)
+        outcome = pending.outcome
+        assert outcome is not None
         if pending.seconds:
             self._batch_seconds = pending.seconds
-        self._layout = pending.outcome.layout
-        return pending.outcome
+        self._layout = outcome.layout
+        return outcome
 
-    def _awaited(self, pending: Pending) -> Assembled:
+    def _compute_here(self, pending: Pending) -> None:
+        pending.outcome = self.compute(pending.epoch, pending.index)
+        pending.become(HERE)
+
+    def _wait(self, pending: Pending) -> None:
         try:
             with left_to_others():
-                return self._dispatcher.wait(pending, self._settings.timeout_seconds)
+                self._dispatcher.wait(pending, self._settings.timeout_seconds)
         except ClosedError:
             if pending.dropped or self.closed:
                 raise
             # Its workers have given way to others, or ended with the main thread.
-            return self.compute(pending.epoch, pending.index)
+            self._compute_here(pending)
 
     def delivered(
         self, position: tuple[int, int], moment: float, waited_seconds: float, busy_seconds: float

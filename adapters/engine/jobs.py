@@ -1,8 +1,8 @@
 """What workers are given: batches, whole or in parts, and the finishing of one that was in parts.
 
 A ``Pending`` is one batch on its way through the window; a ``Job`` is what one worker does at a
-time. Whoever runs a job writes its outcome into the job's pendings and then reports the job done,
-once; the ``Engine`` reads the outcome only after that.
+time. Whoever runs a job writes what comes of it into the job's pendings and then reports the job
+done, once; what the batch has become, the ``Dispatcher`` says after its last job.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 from adapters.batch.plan import Assembled, Layout
 from adapters.clock import Spent
+from adapters.engine.states import EXPECTED, FAILED, GIVEN_UP, QUEUED, Changing, State
+from adapters.errors import WorkerError
 
 
 class Kind(enum.Enum):
@@ -25,23 +27,30 @@ class Kind(enum.Enum):
 
 
 @dataclass(eq=False)
-class Pending:
+class Pending(Changing):
     """A batch between being asked for and being delivered.
+
+    Its state changes with the dispatcher's lock held, or by whoever computes it here, which is one
+    thread at a time.
 
     Args:
         epoch: Of the batch.
         index: Number of the batch.
+        state: What has become of it.
     """
 
     epoch: int
     index: int
+    state: State = EXPECTED
     outcome: Assembled | None = None
+    """Its arrays and what is known of them. A thread writes them before it reports its job, which
+    may be about other batches, too: who waits for this one may take them."""
     error: BaseException | None = None
-    queued: bool = False
-    """Workers have it, or will; who waits must not compute it."""
-    done: bool = False
+    """What went wrong in one of its jobs; whoever reads the batch is told once none is left."""
     dropped: bool = False
-    """Nobody waits for it any more."""
+    """Nobody waits for it any more. Beside the state, as the garbage collector may come to a stream
+    at any moment, in any thread, and must not wait for the lock; while workers have the batch, it
+    is still QUEUED."""
     jobs_left: int = 1
     layout_changed: bool = False
     samples: int = 0
@@ -58,6 +67,35 @@ class Pending:
     """The same in detail, where it was computed in the consumer's process for a trial."""
     crew: Any = None
     """Who was asked for it."""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether its jobs shall be done: somebody waits for it, or will."""
+        return self.state is QUEUED and not self.dropped
+
+    def fail(self, error: BaseException) -> None:
+        """Take note that one of its jobs has failed, unless something else has become of it."""
+        if self.state is QUEUED:
+            self.error = error
+
+    def tell(self) -> None:
+        """Tell the reader what went wrong, if anything did.
+
+        Raises:
+            Exception: What its computation raised.
+            WorkerError: It was given up.
+        """
+        error = self.error
+        if error is not None and self.state is GIVEN_UP:
+            raise WorkerError(*error.args)
+        if error is not None and self.state is FAILED:
+            # Whoever asks again computes it again, and is told by its own exception.
+            self.error = None
+            self.become(EXPECTED)
+            try:
+                raise error
+            finally:
+                del error  # The traceback would refer to it through this frame, in a circle.
 
 
 @dataclass(eq=False)

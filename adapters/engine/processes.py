@@ -330,7 +330,7 @@ class Processes:
                 self._close_older()
             if problem is not None:
                 for pending in call.job.batches:
-                    pending.error = problem
+                    pending.fail(problem)
             self._take_answers(call.job, answers)
             self._job_seconds = call.job.seconds
             call.done(call.job)
@@ -372,7 +372,7 @@ class Processes:
     def _take_answers(self, job: Job, answers: Any) -> None:
         for pending, answer in zip(job.batches, answers):
             if isinstance(answer, Failure):
-                pending.error = answer.restore()
+                pending.fail(answer.restore())
                 continue
             job.seconds += answer.spent.seconds
             self._look_at(answer.spent)

@@ -17,6 +17,7 @@ from adapters.alignment import aligned_empty
 from adapters.batch.order import Drawn
 from adapters.clock import Spent
 from adapters.engine.jobs import Pending
+from adapters.engine.states import DROPPED, EXPECTED, FAILED, HERE, QUEUED
 from adapters.errors import ClosedError
 
 if TYPE_CHECKING:
@@ -137,26 +138,29 @@ class Stream:
     def fulfil(self, pending: Pending) -> None:
         """Compute a batch in the calling thread; an error waits for whoever reads the batch."""
         started = Spent.now()
+        plan, state = self._engine.plan, HERE
         try:
-            plan = self._engine.plan
-            pending.outcome = plan.batch(pending.epoch, pending.index, aligned_empty)
-            plan.settle(pending.outcome)
+            outcome = plan.batch(pending.epoch, pending.index, aligned_empty)
+            plan.settle(outcome)
+            pending.outcome = outcome
         except BaseException as error:
-            pending.error = error
+            pending.error, state = error, FAILED
         pending.spent = started.until_now()
         pending.seconds = pending.spent.seconds
-        pending.done = True
+        pending.become(state)
 
     @property
     def ready(self) -> bool:
         """Whether ``next`` would not have to wait for a worker."""
         first = next(iter(tuple(self._window)), None)
-        return first.done if first is not None else not self._engine.depth
+        if first is None:
+            return not self._engine.depth
+        return first.state not in (EXPECTED, QUEUED)
 
     @property
     def failed(self) -> bool:
         """Whether a batch in the window has an error that waits to be read."""
-        return any(pending.error is not None for pending in self._window)
+        return any(pending.state is FAILED for pending in self._window)
 
     def close(self) -> None:
         """Let go of what is under way."""
@@ -169,8 +173,8 @@ class Stream:
     def forget_workers(self) -> None:
         """In a forked process: compute here what workers have not delivered."""
         for pending in self._window:
-            if pending.outcome is None:
-                pending.queued = pending.done = False
+            if pending.state not in (EXPECTED, HERE, DROPPED):
+                pending.become(EXPECTED)
                 pending.error = None
 
     def __del__(self) -> None:

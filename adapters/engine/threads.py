@@ -82,12 +82,10 @@ class Threads:
         pending.memory = pending.layout.allocate(pending.samples, self._arena.empty)
 
     def collect(self, pending: Pending) -> Assembled:
-        """The batch."""
-        if pending.outcome is None:
-            assert pending.layout is not None
-            batch = unflatten(pending.layout.skeleton, pending.memory)
-            return Assembled(batch, pending.layout, pending.skipped)
-        return pending.outcome
+        """The batch, which was made in parts; others are in their `outcome`."""
+        assert pending.layout is not None
+        batch = unflatten(pending.layout.skeleton, pending.memory)
+        return Assembled(batch, pending.layout, pending.skipped)
 
     def discard(self, pending: Pending) -> None:
         """Nothing outlives the batch's arrays."""
@@ -134,22 +132,23 @@ class Threads:
     def _run(self, job: Job, done: Done) -> None:
         started = time.perf_counter()
         for pending in job.batches:
-            if pending.dropped:
+            if not pending.wanted:
                 continue
             try:
                 self._compute(job, pending)
             except LayoutChanged:
                 pending.layout_changed = True
             except BaseException as error:  # Belongs to whoever asks for the batch.
-                pending.error = error
+                pending.fail(error)
         job.seconds = time.perf_counter() - started
         done(job)
 
     def _compute(self, job: Job, pending: Pending) -> None:
         epoch, index = pending.epoch, pending.index
         if job.kind is Kind.WHOLE:
-            pending.outcome = self._plan.batch(epoch, index, self._arena.empty)
-            self._plan.settle(pending.outcome)
+            outcome = self._plan.batch(epoch, index, self._arena.empty)
+            self._plan.settle(outcome)
+            pending.outcome = outcome  # Only now, as it may be taken at once.
             return
         assert pending.layout is not None
         if job.kind is Kind.PART:

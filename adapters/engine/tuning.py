@@ -246,8 +246,8 @@ def _on_two_threads(stream: Stream) -> float | None:
 
     thread = threading.Thread(target=first)
     thread.start()
-    begun.wait()
     try:
+        begun.wait()
         fulfil(batches[1])
     finally:
         thread.join()

@@ -20,6 +20,7 @@ from adapters.batch.sourceplan import SourcePlan
 from adapters.clock import Spent
 from adapters.engine import tuning
 from adapters.engine.jobs import Pending
+from adapters.engine.states import State
 from adapters.engine.tuning import Choice, Trial, usable_cpus
 from adapters.sources import SequenceSource
 from tests.engine.crews import opened, read
@@ -57,10 +58,10 @@ class Scripted:
         return Spent(self.seconds, self.seconds * self.cpu_share, 0.0, 1)
 
     def expect(self) -> Pending:
-        pending = Pending(0, self.made, done=True)
+        pending = Pending(0, self.made, State.HERE)
         self.made += 1
         if self.made <= self.errors:
-            pending.error = ValueError("spoilt")
+            pending.state, pending.error = State.FAILED, ValueError("spoilt")
         return pending
 
     def fulfil(self, pending: Pending) -> None:

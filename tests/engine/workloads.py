@@ -65,6 +65,25 @@ class Gate:
         return sample
 
 
+class SpoiltError(Exception):
+    """No error of ours is one."""
+
+
+class Halting:
+    """A transform that waits while a file is there, and raises for one sample."""
+
+    def __init__(self, path: Path, number: int) -> None:
+        self.path = str(path)
+        self.number = number
+
+    def __call__(self, sample: int, rng: np.random.Generator) -> Any:
+        while os.path.exists(self.path):
+            time.sleep(0.001)
+        if sample == self.number:
+            raise SpoiltError(sample)
+        return sample, rng.random()
+
+
 class Slow:
     """A transform that waits."""
 

@@ -1,0 +1,139 @@
+"""A crew whose jobs a test does by hand, one at a time and in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from adapters.batch.plan import Assembled
+from adapters.batch.plan import Layout
+
+from adapters.engine.dispatch import Dispatcher
+from adapters.engine.jobs import Done, Job, Pending
+from tests.engine.workloads import Numbers
+from tests.plans import plan_of
+
+BATCH_SIZE = 8
+# A batch that takes as long as the first is computed in parts, once there is a layout; of those
+# that take no longer than the second, a worker gets several at a time.
+LONG_SECONDS, SHORT_SECONDS = 1.0, 0.0001
+LAYOUT = Layout(0, ())
+
+
+class Hands:
+    """Counts what is with it, and fails where its memory is used wrongly."""
+
+    name, count, ready, started = "threads", 2, 2, 0.0
+    starting = short = False
+
+    def __init__(self) -> None:
+        self.deaths: list[str] = []
+        self.jobs: list[tuple[Job, Done]] = []
+        self.held: set[Pending] = set()
+        """Batches that lie in its memory, or will."""
+        self.closed = False
+
+    def most_jobs(self, active: int) -> int:
+        return active
+
+    def stand_in(self, job: Job, done: Done) -> bool:
+        return False
+
+    def submit(self, job: Job, done: Done) -> bool:
+        assert all(pending.wanted for pending in job.batches)
+        self.held.update(job.batches)
+        self.jobs.append((job, done))
+        return True
+
+    def allocate(self, pending: Pending) -> None:
+        self.held.add(pending)
+
+    def collect(self, pending: Pending) -> Assembled:
+        self.held.remove(pending)
+        return Assembled(pending.index, None, 0)
+
+    def discard(self, pending: Pending) -> None:
+        assert pending.crew is self
+        assert not any(pending in job.batches for job, _ in self.jobs), "somebody writes there"
+        self.held.discard(pending)
+
+    def do(
+        self,
+        number: int = 0,
+        error: BaseException | None = None,
+        layout_changed: bool = False,
+        lost: bool = False,
+        here: bool = False,
+        reports: bool = True,
+    ) -> None:
+        """Do one of the jobs.
+
+        Args:
+            number: Which of those that are with the crew.
+            error: What it raises.
+            layout_changed: Whether the batch must be computed whole.
+            lost: Whether its worker dies, which is the job's own fault.
+            here: Whether a thread makes the batch, and not into the crew's memory.
+            reports: Whether it is reported done.
+        """
+        job, done = self.jobs[number]
+        if lost:  # The first of several is to blame.
+            self.deaths.append("a worker process was killed")
+            job.batches[0].killers.setdefault(job.part, []).append(self.deaths[-1])
+        for pending in job.batches:
+            if error is not None:
+                pending.fail(error)
+            elif layout_changed:
+                pending.layout_changed = True
+            elif here:
+                self.held.discard(pending)
+                pending.outcome = Assembled(pending.index, None, 0)
+        job.lost = lost
+        if reports:
+            del self.jobs[number]
+            done(job)
+
+    def close(self, wait: bool) -> None:
+        self.closed = True
+
+    def refresh(self) -> None: ...
+
+    def restart(self) -> None: ...
+
+    def rest(self) -> None: ...
+
+    def wake(self) -> None: ...
+
+
+class Stage:
+    """A dispatcher whose crew is the test."""
+
+    def __init__(self, batch_transform: Callable[..., Any] | None = None) -> None:
+        plan = plan_of(Numbers(8000), BATCH_SIZE, batch_transform=batch_transform)
+        self.crew = Hands()
+        self.dispatcher = Dispatcher(plan, self._open_crew, lambda _: self.active, 16)
+        self.asked: list[Pending] = []
+        self.active = 100
+
+    def _open_crew(self, *_: Any) -> Any:
+        if self.crew.closed:
+            self.crew = Hands()
+        return self.crew
+
+    def ask(self, parts: bool = False, start: bool = True) -> Pending:
+        """Ask for the next batch, whole or in two parts; with ``start``, workers get it."""
+        pending = Pending(0, len(self.asked))
+        self.asked.append(pending)
+        layout, seconds = (LAYOUT, LONG_SECONDS) if parts else (None, SHORT_SECONDS)
+        self.dispatcher.ask(pending, layout, seconds)
+        if start:
+            self.dispatcher.start_jobs()
+        return pending
+
+    def read(self, pending: Pending) -> int:
+        """The batch, which is its own number, if it is there.
+
+        Raises:
+            multiprocessing.TimeoutError: It isn't.
+        """
+        return self.dispatcher.wait(pending, timeout_seconds=0).batch  # type: ignore[no-any-return]

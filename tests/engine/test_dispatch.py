@@ -1,0 +1,211 @@
+"""Jobs are done, lost and dropped in any order: each batch is read once, or its reader is told.
+
+``ADAPTERS_FUZZ_STATES=20`` tries twenty times as much.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import threading
+
+import pytest
+from adapters.batch.plan import Assembled, Plan
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from adapters.engine import Engine, Settings, threads
+from adapters.engine.jobs import Kind, Pending
+from adapters.engine.states import State
+from adapters.errors import ClosedError, WorkerError
+from tests.engine.hands import Stage
+from tests.engine.machines import run
+from tests.engine.workloads import Numbers, Slow, SpoiltError
+from tests.plans import plan_of
+
+
+class Dispatching(RuleBasedStateMachine):
+    """A dispatcher, whose crew does what the rules say."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stage = Stage(batch_transform=lambda batch: batch)
+        self.stage.active = 3
+        self.wanted: list[Pending] = []
+
+    @rule(parts=st.booleans(), start=st.booleans())
+    def ask(self, parts: bool, start: bool) -> None:
+        self.wanted.append(self.stage.ask(parts, start))
+
+    @precondition(lambda self: self.stage.crew.jobs)
+    @rule(
+        number=st.integers(0, 2),
+        what=st.sampled_from(["made", "here", "error", "layout_changed", "lost"]),
+        reports=st.sampled_from([True, True, True, False]),
+    )
+    def do(self, number: int, what: str, reports: bool) -> None:
+        jobs = self.stage.crew.jobs
+        number %= len(jobs)
+        whole, part = (jobs[number][0].kind is kind for kind in (Kind.WHOLE, Kind.PART))
+        if what == "here" and whole:
+            self.stage.crew.do(number, here=True, reports=reports)
+        elif what == "error":
+            self.stage.crew.do(number, error=SpoiltError())
+        elif what == "layout_changed" and part:
+            self.stage.crew.do(number, layout_changed=True)
+        else:
+            self.stage.crew.do(number, lost=what == "lost")
+
+    @precondition(lambda self: self.wanted)
+    @rule(number=st.integers(0, 3))
+    def read(self, number: int) -> None:
+        pending = self.wanted[number % len(self.wanted)]
+        try:
+            found = self.stage.read(pending)
+        except multiprocessing.TimeoutError:
+            assert pending.state is State.QUEUED
+            return
+        except WorkerError:
+            assert pending.state is State.GIVEN_UP
+            return
+        except SpoiltError:
+            assert pending.state is State.EXPECTED
+        except ClosedError:
+            assert pending.crew is not self.stage.dispatcher._crew
+        else:
+            assert (found, pending.state) == (pending.index, State.HERE)
+        self.wanted.remove(pending)
+
+    @precondition(lambda self: self.stage.crew.jobs)
+    @rule(number=st.integers(0, 2))
+    def kill_each_worker(self, number: int) -> None:
+        """Of a batch that is waited for."""
+        crew = self.stage.crew
+        job, _ = crew.jobs[number % len(crew.jobs)]
+        pending, part = job.batches[0], job.part
+        for _ in range(3):
+            own = [i for i, (job, _) in enumerate(crew.jobs) if pending in job.batches]
+            own = [i for i in own if crew.jobs[i][0].part == part]
+            if own and pending in self.wanted:
+                crew.do(own[0], lost=True)
+                self.read(self.wanted.index(pending))
+
+    @precondition(lambda self: self.wanted)
+    @rule(count=st.integers(1, 4), collected=st.booleans())
+    def drop(self, count: int, collected: bool) -> None:
+        dropped, self.wanted = self.wanted[:count], self.wanted[count:]
+        if collected:  # By the garbage collector.
+            for pending in dropped:
+                pending.dropped = True
+        else:
+            self.stage.dispatcher.drop(dropped)
+
+    @rule()
+    def start(self) -> None:
+        self.stage.dispatcher.start_jobs()
+
+    @rule(really=st.sampled_from([False, False, False, True]))
+    def stop(self, really: bool) -> None:
+        if really:
+            self.stage.dispatcher.stop(for_good=False)
+
+    @invariant()
+    def states_say_what_is_there(self) -> None:
+        for pending in self.stage.asked:
+            if pending.state is State.HERE:
+                assert pending.outcome is not None
+            if pending.state in (State.FAILED, State.GIVEN_UP):
+                assert pending.error is not None
+            if pending.state is State.MADE and pending.crew is self.stage.dispatcher._crew:
+                assert pending in pending.crew.held
+
+    def teardown(self) -> None:
+        """What is wanted can be read in the end, and nothing else is left."""
+        self.read_all()
+        self.wanted.append(self.stage.ask())  # Its reader sees to jobs of others that are lost.
+        self.read_all()
+        while self.stage.crew.jobs:
+            self.stage.crew.do()
+        dispatcher = self.stage.dispatcher
+        assert not [*dispatcher._ready, *dispatcher._running, *dispatcher._lost]
+        # What the collector dropped too late waits for the end of the crew.
+        left = {(pending.dropped, pending.state) for pending in self.stage.crew.held}
+        assert left <= {(True, State.MADE)}
+
+    def read_all(self) -> None:
+        self.stage.dispatcher.start_jobs()
+        left = 20 * len(self.stage.asked)
+        for pending in list(self.wanted):
+            while pending in self.wanted and pending.state is not State.GIVEN_UP:
+                assert left, "a batch is waited for, and nobody makes it"
+                left -= 1
+                self.read(self.wanted.index(pending))
+                if pending in self.wanted and self.stage.crew.jobs:
+                    self.stage.crew.do()
+
+
+def test_jobs_that_are_done_by_hand():
+    run(Dispatching, 300, 50)
+
+
+# --- what can't be made ---
+
+
+class Late(Plan):
+    """Its errors come after its functions have returned, as those of MXNet's engine do."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.returned, self.allowed = threading.Event(), threading.Event()
+
+    def settle(self, assembled: Assembled) -> None:
+        self.returned.set()
+        assert self.allowed.wait(20)
+        raise SpoiltError
+
+
+@pytest.fixture
+def late() -> Late:
+    plan = plan_of(Numbers())
+    return Late(plan.source, plan.order)
+
+
+def test_a_batch_on_a_thread_is_not_there_before_its_late_errors(late):
+    engine = Engine(late, Settings(1))
+    stream = engine.stream(0, 0, False)
+    stream.read_ahead()
+    assert late.returned.wait(20)
+    timer = threading.Timer(0.05, late.allowed.set)
+    timer.start()
+    with pytest.raises(SpoiltError):
+        stream.next()
+    timer.join()
+    engine.close()
+
+
+def test_nor_is_one_in_a_trial(late):
+    stream = Engine(late, Settings(0)).stream(0, 0, False)
+    late.allowed.set()
+    stream.compute()
+    with pytest.raises(SpoiltError):
+        stream.next()
+
+
+def test_a_batch_that_there_is_no_memory_for_can_be_read_later(monkeypatch):
+    slow, refused = Slow(0.02), []
+
+    def allocate(self: threads.Threads, pending: Pending) -> None:
+        if not refused:
+            refused.append(pending)
+            raise MemoryError("spoilt")
+        given(self, pending)
+
+    given = threads.Threads.allocate
+    monkeypatch.setattr(threads.Threads, "allocate", allocate)
+    engine = Engine(plan_of(Numbers(), transform=slow), Settings(2, False, 1, {}, 5.0))
+    stream = engine.stream(0, 0, False)
+    while (step := stream.position[1]) < 6:
+        with contextlib.suppress(MemoryError):
+            assert stream.next()[0] == 4 * step
+    assert len(refused) == 1
+    engine.close()
