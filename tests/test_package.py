@@ -42,7 +42,7 @@ ANY = BELOW_ENGINE | {"engine", "images", "records"}
 ALLOWED = {
     "errors": set(),
     "alignment": set(),
-    "arguments": set(),
+    "arguments": {"generators"},
     "generators": set(),
     "order": set(),
     "structure": set(),
