@@ -130,6 +130,7 @@ def test_a_pass_goes_on_in_a_new_process():
     with made("a transform that draws", "inline") as loader:
         expected = [values(loader) for _ in range(3)]
     script = f"""
+        import adapters.gluon
         from tests.gluon.data_sets import values
         from tests.gluon.test_resume import made
         loader = made("a transform that draws", "inline")
@@ -203,7 +204,7 @@ def test_of_two_passes_at_once_the_one_that_gave_a_batch_last_counts():
 
 def test_a_pass_whose_first_batch_fails_stands_at_it():
     with opened(
-        ArrayDataset(NUMBERS).transform(lambda n: 1 // (n - 3)), "inline", seed=1
+        ArrayDataset(NUMBERS).transform(lambda n: 1 // (int(n) - 3)), "inline", seed=1
     ) as loader:
         for epoch in range(2):
             with pytest.raises(ZeroDivisionError):
