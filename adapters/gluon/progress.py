@@ -47,12 +47,16 @@ class Progress:
         """Draw the next pass, which nobody asks for yet; the one after it is whole."""
         account = Account(*self.next, count)
         self.next = account.epoch + 1, 0
+        if self._latest is None:
+            self._latest = account
         return account
 
     def give_back(self, account: Account) -> None:
         """Nobody has asked for this pass: the next one is it again, unless that was moved."""
         if self.next == (account.epoch + 1, 0):
             self.next = account.epoch, account.first
+            if self._latest is account:
+                self._latest = None
 
     def enter(self, account: Account) -> None:
         """The loop reads from this pass, which is the latest one from now on."""

@@ -75,6 +75,10 @@ LOADERS: dict[str, Any] = {
     "rollover of few": lambda: (NUMBERS[:3], {**SEED, "last_batch": "rollover"}),
     "discard": lambda: (NUMBERS, {**SEED, "last_batch": "discard"}),
     "rng": lambda: (NUMBERS, {**SEED, "batch_transform": noisy}),
+    "rng of a sampler": lambda: (
+        NUMBERS,
+        {"batch_size": 4, "sampler": range(20), "seed": 5, "batch_transform": noisy},
+    ),
     "a sampler": lambda: (NUMBERS, {"batch_size": 4, "sampler": [5, 4, 3, 2, 1, 0, 9, 9, 9]}),
     "a sampler with epochs": lambda: (NUMBERS, {"batch_size": 4, "sampler": Seeded()}),
     "a filter": lambda: (NUMBERS, {"batch_size": 4, "sampler": FilterSampler(bool, NUMBERS)}),
@@ -232,6 +236,19 @@ def test_set_epoch_says_which_pass_is_next(crew, reload):
             assert (loader.epoch, loader.state_dict()) == (epoch, state(epoch, 0))
             assert [outline(batch) for batch in loader] == expected[epoch]
         assert [outline(batch) for batch in loader] == expected[2]
+
+
+def test_a_pass_that_is_begun_early_was_not_given():
+    with made("shuffled", THREADS, auto_reload=True) as loader:
+        assert (loader.epoch, loader.state_dict()) == (0, state(0, 0))
+        loader.load_state_dict(state(2, 1))
+        loader.refresh()
+        assert (loader.epoch, loader.state_dict()) == (2, state(2, 1))
+        loader.refresh()
+        assert (loader.epoch, loader.state_dict()) == (2, state(2, 1))
+        next(iter(loader))
+        loader.refresh()
+        assert loader.state_dict() == state(2, 2)
 
 
 def test_a_pass_that_was_begun_in_vain_is_still_the_next_one():
