@@ -120,7 +120,7 @@ def position_of(state: Any, count: Callable[[int], int | None], kind: str) -> tu
         epoch, batch = operator.index(state["epoch"]), operator.index(state["batch"])
     except (KeyError, TypeError) as error:
         raise ValueError(f"state must be what state_dict() returned, got {state!r}") from error
-    most = count(epoch) if epoch >= 0 else None
+    most = count(max(0, epoch))
     if epoch < 0 or batch < 0 or (batch and most is not None and batch >= most):
         bound = "batch >= 0" if most is None else f"batch in range({most})"
         raise ValueError(

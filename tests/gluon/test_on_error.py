@@ -8,7 +8,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet.gluon.data import ArrayDataset, Dataset, SimpleDataset
-from mxnet.gluon.data.vision import ImageFolderDataset
+from mxnet.gluon.data.vision import ImageFolderDataset, ImageRecordDataset
 from mxnet.gluon.data.vision.transforms import CenterCrop, RandomFlipLeftRight, ToTensor
 
 from adapters import ImageDecoder, RecordError, gluon_loader, open_records
@@ -21,6 +21,7 @@ from tests.gluon.data_sets import (
     numpy_semantics,
     outline,
     pixels,
+    record_data_set,
     values,
 )
 from tests.plans import notes_of
@@ -169,6 +170,30 @@ def test_a_damaged_record_is_skipped(crew, format, decode, tmp_path):
     loader = opened(open_records(path, decode=decode), "inline", **arguments)
     with loader, pytest.raises(RecordError):
         list(loader)
+
+
+@pytest.mark.parametrize("crew", CREWS[:2])
+def test_a_damaged_record_is_skipped_where_records_come_one_by_one(crew, tmp_path):
+    """Images of several sizes."""
+    path = jpeg_file(tmp_path, "tfrecord")
+    damage(path, path.stat().st_size - 100)
+    data = SimpleDataset(open_records(path, decode="image")).transform(lambda image, label: label)
+    with opened(data, crew, on_error="skip") as loader:
+        assert numbers_of(loader) == [*range(10), 0]
+
+
+@pytest.mark.parametrize("crew", CREWS[:2])
+def test_a_damaged_image_in_mxnets_own_data_set_is_skipped(crew, tmp_path):
+    data = record_data_set(tmp_path)
+    with opened(data, "inline") as loader:
+        whole = [outline(batch) for batch in loader]
+    content = (tmp_path / "a.rec").read_bytes()
+    second = content.index(b"PNG", content.index(b"PNG") + 1)
+    damage(tmp_path / "a.rec", second)
+    with opened(ImageRecordDataset(str(tmp_path / "a.rec")), crew, on_error="skip") as loader:
+        first, *rest = list(loader)
+        assert first[1].asnumpy()[:, 0].tolist() == [0, 2, 2, 3]
+        assert [outline(batch) for batch in rest] == whole[1:]
 
 
 def test_a_replacement_is_what_it_is_in_its_own_place():
