@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
+from collections.abc import Callable
 from typing import Any
+
+from adapters.generators import generator_argument
 
 
 def check_integer(name: str, value: Any, least: int | None, otherwise: str = "") -> None:
@@ -28,3 +32,99 @@ def check_integer(name: str, value: Any, least: int | None, otherwise: str = "")
         raise TypeError(f"{name} must be an integer{bound}{otherwise}, got {value!r}")
     if least is not None and number < least:
         raise ValueError(f"{name} must be{bound}{otherwise}, got {value!r}")
+
+
+def check_transform(name: str, function: Any) -> None:
+    """Check a ``transform`` or a ``batch_transform``.
+
+    A function that can't be called with a sample, or a sample and ``rng``, never works.
+
+    Raises:
+        TypeError: It is none.
+    """
+    if function is None:
+        return
+    if not callable(function):
+        raise TypeError(f"{name} must be callable or None, got {function!r}")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # Some callables written in C don't tell.
+        return
+    argument = generator_argument(function)
+    try:
+        if argument == "second":
+            signature.bind(None, None)
+        else:
+            signature.bind(None, **({"rng": None} if argument else {}))
+    except TypeError as error:
+        item = "sample" if name == "transform" else "batch"
+        raise TypeError(
+            f"{name} must take ({item}) or ({item}, rng), got {function!r} with the signature "
+            f"{signature}: {error}"
+        ) from None
+
+
+def check_on_error(on_error: Any) -> None:
+    """Check ``on_error``.
+
+    Raises:
+        ValueError: It is none of what it may be.
+    """
+    if not (callable(on_error) or (isinstance(on_error, str) and on_error in ("raise", "skip"))):
+        raise ValueError(f'on_error must be "raise", "skip" or callable, got {on_error!r}')
+
+
+def check_shard(shard: Any) -> None:
+    """Check ``shard``, which may be None.
+
+    Raises:
+        TypeError: It is no pair of integers.
+        ValueError: Out of range.
+    """
+    if shard is None:
+        return
+    if not isinstance(shard, (tuple, list)):
+        raise TypeError(f"shard must be (index, count), got {shard!r}")
+    try:
+        index, count = (operator.index(number) for number in shard)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"shard must be (index, count), got {shard!r}") from error
+    if not 0 <= index < count:
+        raise ValueError(f"shard must be (index, count) with 0 <= index < count, got {shard!r}")
+
+
+def check_shard_size(size: int, shard: tuple[int, int]) -> None:
+    """Check that every shard of so many samples has one.
+
+    Raises:
+        ValueError: It hasn't.
+    """
+    if size < shard[1]:
+        raise ValueError(
+            f"shard must leave every shard a sample, got {shard[1]} shards of {size} samples"
+        )
+
+
+def position_of(state: Any, count: Callable[[int], int | None], kind: str) -> tuple[int, int]:
+    """(epoch, batch) of what ``state_dict`` has returned.
+
+    Args:
+        state: What the user gives.
+        count: Batches in an epoch by its number; None where nobody knows.
+        kind: What has the batches, for the message.
+
+    Raises:
+        ValueError: Not a state of a sequence, or loader, of this length.
+    """
+    try:
+        epoch, batch = operator.index(state["epoch"]), operator.index(state["batch"])
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"state must be what state_dict() returned, got {state!r}") from error
+    most = count(max(0, epoch))
+    if epoch < 0 or batch < 0 or (batch and most is not None and batch >= most):
+        bound = "batch >= 0" if most is None else f"batch in range({most})"
+        raise ValueError(
+            f"state must have epoch >= 0 and {bound}, got {state!r}: it belongs to a {kind} of "
+            "another length or batch_size"
+        )
+    return epoch, batch

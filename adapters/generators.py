@@ -79,3 +79,22 @@ def generator_argument(function: Callable[..., Any] | None) -> Literal["second",
     if any(p.name == "rng" and p.kind is p.KEYWORD_ONLY for p in parameters):
         return "rng"
     return None
+
+
+def call_with(
+    rng_of: Callable[[], np.random.Generator],
+    argument: str | None,
+    function: Callable[..., Any],
+    item: Any,
+) -> Any:
+    """``function(item)``, with a generator where it takes one.
+
+    Args:
+        rng_of: Makes the generator.
+        argument: How it takes it: what ``generator_argument`` says.
+        function: Of the user's own.
+        item: A sample or a batch.
+    """
+    if argument is None:
+        return function(item)
+    return function(item, rng_of()) if argument == "second" else function(item, rng=rng_of())

@@ -38,7 +38,7 @@ ANY = BELOW_ENGINE | {"engine", "images", "records"}
 ALLOWED = {
     "errors": set(),
     "alignment": set(),
-    "arguments": set(),
+    "arguments": {"generators"},
     "generators": set(),
     "structure": set(),
     "ablation": {"batch", "sources"},

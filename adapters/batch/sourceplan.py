@@ -31,6 +31,7 @@ from adapters.generators import (
     GLOBAL,
     GLOBAL_BATCH,
     TRANSFORM,
+    call_with,
     generator,
     generator_argument,
     generators,
@@ -308,11 +309,8 @@ class SourcePlan(Plan):
     def _call(
         self, stream: int, function: Callable[..., Any], item: Any, epoch: int, number: int
     ) -> Any:
-        argument = self._generator_arguments[stream]
-        if argument is None:
-            return function(item)
-        rng = generator(self.seed, epoch, number, stream)
-        return function(item, rng) if argument == "second" else function(item, rng=rng)
+        rng_of = functools.partial(generator, self.seed, epoch, number, stream)
+        return call_with(rng_of, self._generator_arguments[stream], function, item)
 
     def _whole(self, number: int, epoch: int, index: int, allocate: Allocate) -> Any:
         try:

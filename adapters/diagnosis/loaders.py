@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -57,4 +58,5 @@ def go_on(loader: Any) -> None:
     The same first batches again would come from the page cache.
     """
     if hasattr(loader, "load_state_dict"):
-        loader.load_state_dict(loader.state_dict())
+        with contextlib.suppress(ValueError):  # Its passes differ: see a Gluon loader's state_dict.
+            loader.load_state_dict(loader.state_dict())

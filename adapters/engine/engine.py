@@ -89,12 +89,16 @@ class Engine:
         return stream
 
     def drawn_stream(
-        self, epoch: int, batches: Iterator[Sequence[Any]], count: int | None = None
+        self,
+        epoch: int,
+        batches: Iterator[Sequence[Any]],
+        count: int | None = None,
+        step: int = 0,
     ) -> DrawnStream:
-        """A stream of batches whose samples are drawn elsewhere; of so many, if that is known."""
+        """A stream of batches whose samples are drawn elsewhere, see there."""
         if self.closed:
             raise ClosedError("the sequence is closed: make a new one")
-        stream = DrawnStream(self, epoch, batches, count)
+        stream = DrawnStream(self, epoch, batches, count, step)
         self._streams.add(stream)
         return stream
 

@@ -204,6 +204,10 @@ class Stream:
     def _count_skipped(self, skipped: int, epoch: int) -> None:
         self._skipped += skipped
         if self.position[0] > epoch:
+            self._say_skipped(epoch)
+
+    def _say_skipped(self, epoch: int) -> None:
+        if self._skipped:
             log.warning("epoch %d: on_error replaced %d samples", epoch, self._skipped)
             self._skipped = 0
 
@@ -221,17 +225,31 @@ class DrawnStream(Stream):
         engine: Whose workers compute them.
         epoch: For the random generators.
         batches: The sample numbers of a batch each; drawn as far ahead as batches are asked for.
-        count: How many there will be; None if nobody knows.
+        count: How many there are in the epoch; None if nobody knows.
+        step: Of the first of them in it.
     """
 
     def __init__(
-        self, engine: Engine, epoch: int, batches: Iterator[Sequence[Any]], count: int | None
+        self,
+        engine: Engine,
+        epoch: int,
+        batches: Iterator[Sequence[Any]],
+        count: int | None,
+        step: int = 0,
     ) -> None:
-        super().__init__(engine, epoch, 0, False)
+        super().__init__(engine, epoch, step, False)
         self._expected = self._batches if count is None else count
         self._drawn = batches
         self.problem: BaseException | None = None
         """Why ``batches`` gives no more: its ``StopIteration``, or an error."""
+
+    def next(self) -> Any:
+        """The next batch."""
+        try:
+            return super().next()
+        except Exhausted:
+            self._say_skipped(self.position[0])
+            raise
 
     def _index(self, epoch: int, step: int) -> int:
         if self.problem is None:

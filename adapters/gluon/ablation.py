@@ -14,7 +14,7 @@ from adapters.batch.order import DrawnOrder
 from adapters.batch.plan import Allocate, Assembled
 from adapters.gluon.plan import GluonPlan
 from adapters.gluon.recipe import Opaque, Recipe
-from adapters.gluon.samplers import OrderBatchSampler
+from adapters.gluon.samplers import EpochBatchSampler
 
 _KEPT_BATCHES = 4
 # What a sampler is asked for: its batches are fetched in turn.
@@ -26,16 +26,22 @@ class GluonFetching(GluonPlan):
 
     def batch(self, epoch: int, index: int, allocate: Allocate) -> Assembled:
         """One number, as there must be something to deliver."""
+        try:
+            self._fetch(self.order.batch(epoch, index))
+        except Exception:
+            if self.on_error == "raise":
+                raise
+        return Assembled((np.zeros(1), None), None, 0)
+
+    def _fetch(self, drawn: Any) -> None:
         recipe = self.recipe
-        drawn: Any = self.order.batch(epoch, index)
         keys = drawn.tolist() if isinstance(drawn, np.ndarray) else drawn
         if recipe.records is not None:
             for number in sorted(recipe.base_numbers(keys)):
                 recipe.records.read(int(number))
-        elif self._gathered(keys, np.empty) is None:
+        elif self._steps.gathered(keys, np.empty) is None:
             for number in recipe.base_numbers(keys):
                 recipe.base[number]
-        return Assembled((np.zeros(1), None), None, 0)
 
     def __getstate__(self) -> dict[str, Any]:
         """For a worker process: with the base, which is what is asked."""
@@ -52,6 +58,7 @@ def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
 
     Raises:
         ValueError: It gives none.
+        Exception: Of a sample, where ``on_error`` doesn't take its place.
     """
     drawn = list(itertools.islice(_batches(batch_sampler), _DRAWN_BATCHES))
     if not drawn:
@@ -60,8 +67,10 @@ def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
         )
     known_order = not isinstance(plan.order, DrawnOrder)
     whole = plan if known_order else dataclasses.replace(plan, order=Repeated(drawn))
-    storage = GluonFetching(whole.order, plan.recipe)
+    storage = GluonFetching(whole.order, plan.recipe, on_error=plan.on_error)
     kept_batches = drawn[:_KEPT_BATCHES]
+    if plan.on_error != "raise":
+        kept_batches = _without_errors(data, kept_batches) or kept_batches
     keys = list(dict.fromkeys(key for batch in kept_batches for key in batch))
     recipe = plan.recipe
     if recipe.columns is None and recipe.records is None:
@@ -70,20 +79,32 @@ def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
         recipe = dataclasses.replace(recipe, base=fetched)
     order = Repeated(kept_batches)
     memory = dataclasses.replace(plan, order=order, recipe=recipe)
+    alone = dataclasses.replace(memory, batch_transform=None)
     collation: GluonPlan | None = None
     lowered = plan.batchify is None and not any(isinstance(step, Opaque) for step in recipe.steps)
     if lowered and recipe.columns is not None:
-        collation = dataclasses.replace(memory, recipe=dataclasses.replace(recipe, steps=[]))
+        collation = dataclasses.replace(alone, recipe=dataclasses.replace(recipe, steps=[]))
     elif not (lowered and recipe.records is not None):
         made = Known({key: data[key] for key in keys}, len(data))
-        collation = dataclasses.replace(plan, order=order, recipe=Recipe(made))
+        collation = dataclasses.replace(alone, recipe=Recipe(made))
     decodes = recipe.records is not None and recipe.records.holds_images
     return Ablations(whole, storage, memory, collation, decodes, recipe.columns is not None)
 
 
 def _batches(batch_sampler: Any) -> Iterator[Any]:
     """Batches of sample numbers, without a change to the sampler's own state of epochs."""
-    if isinstance(batch_sampler, OrderBatchSampler):
-        order = batch_sampler.order
-        return (order.batch(0, index).tolist() for index in range(len(order)))
+    if isinstance(batch_sampler, EpochBatchSampler):
+        return batch_sampler.batches(0)
     return (batch if isinstance(batch, np.ndarray) else list(batch) for batch in batch_sampler)
+
+
+def _without_errors(data: Any, batches: list[Any]) -> list[Any]:
+    """Batches of the samples that the data set gives."""
+    given: dict[Any, bool] = {}
+    for key in dict.fromkeys(key for batch in batches for key in batch):
+        try:
+            data[key]
+        except Exception:
+            given[key] = False
+    left = [[key for key in batch if given.get(key, True)] for batch in batches]
+    return [batch for batch in left if batch]

@@ -7,7 +7,7 @@ from typing import Any
 
 import mxnet as mx
 
-from adapters.arguments import check_integer
+from adapters.arguments import check_integer, check_on_error, check_shard, check_transform
 
 
 def check_arguments(
@@ -22,6 +22,9 @@ def check_arguments(
     timeout: Any,
     ctx: Any,
     seed: Any,
+    shard: Any,
+    on_error: Any,
+    batch_transform: Any,
 ) -> None:
     """Check what doesn't depend on the samplers.
 
@@ -38,6 +41,9 @@ def check_arguments(
         check_integer("prefetch", prefetch, 0, " or None")
     if seed is not None:
         check_integer("seed", seed, 0, " or None")
+    check_shard(shard)
+    check_on_error(on_error)
+    check_transform("batch_transform", batch_transform)
     for name, value in {"pin_memory": pin_memory, "thread_pool": thread_pool}.items():
         if not _is(value, "auto") and value not in (True, False):
             raise TypeError(f'{name} must be True, False or "auto", got {value!r}')

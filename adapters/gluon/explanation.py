@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from adapters.engine import Engine
 from adapters.gluon.plan import GluonPlan
 from adapters.gluon.recipe import Opaque
+from adapters.gluon.samplers import EpochBatchSampler
 from adapters.gluon.stages import names_of_stages
 
 _AUTO = 'workers="auto": '
 
 
-def explanation(plan: GluonPlan, engine: Engine) -> Iterator[str]:
+def explanation(plan: GluonPlan, engine: Engine, batch_sampler: Any) -> Iterator[str]:
     """A line for each part of the way, the workers last."""
     recipe = plan.recipe
     name = ", ".join(recipe.names)
@@ -36,6 +38,15 @@ def explanation(plan: GluonPlan, engine: Engine) -> Iterator[str]:
     if plan.batchify is not None:
         named = Opaque(plan.batchify).name
         yield f"batchify_fn {named}: gets a list of samples, one by one"
+    if plan.batch_transform is not None:
+        yield f"batch_transform {Opaque(plan.batch_transform).name}: a batch at a time"
+    if plan.on_error == "skip":
+        yield "on_error: the next sample that works takes the place of one that doesn't"
+    elif plan.on_error != "raise":
+        yield f"on_error: {Opaque(plan.on_error).name} gives what takes a sample's place"
+    if isinstance(batch_sampler, EpochBatchSampler) and batch_sampler.order.shard[1] > 1:
+        order = batch_sampler.order
+        yield f"shard: {order.shard[0]} of {order.shard[1]}, {order.shard_size} of {order.size}"
     if plan.used:
         used = ", ".join(sorted(plan.used))
         yield f"drawn from the global generators of {used}: seeded, except on threads"

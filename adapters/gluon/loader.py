@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 import weakref
@@ -15,18 +14,30 @@ from mxnet.gluon.data.dataloader import default_batchify_fn
 from mxnet.util import is_np_array, is_np_shape
 
 from adapters.ablation import Ablations
+from adapters.arguments import check_integer, position_of
 from adapters.batch.order import DrawnOrder
+from adapters.batch.replacement import OnError
 from adapters.bytecode import generators_used
 from adapters.engine import Engine, Waits
+from adapters.generators import generator_argument
 from adapters.gluon.ablation import ablations_of
 from adapters.gluon.arguments import check_arguments
 from adapters.gluon.devices import mover
 from adapters.gluon.explanation import explanation
 from adapters.gluon.passes import Begun, Pass, begin
 from adapters.gluon.plan import GluonPlan
+from adapters.gluon.progress import Progress
 from adapters.gluon.recipe import Opaque, Recipe, recipe_of
 from adapters.gluon.recordfiles import make_reading_atomic
-from adapters.gluon.samplers import OrderBatchSampler, batch_sampler_of, sampler_twin
+from adapters.gluon.samplers import (
+    OrderBatchSampler,
+    batch_sampler_of,
+    length_of,
+    obstacle_to_replay,
+    rolls_over,
+    sampler_twin,
+    tell_epoch,
+)
 from adapters.gluon.workers import settings_of
 from adapters.sources import open_guessed
 
@@ -37,8 +48,9 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
     """A ``gluon.data.DataLoader`` with the same arguments and batches, and without its faults.
 
     ``gluon_loader`` is another name of it. Each iterator over it is a pass of its own, by one
-    consumer; there may be several at a time. ``close``, or the end of a ``with`` block, ends the
-    workers; batches that are held stay valid. A subclass may override ``__iter__`` and ``__len__``.
+    consumer, and the next epoch; there may be several at a time. ``close``, or the end of a
+    ``with`` block, ends the workers; batches that are held stay valid. A subclass may override
+    ``__iter__`` and ``__len__``.
 
     Args:
         dataset: A Gluon data set, an array, a tuple of arrays of equal length, what
@@ -74,10 +86,33 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             ``random``, ``numpy.random`` and MXNet's generator. None leaves it to
             ``numpy.random``: each pass shuffles as MXNet's own loader does, with the same result,
             and what transforms draw depends on the state that ``numpy.random`` had before.
+        shard: ``(index, count)``: take that part of the one global order. All shards have the same
+            number of samples; up to ``count - 1`` samples are left out per pass. With ``shuffle``,
+            all need the same ``seed``. Excludes ``sampler`` and ``batch_sampler``.
+        on_error: For a sample that can't be fetched or transformed: ``"raise"``; ``"skip"``, take
+            the sample with the next higher number that can be (counted, and logged at the end of
+            the pass); or ``on_error(exception, sample_number)`` returns a finished sample.
+        batch_transform: ``batch_transform(batch)`` or ``batch_transform(batch, rng)`` is given what
+            ``batchify_fn`` has made, MXNet's default too, and returns what the loop gets. ``rng``
+            is a ``numpy.random.Generator`` that depends on the seed, the epoch and the index of the
+            batch alone. Workers run it; threads several at once, but for what names a generator
+            that they share, see ``thread_pool``.
 
     Raises:
         TypeError: A data set without length or random access, an argument of the wrong type.
         ValueError: Arguments that exclude each other, or out of range.
+
+    ``state_dict`` is two integers, the epoch and the batch that comes after the last one that the
+    latest pass has given to the loop. A loader with that state, in a new process, with whatever
+    workers, goes on there, with the same batches: ``load_state_dict`` makes the next pass start
+    there, and the passes after it are whole. That takes a ``seed`` where anything is random. After
+    a ``break``, a plain new pass is the next epoch, as with MXNet's loader; the state still names
+    the batch that would have come.
+
+    A sampler of the user's own is iterated over from its start and what came before is let go, so
+    it must give the same numbers again. One that has a ``set_epoch`` is told the number of the next
+    epoch by ``set_epoch`` and ``load_state_dict``, and whenever a pass has ended or was abandoned;
+    what it is told by somebody else after that counts.
 
     While iterating, an exception in the data set, a transform or ``batchify_fn`` arrives as its own
     type, with the number of the sample in its notes; ``WorkerError`` says that worker processes die
@@ -112,6 +147,9 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         *,
         ctx: Any = None,
         seed: int | None = None,
+        shard: tuple[int, int] | None = None,
+        on_error: OnError = "raise",
+        batch_transform: Callable[..., Any] | None = None,
     ) -> None:
         # MXNet's own constructor would start a pool.
         check_arguments(
@@ -125,6 +163,9 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             timeout=timeout,
             ctx=ctx,
             seed=seed,
+            shard=shard,
+            on_error=on_error,
+            batch_transform=batch_transform,
         )
         make_reading_atomic()
         if isinstance(dataset, (str, os.PathLike)):
@@ -133,25 +174,33 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             dataset = mx.gluon.data.ArrayDataset(*dataset)
         recipe = _prepared(recipe_of(dataset), batchify_fn)
         opaque = [*recipe.opaque, *([batchify_fn] if batchify_fn else [])]
-        used = generators_used(*opaque)
+        used = generators_used(*opaque, *filter(callable, (batch_transform, on_error)))
         seed = None if seed is None else int(seed)
+        part = None if shard is None else (int(shard[0]), int(shard[1]))
         self._batch_sampler = batch_sampler_of(
-            len(dataset), batch_size, bool(shuffle), sampler, last_batch, batch_sampler, seed
+            len(dataset), batch_size, bool(shuffle), sampler, last_batch, batch_sampler, seed, part
         )
         # Without a seed, a pass that draws anything is known when it begins, and no sooner.
-        self._fresh = seed is None and (bool(used.possibly) or recipe.draws)
+        draws = recipe.draws or generator_argument(batch_transform) is not None
+        self._fresh = seed is None and (bool(used.possibly) or draws)
         ahead = isinstance(self._batch_sampler, OrderBatchSampler) and not self._fresh
         self._plan = GluonPlan(
             self._batch_sampler.order if ahead else DrawnOrder(batch_size or 1),
             recipe,
+            dataset,
+            batch_transform=batch_transform,
+            seed=seed or 0,
+            on_error=on_error,
             batchify=batchify_fn,
             used=used.possibly,
             semantics=(is_np_shape(), is_np_array()),
-            seed=seed or 0,
         )
+        # A function of whole batches alone is no reason for processes, unless it draws.
+        own = bool(opaque or used.possibly)
         self._settings = settings_of(
-            self._plan, num_workers, thread_pool, prefetch, timeout, bool(opaque), used
+            self._plan, num_workers, thread_pool, prefetch, timeout, own, used
         )
+        self._seed = seed
         # The data set may change between passes, but for processes that were asked for: as in
         # MXNet, these have it as it was.
         self._plan.live = not self._settings.use_multiprocessing
@@ -160,7 +209,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         self._generators: Any = np.random
         self._move = mover(ctx, pin_memory, pin_device_id)
         self._begun: Begun | None = None
-        self._passes = itertools.count()
+        self._progress = Progress()
         self._engine = Engine(self._plan, self._settings)
         _open.add(self._engine)
         self.auto_reload = bool(auto_reload)
@@ -171,12 +220,61 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         return Pass(self)
 
     def __len__(self) -> int:
-        """Batches in a pass."""
+        """Batches in a pass: in the latest one, or the next when that has ended."""
         return len(self._batch_sampler)
+
+    @property
+    def epoch(self) -> int:
+        """The number of the latest pass, from 0; of the next one when that has ended."""
+        return self._progress.position[0]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Have the next pass be that of ``epoch``; a pass that is under way is not changed."""
+        check_integer("epoch", epoch, 0)
+        self._move_to(int(epoch), 0)
+
+    def state_dict(self) -> dict[str, int]:
+        """Where the latest pass stands: ``{"epoch": e, "batch": i}``, the batch that comes next.
+
+        Raises:
+            ValueError: Nobody can go on there, as something is random and there is no ``seed``, or
+                as it depends on the passes before.
+        """
+        epoch, batch = self._progress.position
+        self._check_replay("state_dict", epoch, batch)
+        return {"epoch": epoch, "batch": batch}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Have the next pass start at that batch; the passes after it are whole again.
+
+        Raises:
+            ValueError: Not a state of a loader of this length; or nobody can go on there, see
+                ``state_dict``.
+        """
+        sampler = self._batch_sampler
+        epoch, batch = position_of(state, lambda epoch: length_of(sampler, epoch), "loader")
+        self._check_replay("load_state_dict", epoch, batch)
+        self._move_to(epoch, batch)
+
+    def _move_to(self, epoch: int, batch: int) -> None:
+        self.clean()
+        self._progress.move(epoch, batch)
+        tell_epoch(self._batch_sampler, epoch)
+
+    def _check_replay(self, method: str, epoch: int, batch: int) -> None:
+        obstacle = obstacle_to_replay(self._batch_sampler, self._seed)
+        if self._fresh and obstacle is None:
+            obstacle = "what transforms draw depends on numpy.random: give seed=..."
+        begins = not batch and not (epoch and rolls_over(self._batch_sampler))
+        if obstacle is not None and not begins:
+            raise ValueError(
+                f"{method}: a pass can't be continued at batch {batch} of epoch {epoch}, as "
+                f"{obstacle}"
+            )
 
     def explain(self) -> None:
         """Print which way the samples take, and why: a line for each part of the data set."""
-        print("\n".join(explanation(self._plan, self._engine)))
+        print("\n".join(explanation(self._plan, self._engine, self._batch_sampler)))
 
     @property
     def waits(self) -> Waits:
@@ -195,6 +293,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         begun, self._begun = self._begun, None
         if begun is not None:
             begun.close()
+            self._progress.give_back(begun.account)
 
     def close(self) -> None:
         """End the workers and free what they shared; batches that are held stay valid."""
@@ -207,7 +306,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         twin.__dict__.update(self.__dict__)
         twin._batch_sampler = sampler_twin(self._batch_sampler)
         twin._generators = np.random.RandomState(0)
-        twin._passes = itertools.count()
+        twin._progress = Progress()
         twin._begun, twin.auto_reload = None, False
         twin._engine = Engine(self._plan, self._settings)
         _open.add(twin._engine)

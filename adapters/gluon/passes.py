@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from mxnet.util import is_np_array
 
 from adapters.batch.order import DrawnOrder
 from adapters.engine import Exhausted, Stream
 from adapters.gluon.lending import take_back
+from adapters.gluon.progress import Account
 from adapters.gluon.randomness import fresh_epoch
+from adapters.gluon.samplers import EpochBatchSampler, drawn_batches, length_of, tell_epoch
 
 if TYPE_CHECKING:
     from adapters.gluon.loader import DataLoader
@@ -27,11 +27,18 @@ class Begun:
 
     Args:
         stream: Its batches; None where there are none.
-        left: How many; None where that isn't known.
+        account: Which they are.
+        endless: The stream goes on behind the last of them.
     """
 
     stream: Stream | None
-    left: int | None = None
+    account: Account
+    endless: bool = False
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the stream was read up to the last batch, if that is known."""
+        return self.endless and self.account.fetched == self.account.count
 
     def read_ahead(self) -> None:
         """Have workers begin with the first batches."""
@@ -50,14 +57,17 @@ def begin(loader: DataLoader) -> Begun:
     plan.begin_pass()
     if plan.live:
         engine.refresh()
-    number, sampler = next(loader._passes), loader._batch_sampler
+    sampler, number = loader._batch_sampler, loader._progress.next[0]
+    account = loader._progress.begin(length_of(sampler, number))
+    if isinstance(sampler, EpochBatchSampler):
+        sampler.set_epoch(number)
     if not isinstance(plan.order, DrawnOrder):
-        size = len(sampler)
-        return Begun(engine.stream(number, 0, False) if size else None, size)
-    batches = _lists(sampler)
+        stream = engine.stream(number, account.first, False) if account.count else None
+        return Begun(stream, account, endless=True)
+    batches = drawn_batches(sampler, number, account.first)
     if loader._fresh:
         number, batches = fresh_epoch(number, batches, loader._generators)
-    return Begun(engine.drawn_stream(number, batches, _length(sampler)))
+    return Begun(engine.drawn_stream(number, batches, account.count, account.first), account)
 
 
 class Pass:
@@ -69,10 +79,9 @@ class Pass:
     def __init__(self, loader: DataLoader) -> None:
         self._loader = loader
         self._engine = loader._engine
+        self._begun: Begun | None = None
         self._stream: Stream | None = None
-        self._begun = False
         self._ended = False
-        self._left: int | None = None
         self._ahead: list[Any] = []
 
     def __iter__(self) -> Pass:
@@ -81,18 +90,18 @@ class Pass:
     def __next__(self) -> Any:
         if self._ended and not self._ahead:
             raise StopIteration
-        if not self._begun:
-            self._begin()
-        batch = self._ahead.pop() if self._ahead else self._fetch()
+        begun = self._begun or self._begin()
+        batch = self._ahead.pop() if self._ahead else self._fetch(begun)
         if isinstance(batch, BaseException):
             raise batch
         if self._loader._move.ahead and not self._ended and self._stream and self._stream.ready:
             try:
-                self._ahead.append(self._fetch())
+                self._ahead.append(self._fetch(begun))
             except StopIteration:
                 pass
             except Exception as error:  # Belongs to the next batch.
                 self._ahead.append(error)
+        self._loader._progress.hand_out(begun.account)
         return batch
 
     next = __next__
@@ -100,18 +109,22 @@ class Pass:
     def __len__(self) -> int:
         return len(self._loader)
 
-    def _begin(self) -> None:
-        self._begun = True
+    def _begin(self) -> Begun:
         loader = self._loader
         begun, loader._begun = loader._begun, None
-        if begun is None:
-            begun = begin(loader)
-        self._stream, self._left = begun.stream, begun.left
+        try:
+            self._begun = begun = begun or begin(loader)
+        except BaseException:
+            self._ended = True
+            raise
+        self._stream = begun.stream
+        loader._progress.enter(begun.account)
+        return begun
 
-    def _fetch(self) -> Any:
+    def _fetch(self, begun: Begun) -> Any:
         stream = self._stream
-        if stream is None or self._left == 0:
-            self._finish()
+        if stream is None or begun.at_end:
+            self._finish(begun)
             raise StopIteration
         self._loader._plan.consumed_here()
         try:
@@ -121,52 +134,43 @@ class Pass:
         except Exhausted:
             problem = getattr(stream, "problem", None)
             if problem is None or isinstance(problem, StopIteration):
-                self._finish()
+                self._finish(begun)
                 raise StopIteration from None
-            self._end()
+            self._end(begun)
             raise problem from None
         except BaseException as error:
-            self._end()
+            self._end(begun)
             if isinstance(error, StopIteration):
                 raise RuntimeError("the data set or a transform raised StopIteration") from error
             raise
-        if self._left is not None:
-            self._left -= 1
+        begun.account.fetched += 1
         return batch
 
-    def _end(self) -> None:
+    def _end(self, begun: Begun) -> None:
         self._ended = True
         self._loader._plan.no_longer_consumed_here()
         stream, self._stream = self._stream, None
         if stream is None:
             return
-        if self._left == 0:
+        if begun.at_end:
             self._engine.park(stream)
         else:
             stream.close()
         self._engine.rest()
         take_back(_LEFT_BEHIND)
+        loader = self._loader
+        if loader._begun is None:
+            # Here and not before the next pass, so that what somebody else tells them counts.
+            tell_epoch(loader._batch_sampler, loader._progress.next[0])
 
-    def _finish(self) -> None:
+    def _finish(self, begun: Begun) -> None:
         """All batches were delivered."""
-        self._end()
+        begun.account.count = begun.account.fetched
+        self._end(begun)
         loader = self._loader
         if loader.auto_reload and loader._begun is None and not self._engine.closed:
             loader.refresh()
 
     def __del__(self) -> None:
-        if getattr(self, "_stream", None) is not None:
-            self._end()
-
-
-def _lists(sampler: Any) -> Iterator[Any]:
-    """Batches of a batch sampler, which may be anything that can be iterated over once."""
-    for samples in sampler:
-        yield samples if isinstance(samples, (list, np.ndarray)) else list(samples)
-
-
-def _length(sampler: Any) -> int | None:
-    try:
-        return len(sampler)
-    except (TypeError, NotImplementedError):
-        return None
+        if getattr(self, "_stream", None) is not None and self._begun is not None:
+            self._end(self._begun)

@@ -32,6 +32,8 @@ from adapters.generators import generator
 
 # The stream of the generators that seed others; 0 and 1 are for transforms, see ``assemble``.
 _SEEDS = 2
+# Of what a function draws for a whole batch: beyond the places of those that are called per sample.
+_WHOLE = 1 << 32
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 # NumPy's stubs don't know all of it.
 _numpy: Any = np.random
@@ -114,6 +116,14 @@ class Seeding:
                 np.random.seed(drawn)
 
         return seed
+
+    def reseed(self, epoch: int, index: int) -> None:
+        """Seed what a function of the whole batch draws from; MXNet's has been, for the batch."""
+        drawn = self._drawn(epoch, index, _WHOLE)
+        if "random" in self._used:
+            random.seed(drawn)
+        if "numpy" in self._used:
+            np.random.seed(drawn)
 
     def _kept(self) -> list[Any]:
         undo: list[Any] = []

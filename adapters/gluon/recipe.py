@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -236,22 +236,3 @@ def _add(recipe: Recipe, function: Any) -> None:
             recipe.steps.append(Known(stage, first, number))
         else:
             recipe.steps.append(Opaque(stage, first))
-
-
-def runs_of(recipe: Recipe) -> Iterator[Known | list[Opaque]]:
-    """The steps, with those that run for each sample put together.
-
-    Where the base is asked for each sample, the first of them begins with that.
-    """
-    asked = recipe.columns is None and recipe.records is None
-    group: list[Opaque] | None = [] if asked else None
-    for step in recipe.steps:
-        if isinstance(step, Opaque):
-            group = [*(group or []), step]
-            continue
-        if group is not None:
-            yield group
-            group = None
-        yield step
-    if group is not None:
-        yield group

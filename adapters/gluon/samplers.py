@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from mxnet.gluon.data import BatchSampler, RandomSampler, Sampler
 
+from adapters.arguments import check_shard_size
 from adapters.batch.order import Order
 
 
@@ -32,20 +33,81 @@ class OrderSampler(Sampler):  # type: ignore[misc]
         return len(self._order)
 
 
-class OrderBatchSampler(Sampler):  # type: ignore[misc]
-    """The batches of the loader's own order, as a batch sampler; each pass is the next epoch."""
+class EpochBatchSampler(Sampler):  # type: ignore[misc]
+    """The batches of an epoch as a function of its number; each ``iter`` is the next epoch.
+
+    Args:
+        order: The loader's own.
+    """
 
     def __init__(self, order: Order) -> None:
         self.order = order
         self._epoch = 0
 
+    def set_epoch(self, epoch: int) -> None:
+        """Have the next ``iter``, and ``len``, be of this epoch."""
+        self._epoch = epoch
+
+    def count(self, epoch: int) -> int:
+        """Batches in an epoch."""
+        raise NotImplementedError
+
+    def batches(self, epoch: int, first: int = 0) -> Iterator[list[int]]:
+        """Sample numbers of the batches of an epoch, from batch ``first`` on."""
+        raise NotImplementedError
+
     def __iter__(self) -> Iterator[list[int]]:
         epoch, self._epoch = self._epoch, self._epoch + 1
-        for index in range(len(self.order)):
-            yield self.order.batch(epoch, index).tolist()
+        yield from self.batches(epoch)
 
     def __len__(self) -> int:
+        return self.count(self._epoch)
+
+
+class OrderBatchSampler(EpochBatchSampler):
+    """The batches of the loader's own order."""
+
+    def count(self, epoch: int) -> int:
+        """Batches in an epoch."""
         return len(self.order)
+
+    def batches(self, epoch: int, first: int = 0) -> Iterator[list[int]]:
+        """Sample numbers of the batches of an epoch, from batch ``first`` on."""
+        for index in range(first, len(self.order)):
+            yield self.order.batch(epoch, index).tolist()
+
+
+class RolloverBatchSampler(EpochBatchSampler):
+    """The same where what doesn't fill a batch begins the next epoch.
+
+    The epochs, one after the other, are one row of samples, and batch i of it begins at sample
+    i * batch_size: so what is carried into an epoch doesn't depend on how the one before went.
+    """
+
+    def count(self, epoch: int) -> int:
+        """Batches in an epoch."""
+        return self._before(epoch + 1) - self._before(epoch)
+
+    def batches(self, epoch: int, first: int = 0) -> Iterator[list[int]]:
+        """Sample numbers of the batches of an epoch, from batch ``first`` on."""
+        order, size = self.order, self.order.shard_size
+        start = (self._before(epoch) + first) * order.batch_size
+        stop = self._before(epoch + 1) * order.batch_size
+        if start >= stop:
+            return
+        # Of small data sets, several epochs are carried over.
+        epochs = range(start // size, epoch + 1)
+        samples = np.concatenate([self._samples(each) for each in epochs])
+        for place in range(start - epochs[0] * size, stop - epochs[0] * size, order.batch_size):
+            yield samples[place : place + order.batch_size].tolist()
+
+    def _before(self, epoch: int) -> int:
+        """Batches in all epochs before this one."""
+        return epoch * self.order.shard_size // self.order.batch_size
+
+    def _samples(self, epoch: int) -> Any:
+        order, size = self.order, max(1, self.order.shard_size)
+        return Order(order.size, size, order.shuffle, order.seed, shard=order.shard).batch(epoch, 0)
 
 
 class ShuffledBatchSampler(Sampler):  # type: ignore[misc]
@@ -104,6 +166,44 @@ def _own(sampler: Any) -> Any:
     return twin
 
 
+def drawn_batches(batch_sampler: Any, epoch: int, first: int) -> Iterator[Any]:
+    """The batches of a pass, from batch ``first`` on, drawn when they are asked for.
+
+    Those of a batch sampler of the user's own, which may be anything that can be iterated over
+    once, are drawn from its start, and the first ones let go.
+    """
+    if isinstance(batch_sampler, EpochBatchSampler):
+        yield from batch_sampler.batches(epoch, first)
+        return
+    drawn = 0
+    for samples in batch_sampler:
+        drawn += 1
+        if drawn > first:
+            yield samples if isinstance(samples, (list, np.ndarray)) else list(samples)
+    if drawn < first:
+        raise ValueError(
+            f"load_state_dict: the pass was to go on at batch {first}, and the sampler gave "
+            f"{drawn} batches: it belongs to another data set, or can be iterated over only once"
+        )
+
+
+def length_of(batch_sampler: Any, epoch: int) -> int | None:
+    """Batches in a pass; None where nobody knows."""
+    if isinstance(batch_sampler, EpochBatchSampler):
+        return batch_sampler.count(epoch)
+    try:
+        return len(batch_sampler)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def tell_epoch(batch_sampler: Any, epoch: int) -> None:
+    """Tell samplers that have a ``set_epoch`` which pass is the next one."""
+    for sampler in (batch_sampler, getattr(batch_sampler, "_sampler", None)):
+        if callable(set_epoch := getattr(sampler, "set_epoch", None)):
+            set_epoch(epoch)
+
+
 def batch_sampler_of(
     size: int,
     batch_size: int | None,
@@ -112,15 +212,22 @@ def batch_sampler_of(
     last_batch: str | None,
     batch_sampler: Any,
     seed: int | None,
+    shard: tuple[int, int] | None,
 ) -> Any:
-    """The batch sampler that these arguments of MXNet's mean.
+    """The batch sampler that these arguments mean.
 
-    An ``OrderBatchSampler`` where the order can be known ahead. Without a seed, an order that is
-    shuffled is MXNet's own.
+    An ``EpochBatchSampler`` where the order can be known ahead. Without a seed, an order that is
+    shuffled is MXNet's own, and so is what rolls over.
 
     Raises:
         ValueError: Arguments that exclude each other, as MXNet has it, or out of range.
     """
+    if shard is not None and (sampler is not None or batch_sampler is not None):
+        raise ValueError(
+            f"shard must not be specified if sampler or batch_sampler is specified, got {shard}: "
+            "they say which samples come, so have them give this shard's, or leave the order to "
+            "shuffle and seed"
+        )
     if batch_sampler is not None:
         if batch_size is not None or shuffle or sampler is not None or last_batch is not None:
             raise ValueError(
@@ -138,13 +245,44 @@ def batch_sampler_of(
         )
     if sampler is not None:
         return BatchSampler(sampler, batch_size, last_batch or "keep")
+    if shard is not None:
+        check_shard_size(size, shard)
+        if shuffle and seed is None:
+            raise ValueError(
+                f"shard needs a seed with shuffle=True, got shard={shard} and seed=None: without "
+                "one, each process shuffles in an order of its own; give all of them the same seed"
+            )
+    part = shard or (0, 1)
+    order = Order(size, batch_size, shuffle, seed or 0, last_batch == "discard", part)
     if last_batch == "rollover":
+        if seed is not None or shard is not None:
+            return RolloverBatchSampler(order)
         # What is left over depends on how the pass before has ended.
-        own = Order(size, 1, shuffle, seed or 0)
-        drawn = shuffle and seed is None
-        return BatchSampler(
-            RandomSampler(size) if drawn else OrderSampler(own), batch_size, last_batch
-        )
+        whole = RandomSampler(size) if shuffle else OrderSampler(Order(size, 1))
+        return BatchSampler(whole, batch_size, last_batch)
     if shuffle and seed is None:
         return ShuffledBatchSampler(size, batch_size, last_batch == "discard")
-    return OrderBatchSampler(Order(size, batch_size, shuffle, seed or 0, last_batch == "discard"))
+    return OrderBatchSampler(order)
+
+
+def obstacle_to_replay(batch_sampler: Any, seed: int | None) -> str | None:
+    """Why a pass can't begin in its middle, with the remedy; None where it can.
+
+    Samplers of the user's own are taken to give the same batches again.
+    """
+    sampler = getattr(batch_sampler, "_sampler", None)
+    own = type(sampler) is OrderSampler
+    if isinstance(batch_sampler, ShuffledBatchSampler):
+        return "its order is drawn from numpy.random: give seed=..."
+    if type(sampler) is RandomSampler:
+        given = "" if seed is None else ", which seed has no say in"
+        return f"its order is drawn from numpy.random{given}: give shuffle=True and seed=..."
+    if rolls_over(batch_sampler):
+        remedy = "give seed=..." if own else 'leave the order to shuffle and seed, or give "keep"'
+        return f"what rolls over depends on how the passes before have ended: {remedy}"
+    return None
+
+
+def rolls_over(batch_sampler: Any) -> bool:
+    """Whether it is MXNet's own batch sampler that keeps samples for its next pass."""
+    return isinstance(batch_sampler, BatchSampler) and batch_sampler._last_batch == "rollover"

@@ -10,7 +10,7 @@ import mxnet as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.gluon.ndarrays import as_ndarray, as_numpy
+from adapters.gluon.ndarrays import as_ndarray, as_numpy, map_arrays
 from adapters.gluon.recipe import Column
 
 
@@ -33,10 +33,21 @@ class State:
         """Of all members."""
         return [self.first, *self.rest]
 
+    def settle(self) -> None:
+        """Have MXNet compute what it has put off: what fails there fails here."""
+        for column in self.columns:
+            if isinstance(column, list):
+                settle(column)
+
     def samples(self) -> list[Any]:
         """As the data set would give them."""
         columns = [items_of(column) for column in self.columns]
         return columns[0] if self.single else list(zip(*columns))
+
+
+def settle(samples: list[Any]) -> None:
+    """Wait for the NDArrays in samples."""
+    map_arrays(lambda array: array.wait_to_read(), samples, lists=True)
 
 
 def items_of(column: Column | list[Any]) -> list[Any]:

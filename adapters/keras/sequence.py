@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from adapters.ablation import Ablations, ablations_of
-from adapters.arguments import check_integer
+from adapters.arguments import check_integer, position_of
 from adapters.batch.order import Order
 from adapters.batch.replacement import OnError
 from adapters.batch.sourceplan import SourcePlan
@@ -313,16 +312,7 @@ class SafeSequence(Asked):
         Raises:
             ValueError: Not a state of a sequence of this length.
         """
-        try:
-            epoch, step = operator.index(state["epoch"]), operator.index(state["batch"])
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"state must be what state_dict() returned, got {state!r}") from error
-        if epoch < 0 or not 0 <= step < len(self._plan):
-            raise ValueError(
-                f"state must have epoch >= 0 and batch in range({len(self._plan)}), got "
-                f"{state!r}: it belongs to a sequence of another length or batch_size"
-            )
-        self._progress.move(epoch, step)
+        self._progress.move(*position_of(state, lambda epoch: len(self._plan), "sequence"))
 
     @property
     def waits(self) -> Waits:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from adapters.batch.plan import Assembled
-from adapters.batch.plan import Layout
-
+from adapters.batch.plan import Assembled, Layout
 from adapters.engine.dispatch import Dispatcher
 from adapters.engine.jobs import Done, Job, Pending
 from tests.engine.workloads import Numbers

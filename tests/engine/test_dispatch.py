@@ -10,10 +10,10 @@ import multiprocessing
 import threading
 
 import pytest
-from adapters.batch.plan import Assembled, Plan
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from adapters.batch.plan import Assembled, Plan
 from adapters.engine import Engine, Settings, threads
 from adapters.engine.jobs import Kind, Pending
 from adapters.engine.states import State

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from adapters.batch.plan import Plan
 
 import adapters.engine
+from adapters.batch.sourceplan import SourcePlan
 from adapters.engine import Engine, Settings
 from adapters.engine.jobs import Pending
 from adapters.engine.states import FOLLOWING, IllegalTransition, State
@@ -71,7 +71,7 @@ def by(*pair: State) -> Any:
     return add
 
 
-def stream_of(plan: Plan | None = None) -> Stream:
+def stream_of(plan: SourcePlan | None = None) -> Stream:
     return Engine(plan or plan_of(Numbers()), Settings(0)).stream(0, 0, False)
 
 

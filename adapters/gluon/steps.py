@@ -1,0 +1,315 @@
+"""The samples of a batch: from the base of a recipe through its steps.
+
+    base --gathered, or decoded into rows, or asked one by one--> run --> run --> samples
+
+A run is a stage that takes all samples at once, or what the user's own functions do to one sample
+after the other. What comes out is a function of the seed, the epoch and the samples' numbers.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.batch.plan import Allocate
+from adapters.batch.turns import Turns
+from adapters.errors import RecordError, note
+from adapters.generators import DECODE, generator, generators
+from adapters.gluon.ndarrays import as_ndarray, as_numpy, map_arrays
+from adapters.gluon.randomness import Seeding, uniforms
+from adapters.gluon.recipe import Column, Known, Opaque, Recipe
+from adapters.gluon.state import State, items_of, split, stacked
+from adapters.ownership import detached
+from adapters.sources import RecordSource, stretch_of, take_rows
+
+
+class Steps:
+    """Runs the steps of a recipe; from any thread.
+
+    Args:
+        recipe: How samples come about.
+        seed: Of all that is random.
+        turns: Watches functions that use their memory again.
+        checked: Samples are named by whoever, so that their numbers must be looked at.
+    """
+
+    def __init__(self, recipe: Recipe, seed: int, turns: Turns, checked: bool) -> None:
+        self._recipe = recipe
+        self._seed = seed
+        self._turns = turns
+        self._checked = checked
+        indices = recipe.indices
+        self._indices = None if indices is None else np.asarray(indices)
+        self._runs = list(_runs(recipe))
+        self._as_ndarrays = recipe.gives_ndarrays
+        self._uneven = False
+
+    def with_recipe(self, recipe: Recipe) -> Steps:
+        """The same with another base, for a worker process."""
+        twin = copy.copy(self)
+        twin._recipe = recipe
+        return twin
+
+    @property
+    def empty(self) -> bool:
+        """Whether the base's samples are the data set's."""
+        return not self._runs
+
+    def made(
+        self,
+        epoch: int,
+        index: int,
+        keys: Sequence[Any],
+        allocate: Allocate,
+        seeding: Seeding | None,
+        numpy_semantics: bool,
+        first: int = 0,
+    ) -> State | list[Any]:
+        """Make samples.
+
+        Args:
+            epoch: For what is random.
+            index: Number of their batch.
+            keys: What the samples are called: numbers, or whatever the data set takes.
+            allocate: Gives the memory of those that come as rows of arrays.
+            seeding: Of the process's generators.
+            numpy_semantics: NDArrays are ``mx.np.ndarray``.
+            first: Place of the first of them in the batch.
+        """
+        state: State | list[Any] | None
+        if self._recipe.records is not None:
+            records = self._recipe.records
+            state = self._recorded(records, epoch, keys, allocate, numpy_semantics)
+        else:
+            state = self.gathered(keys, allocate)
+        for place, run in enumerate(self._runs):
+            if isinstance(run, Known):
+                assert state is not None
+                drawn = self._drawn(run, epoch, index, keys, first)
+                members = split(state, keys) if isinstance(state, list) else state
+                last = place == len(self._runs) - 1
+                state = self._staged(run, members, drawn, allocate if last else np.empty, keys)
+            else:
+                numbers = _numbers(keys, index, first)
+                seed = seeding.of_samples(epoch, numbers, place) if seeding else None
+                state = self._called(run, state, keys, seed)
+        assert state is not None
+        return state
+
+    def gathered(self, keys: Sequence[Any], allocate: Allocate) -> State | None:
+        """The base's rows for these samples; None where the base must be asked for each."""
+        recipe = self._recipe
+        if recipe.columns is None:
+            return None
+        rows: Any = keys
+        if self._indices is not None:
+            rows = self._indices[_in_range(rows, len(self._indices))]
+        if self._indices is not None or self._checked:
+            # Our own order gives numbers in range.
+            rows = _in_range(rows, len(recipe.columns[0].array))
+        stretch = stretch_of(rows)
+        gathered: list[Column | list[Any]] = []
+        for place, column in enumerate(recipe.columns):
+            if isinstance(column.array, np.ndarray):
+                # A first member that goes through stages is not the batch yet.
+                memory = np.empty if self._runs and not place else allocate
+                taken = take_rows(column.array, rows, stretch, memory)
+                gathered.append(Column(taken, column.kind))
+            else:
+                gathered.append([column.array[row] for row in rows.tolist()])
+        return State(gathered[0], list(gathered[1:]), recipe.single)
+
+    # --- records ---
+
+    def _recorded(
+        self,
+        source: RecordSource,
+        epoch: int,
+        keys: Sequence[Any],
+        allocate: Allocate,
+        numpy_semantics: bool,
+    ) -> State | list[Any]:
+        """Records, decoded into the batch where the shape is known, else one by one."""
+        own = _in_range(self._recipe.base_numbers(keys), len(source))
+        leaves = None if self._uneven else source.leaves
+        if leaves is None:
+            return self._records(source, epoch, own, keys, numpy_semantics)
+        # An image that goes through stages is not the batch yet.
+        memories = [np.empty if self._runs else allocate, allocate]
+        rows = [
+            memory((len(own), *shape), dtype) for memory, (shape, dtype) in zip(memories, leaves)
+        ]
+        rng_of = generators(self._seed, epoch, DECODE) if source.draws else None
+        if source.fill(own, rng_of, rows):
+            # Damaged, or unlike the first one, with more labels perhaps: then by themselves.
+            samples = self._records(source, epoch, own, keys, numpy_semantics)
+            self._uneven = self._recipe.base is source
+            return samples
+        kind: Any = np.ndarray
+        if self._as_ndarrays:
+            kind = mx.np.ndarray if numpy_semantics else mx.nd.NDArray
+        # A record with one label has it as a Python number.
+        labels = object if rows[1].ndim == 1 else np.ndarray
+        return State(Column(rows[0], kind), [Column(rows[1], labels)], False)
+
+    def _records(
+        self,
+        source: RecordSource,
+        epoch: int,
+        own: NDArray[np.int64],
+        keys: Sequence[Any],
+        numpy_semantics: bool,
+    ) -> list[Any]:
+        """Records one by one, as samples."""
+        samples = []
+        for number, key in zip(own.tolist(), keys):
+            try:
+                samples.append(self._record(source, epoch, number, numpy_semantics))
+            except BaseException as error:
+                note(error, f"in sample {key!r}")
+                raise
+        return samples
+
+    def _record(self, source: RecordSource, epoch: int, number: int, numpy_semantics: bool) -> Any:
+        """One record; where it is damaged, and MXNet's data set there, what that makes of it."""
+        try:
+            sample = source.sample(number, generator(self._seed, epoch, number, DECODE))
+        except RecordError:
+            if self._recipe.base is source:
+                raise
+            return self._recipe.base[number]
+        if source.holds_images and self._as_ndarrays:
+            return (as_ndarray(sample[0], numpy_semantics), *sample[1:])
+        return sample
+
+    # --- runs ---
+
+    def _drawn(
+        self, run: Known, epoch: int, index: int, keys: Sequence[Any], first: int
+    ) -> NDArray[np.float64]:
+        draws = run.stage.draws
+        if not draws:
+            return np.empty((len(keys), 0))
+        return uniforms(self._seed, epoch, _numbers(keys, index, first), run.number, draws)
+
+    def _called(
+        self,
+        functions: list[Opaque],
+        state: State | list[Any] | None,
+        keys: Any,
+        seed: Callable[[int], None] | None,
+    ) -> list[Any]:
+        """Run the user's functions on each sample; ``seed`` is called with its row before."""
+        samples: Iterator[Any]
+        if state is None:
+            names = keys.tolist() if isinstance(keys, np.ndarray) else keys
+            samples = map(self._recipe.base.__getitem__, self._recipe.base_numbers(names))
+        else:
+            samples = iter(state if isinstance(state, list) else state.samples())
+        results: list[Any] = []
+        turns = self._turns
+        try:
+            for row in range(len(keys)):
+                if seed is not None:
+                    seed(row)
+                sample = next(samples)
+                for opaque in functions:
+                    sample = opaque(sample)
+                if turns.watching or turns.one_at_a_time:
+                    sample = self._taken(sample, keys[row])
+                results.append(sample)
+        except BaseException as error:
+            where = f"in sample {keys[len(results)]!r}"
+            if isinstance(error, StopIteration):
+                stopped = RuntimeError("the data set or a transform raised StopIteration")
+                note(stopped, where)
+                raise stopped from error
+            note(error, where)
+            raise
+        return results
+
+    def _taken(self, sample: Any, key: Any) -> Any:
+        """A sample, or a copy where it lies in memory that another sample lay in, or may lie."""
+        if self._turns.watching:
+            self._turns.watch(key, map_arrays(as_numpy, sample, lists=True))
+        copied = detached(sample)
+        map_arrays(lambda array: array.wait_to_read(), copied, lists=True)
+        return copied
+
+    def _staged(
+        self,
+        run: Known,
+        state: State,
+        drawn: NDArray[np.float64],
+        allocate: Allocate,
+        keys: Sequence[Any],
+    ) -> State | list[Any]:
+        """Run a stage on the samples, or on their first members."""
+        if not (run.first or state.single):
+            # MXNet gives a block all members of a tuple, whether it can take them or not.
+            return self._called([Opaque(run.stage.block)], state, keys, None)
+        # As transform_first does to a tuple of one.
+        single = state.single or not state.rest
+        rows, kind = stacked(state.first)
+        if rows is not None:
+            done = run.stage.batch(rows, drawn, allocate)
+            if done is not None:
+                return State(Column(done, kind), state.rest, single)
+        items = items_of(state.first)
+        results = []
+        for item, own, key in zip(items, drawn, keys):
+            try:
+                results.append(run.stage.item(item, own))
+            except BaseException as error:
+                note(error, f"in {run.stage.name}, sample {key!r}")
+                raise
+        return State(results, state.rest, single)
+
+
+def _runs(recipe: Recipe) -> Iterator[Known | list[Opaque]]:
+    """The steps, with those that run for each sample put together.
+
+    Where the base is asked for each sample, the first of them begins with that.
+    """
+    asked = recipe.columns is None and recipe.records is None
+    group: list[Opaque] | None = [] if asked else None
+    for step in recipe.steps:
+        if isinstance(step, Opaque):
+            group = [*(group or []), step]
+            continue
+        if group is not None:
+            yield group
+            group = None
+        yield step
+    if group is not None:
+        yield group
+
+
+def _numbers(keys: Sequence[Any], index: int, first: int) -> NDArray[np.int64]:
+    """What the random numbers of these samples depend on: theirs, or their places."""
+    numbers = np.asarray(keys)
+    if numbers.ndim == 1 and numbers.dtype.kind in "iu":
+        return numbers.astype(np.int64)
+    return np.arange(first, first + len(keys)) + (int(index) << 24)
+
+
+def _in_range(keys: Sequence[Any], size: int) -> NDArray[np.int64]:
+    """Row numbers from what a sampler may give, negative ones too.
+
+    Raises:
+        IndexError: A key is out of range, or no integer.
+    """
+    numbers = np.asarray(keys)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+        raise IndexError(f"samples must be named by integers, got {list(keys)[:3]!r}")
+    numbers = numbers.astype(np.int64, copy=False)
+    least, most = int(numbers.min()), int(numbers.max())
+    if least < -size or most >= size:
+        wrong = most if most >= size else least
+        raise IndexError(f"sample {wrong} was asked of a data set of {size}")
+    return np.where(numbers < 0, numbers + size, numbers) if least < 0 else numbers
