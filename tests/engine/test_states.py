@@ -151,7 +151,7 @@ class Streaming(RuleBasedStateMachine):
             self.engine._settings = before
 
     def nothing_is_lent(self) -> bool:
-        """To batches that nobody wants; those of forgotten streams stay until the crew closes."""
+        """To batches that nobody wants; what is forgotten stays until the crew closes."""
         crew: Any = self.engine._dispatcher._crew
         return not (self.processes and crew is not None and crew._in_slots) or self.forgot
 
@@ -258,8 +258,11 @@ class Streaming(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "engine"):
             return
+        for stream in self.streams:
+            stream.close()
+        wait_until(self.nothing_is_lent)
         self.engine.close()
-        del self.streams, self.engine, self.held
+        del stream, self.streams, self.engine, self.held
         self.patch.undo()
         self.folder.cleanup()
         wait_until(self.nothing_is_left)
@@ -283,6 +286,7 @@ class Processes(Streaming):
     def kill(self) -> None:
         """Twice in an example: a batch that has killed its worker three times is given up."""
         self.kills += 1
+        self.forgot = True  # What is lost is done again when somebody waits.
         if victims := workers():
             os.kill(victims[0].pid, signal.SIGKILL)
 
@@ -295,7 +299,7 @@ forks = pytest.mark.filterwarnings(
 @forks
 @pytest.mark.timeout(120 * TIMES)
 def test_streams_of_threads():
-    run(Threads, 70, 25)
+    run(Threads, 50, 25)
 
 
 @forks
