@@ -11,6 +11,10 @@ from adapters.keras import internals
 from adapters.sources import ArraySource, MapSource, RecordSource, SequenceSource
 
 _AUTO = 'workers="auto": '
+_BY_OWN_ADAPTER = {
+    False: "reads by its own adapter, so that fit has nothing computed ahead of time",
+    True: "reads by its own adapter, what fit, evaluate and predict have computed ahead of time",
+}
 
 
 def explanation(plan: Plan, engine: Engine) -> Iterator[str]:
@@ -26,7 +30,7 @@ def explanation(plan: Plan, engine: Engine) -> Iterator[str]:
     if plan.own_epochs:
         yield "epochs: nothing is read beyond the end of one, as hooks may change what comes next"
     if internals.by_own_adapter:
-        yield "keras: reads by its own adapter, so that fit has nothing computed ahead of time"
+        yield f"keras: {_BY_OWN_ADAPTER[internals.ahead_by_public_names]}"
     yield f"workers: {engine.description.removeprefix(_AUTO)}"
 
 

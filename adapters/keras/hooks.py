@@ -17,6 +17,7 @@ from typing import Any
 from adapters.assemble import Plan
 from adapters.engine import Engine, Settings
 from adapters.keras.internals import called_by_keras
+from adapters.sources import SequenceSource
 
 NAMES = ("on_epoch_begin", "on_epoch_end")
 
@@ -106,3 +107,12 @@ class HookedEngine(Engine):
         """Start over in a forked process, where whoever held the lock is not."""
         self._calls_lock = threading.RLock()
         super().forget_workers()
+
+
+def turn(engine: Engine) -> None:
+    """An epoch of Keras's ends, and the source, which has no end, knows of none."""
+    source = engine.plan.source
+    if isinstance(source, SequenceSource) and source.own_epochs:
+        source.turn()
+    if isinstance(engine, HookedEngine):
+        engine.turn()
