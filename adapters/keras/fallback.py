@@ -66,7 +66,7 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
         self._stream: Stream | None = None
         self._stamp = -1
         self._offset = 0
-        self._running = self._fresh = self._within = False
+        self._running = self._within = False
         self._closed = threading.Event()
         self._begun = self._begun_before = 0
         self.error: BaseException | None = None
@@ -117,7 +117,7 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
 
     def run(self) -> None:
         """The trainer begins: what is asked for from now on is what it takes."""
-        self._running = self._fresh = True
+        self._running = True
 
     def pause(self) -> None:
         """The trainer has come to its end, as each validation does."""
@@ -147,25 +147,25 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
     # --- batches ---
 
     def _batch(self, number: int) -> Any:
-        if self._fresh or (number == 0 and self._pass is not None and self._pass.taken):
+        if self._pass is None or (number == 0 and self._pass.taken):
             self._begin(number)
         a_pass, stream = self._pass, self._stream
         assert a_pass is not None
         assert stream is not None
         if number - self._offset != a_pass.taken:
-            return self._computed(a_pass.epoch, a_pass.step + number - self._offset)
+            return self._computed(a_pass.epoch, a_pass.step, number - self._offset)
         batch = stream.next()
         self._progress.hand_out(a_pass)
         return batch
 
     def _begin(self, number: int) -> None:
-        """Start a pass. Keras before 3.7 goes on with the numbers of the iterator that it kept."""
-        start = self._start()
+        # Keras 3.6 keeps the iterator that it has built the model with: not 0 then.
+        start = self._place(*self._start(), number)
         self._leave()
         self._pass = a_pass = self._progress.begin(start)
         self._stamp, before = self._progress.stamp, self._begun_before
         a_pass.count = lambda: min(a_pass.taken, self._begun - before)
-        self._offset, self._fresh = number, False
+        self._offset = number
         self._open(start)
 
     def _settle(self) -> None:
@@ -202,7 +202,7 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
         """A batch that stays the next one, or the one after."""
         epoch, step = start = self._start()
         if number >= _PROBED:
-            return self._computed(epoch, step + number)
+            return self._computed(epoch, step, number)
         stream, left = self._open(start), len(self._engine.plan) - step
         batch = stream.peek(min(number + 1, left))[-1]
         self._engine.batches_left = left
@@ -210,13 +210,16 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
             self._engine.start_workers()  # Not from a thread of TensorFlow's.
         return batch
 
-    def _computed(self, epoch: int, step: int) -> Any:
+    def _place(self, epoch: int, step: int, further: int) -> tuple[int, int]:
+        epochs, step = divmod(step + further, len(self._engine.plan))
+        return epoch + epochs, step
+
+    def _computed(self, epoch: int, step: int, further: int) -> Any:
         if self._closed.is_set():
             raise ClosedError("a batch was asked for after the end of the call that it is for")
-        plan = self._engine.plan
-        epochs, step = divmod(step, len(plan))
-        epoch += epochs
-        index = plan.order.shuffled_batch(epoch, step) if self._shuffled else step
+        epoch, step = self._place(epoch, step, further)
+        order = self._engine.plan.order
+        index = order.shuffled_batch(epoch, step) if self._shuffled else step
         self._engine.enter_epoch(epoch)
         return self._engine.compute(epoch, index).batch
 

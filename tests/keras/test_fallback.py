@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.keras.conftest import OtherRun
-from tests.keras.recording import BACKEND
+from tests.keras.recording import BACKEND, VERSION
 
 HERE = Path(__file__).parent
 # What differs, as the README says.
@@ -22,6 +22,12 @@ DIFFERENT = [
     "test_endless.py::test_an_adapter_gives_round_after_round_in_order",
     # TensorFlow names the difference, and not the batch.
     "test_failures.py::test_a_batch_that_tensorflow_can_not_take_is_named",
+    # Keras 3.6 takes any tuple for a batch until the model is to be built.
+    *(
+        ["test_failures.py::test_a_batch_of_four_members_is_refused_by_keras"]
+        if VERSION < (3, 7)
+        else []
+    ),
     # It prefetches by itself as far as it likes.
     *(
         ["test_endless.py::test_its_hooks_are_called_between_the_epochs_of_keras"]
