@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import faulthandler
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.keras.conftest import OtherRun
 from tests.keras.recording import BACKEND, VERSION
 
-HERE = Path(__file__).parent
 # What differs, as the README says.
 DIFFERENT = [
     # Asks Keras for an adapter by its private name.
@@ -62,8 +60,12 @@ DIFFERENT = [
 def test_its_tests_pass_by_public_names_alone(name, tmp_path):
     # Dumps a traceback after a time that is meant for a single test.
     faulthandler.cancel_dump_traceback_later()
-    left_out = [f"--deselect={HERE / other}" for other in DIFFERENT if other.startswith(name)]
+    left_out = [f"--deselect=tests/keras/{other}" for other in DIFFERENT if other.startswith(name)]
     code, output = OtherRun(sys.executable, BACKEND).outcome(
-        tmp_path / "output.txt", "-p", "tests.keras.without_a_name", *left_out, str(HERE / name)
+        tmp_path / "output.txt",
+        "-p",
+        "tests.keras.without_a_name",
+        *left_out,
+        f"tests/keras/{name}",
     )
     assert code == 0, output[-20000:]
