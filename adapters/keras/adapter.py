@@ -15,7 +15,7 @@ import keras
 from adapters.engine import Stream
 from adapters.errors import ClosedError
 from adapters.keras.dataset import Groups, small, tf_dataset
-from adapters.keras.hooks import HookedEngine
+from adapters.keras.hooks import turn
 from adapters.keras.internals import PyDatasetAdapter, get_tensor_spec, jax_lag
 from adapters.keras.iteration import raise_as_itself
 from adapters.keras.progress import Pass
@@ -114,14 +114,8 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
             self._progress.settle(self._pass)
             # TensorFlow may have read all batches of this epoch within the one before.
             if self._turns and self._within and (self._used or self._on_tensorflow):
-                self._turn()
+                turn(self._engine, self._source)
         self._within = False
-
-    def _turn(self) -> None:
-        """Keras's epoch ends, and the source, which has no end, knows of none."""
-        self._source.turn()
-        if isinstance(self._engine, HookedEngine):
-            self._engine.turn()
 
     def _may_be_probe(self, a_pass: Pass) -> bool:
         """Whether the pass may be the symbolic build of JAX and PyTorch.

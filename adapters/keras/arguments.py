@@ -131,6 +131,24 @@ def check_whole_batches(
         )
 
 
+def check_steps(batches: int | None, steps: int | None) -> None:
+    """Check that Keras knows where an epoch ends.
+
+    Args:
+        batches: In an epoch of the sequence; None if its source has no end.
+        steps: In an epoch of Keras, if somebody says so.
+
+    Raises:
+        ValueError: Nobody does.
+    """
+    if steps is None and batches is None:
+        raise ValueError(
+            "steps_per_epoch must be given to fit (validation_steps for its validation_data, steps "
+            "to evaluate and predict), as the SafeSequence's source has no end: its num_batches is "
+            "None"
+        )
+
+
 def index_of(index: Any, length: int, endless: bool = False) -> int:
     """A batch number from an index as lists take it.
 

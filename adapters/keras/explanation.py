@@ -10,6 +10,10 @@ from adapters.engine import Engine
 from adapters.keras import internals
 
 _AUTO = 'workers="auto": '
+_BY_OWN_ADAPTER = {
+    False: "reads by its own adapter, so that fit has nothing computed ahead of time",
+    True: "reads by its own adapter, what fit, evaluate and predict have computed ahead of time",
+}
 
 
 def explanation(plan: SourcePlan, engine: Engine) -> Iterator[str]:
@@ -25,7 +29,7 @@ def explanation(plan: SourcePlan, engine: Engine) -> Iterator[str]:
     if plan.own_epochs:
         yield "epochs: nothing is read beyond the end of one, as hooks may change what comes next"
     if internals.by_own_adapter:
-        yield "keras: reads by its own adapter, so that fit has nothing computed ahead of time"
+        yield f"keras: {_BY_OWN_ADAPTER[internals.ahead_by_public_names]}"
     yield f"workers: {engine.description.removeprefix(_AUTO)}"
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from adapters.batch.sourceplan import SourcePlan
 from adapters.engine import Engine, Settings
 from adapters.keras.internals import called_by_keras
+from adapters.sources import Source
 
 NAMES = ("on_epoch_begin", "on_epoch_end")
 
@@ -106,3 +107,10 @@ class HookedEngine(Engine):
         """Start over in a forked process, where whoever held the lock is not."""
         self._calls_lock = threading.RLock()
         super().forget_workers()
+
+
+def turn(engine: Engine, source: Source) -> None:
+    """An epoch of Keras's ends, and the source, which has no end, knows of none."""
+    source.turn()
+    if isinstance(engine, HookedEngine):
+        engine.turn()

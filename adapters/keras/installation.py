@@ -8,8 +8,9 @@ answers, only a ``PyDatasetAdapter`` of a ``SafeSequence`` is replaced. Nothing 
 that a ``fit`` is over which an exception or ``stop_training`` has ended, so its three callers are
 wrapped too: the adapters that were made in a call end with it.
 
-Where Keras has changed too much, or ``ADAPTERS_STOCK_KERAS=1`` is set, the stock adapter is used:
-the same batches, none of them ahead of time.
+Where Keras has changed too much for that, only those three are wrapped, and the stock adapter reads
+ahead what ``fallback`` gives it. With ``ADAPTERS_STOCK_KERAS=1``, nothing of Keras is touched: the
+same batches, none of them ahead of time.
 """
 
 from __future__ import annotations
@@ -27,11 +28,16 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from adapters.keras import internals
+from adapters.keras.arguments import check_steps
+from adapters.keras.fallback import ReadAhead, known, reading_ahead
 from adapters.keras.interrupts import released_by_interrupts
 from adapters.keras.sequence import SafeSequence, calls_of_threads
 
 if TYPE_CHECKING:
     from adapters.keras.adapter import SafeSequenceAdapter
+
+    Reader = SafeSequenceAdapter | ReadAhead
+    """Reads a ``SafeSequence`` for one of Keras's calls."""
 
 log = logging.getLogger("adapters")
 
@@ -41,12 +47,12 @@ _CALLS = ("fit", "evaluate", "predict")
 class _Call(threading.local):
     """The innermost of Keras's calls that runs in this thread."""
 
-    adapters: list[SafeSequenceAdapter] | None = None
+    readers: list[Reader] | None = None
 
 
 _call = _Call()
 # One for each call of Keras's that runs in the main thread, as ``evaluate`` does within ``fit``.
-_of_the_main_thread: list[list[SafeSequenceAdapter]] = []
+_of_the_main_thread: list[list[Reader]] = []
 
 
 def install() -> bool:
@@ -61,12 +67,7 @@ def install() -> bool:
     if os.environ.get("ADAPTERS_STOCK_KERAS") == "1":
         return False
     if missing := internals.missing():
-        log.warning(
-            "Keras %s makes its data adapters in a way that is not known here (%s): SafeSequence "
-            "gives the right batches, but computes none ahead of time",
-            keras.__version__,
-            ", ".join(missing),
-        )
+        _fall_back(missing)
         return False
     assert stock is not None
     # Only now, as its base is Keras's.
@@ -82,13 +83,12 @@ def install() -> bool:
         if not isinstance(x, SafeSequence) or type(answer) is not internals.PyDatasetAdapter:
             return answer
         steps = given.get("steps_per_epoch")
-        _check_steps(x, steps)
+        check_steps(x.num_batches, steps)
         x._take_shard(internals.shard_of(answer))
         adapter = SafeSequenceAdapter(
             x, given.get("class_weight"), given.get("shuffle", False), steps
         )
-        if _call.adapters is not None:
-            _call.adapters.append(adapter)
+        _note(adapter)
         return adapter
 
     get_data_adapter.for_safe_sequence = True  # type: ignore[attr-defined]
@@ -97,6 +97,29 @@ def install() -> bool:
     for name in _CALLS:
         setattr(keras.Model, name, _ends_what_it_began(getattr(keras.Model, name)))
     return True
+
+
+def _fall_back(missing: list[str]) -> None:
+    """Have Keras's own adapter read ahead, where ``fit`` and the others are as they were."""
+    methods = {name: getattr(keras.Model, name) for name in _CALLS}
+    internals.ahead_by_public_names = all(map(known, methods.values()))
+    log.warning(
+        "Keras %s makes its data adapters in a way that is not known here (%s): SafeSequence %s",
+        keras.__version__,
+        ", ".join(missing),
+        "is read by public names alone, see the README for what differs"
+        if internals.ahead_by_public_names
+        else "gives the right batches, but computes none ahead of time",
+    )
+    if internals.ahead_by_public_names:
+        for name, method in methods.items():
+            setattr(keras.Model, name, _ends_what_it_began(reading_ahead(method, _note)))
+
+
+def _note(reader: Reader) -> None:
+    """Have this end with the innermost of Keras's calls that runs in this thread."""
+    if _call.readers is not None:
+        _call.readers.append(reader)
 
 
 def _interruptible() -> AbstractContextManager[None]:
@@ -108,29 +131,15 @@ def _interruptible() -> AbstractContextManager[None]:
 
 def _interrupt() -> None:
     for began in list(_of_the_main_thread):
-        for adapter in list(began):
-            adapter.interrupt()
-
-
-def _check_steps(sequence: SafeSequence, steps: int | None) -> None:
-    """Check that Keras knows where an epoch ends.
-
-    Raises:
-        ValueError: Nobody says so.
-    """
-    if steps is None and sequence.num_batches is None:
-        raise ValueError(
-            "steps_per_epoch must be given to fit (validation_steps for its validation_data, steps "
-            "to evaluate and predict), as the SafeSequence's source has no end: its num_batches is "
-            "None"
-        )
+        for reader in list(began):
+            reader.interrupt()
 
 
 def _ends_what_it_began(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
-        began: list[SafeSequenceAdapter] = []
-        outer, _call.adapters = _call.adapters, began
+        began: list[Reader] = []
+        outer, _call.readers = _call.readers, began
         ended, thread = threading.Event(), threading.current_thread()
         if thread is not threading.main_thread() and not thread.daemon:
             calls_of_threads.add(ended)
@@ -140,11 +149,11 @@ def _ends_what_it_began(method: Callable[..., Any]) -> Callable[..., Any]:
             with _interruptible():
                 return method(*args, **kwargs)
         finally:
-            _call.adapters = outer
+            _call.readers = outer
             if thread is threading.main_thread():
                 _of_the_main_thread.pop()
-            for adapter in began:
-                adapter.end()
+            for reader in began:
+                reader.end()
             calls_of_threads.discard(ended)
             ended.set()
 

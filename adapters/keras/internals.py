@@ -1,7 +1,7 @@
 """Every private name of Keras that this package uses; no other file knows one.
 
 Each is looked up when this module is imported. What isn't there is None, and ``missing`` names it:
-then nothing is put in front of Keras, which reads a ``SafeSequence`` by its own adapter.
+then Keras reads a ``SafeSequence`` by its own adapter, see ``fallback``.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ get_tensor_spec: Any = _found(f"{_ADAPTERS}.data_adapter_utils", "get_tensor_spe
 
 by_own_adapter = True
 """Whether Keras's own adapter reads a ``SafeSequence``; ``installation.install`` changes it."""
+ahead_by_public_names = False
+"""Whether it does so ahead of time all the same, as ``fallback`` says."""
 
 
 def missing() -> list[str]:

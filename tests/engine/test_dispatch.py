@@ -13,7 +13,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from adapters.batch.plan import Assembled, Plan
+from adapters.batch.plan import Assembled
+from adapters.batch.sourceplan import SourcePlan
 from adapters.engine import Engine, Settings, threads
 from adapters.engine.jobs import Kind, Pending
 from adapters.engine.states import State
@@ -147,7 +148,7 @@ def test_jobs_that_are_done_by_hand():
 # --- what can't be made ---
 
 
-class Late(Plan):
+class Late(SourcePlan):
     """Its errors come after its functions have returned, as those of MXNet's engine do."""
 
     def __post_init__(self) -> None:

@@ -56,13 +56,25 @@ class OtherRun:
         """Why it may be absent."""
         return "it is in no extra" if self.backend == "torch" else "it is in the extra test"
 
-    def outcome(self, path: Path) -> tuple[int, str]:
-        """Exit code and output, which goes by way of this file."""
+    def outcome(self, path: Path, *arguments: str) -> tuple[int, str]:
+        """Exit code and output, which goes by way of this file.
+
+        Args:
+            path: Of the file.
+            arguments: For pytest, in place of this folder.
+        """
         options = ["-q", "--full", "-p", "no:cacheprovider", "-p", "no:xdist"]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
         with open(path, "w") as file:
             ended = subprocess.run(
-                [self.python, "-m", "pytest", *options, str(Path(__file__).parent)],
+                [
+                    self.python,
+                    "-m",
+                    "pytest",
+                    *options,
+                    *(arguments or [str(Path(__file__).parent)]),
+                ],
+                cwd=Path(__file__).parents[2],
                 env={**environment, "KERAS_BACKEND": self.backend, _CHILD: "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=file,

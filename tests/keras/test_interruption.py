@@ -200,3 +200,19 @@ def test_the_order_of_whole_batches_is_resumed_too():
         sequence.load_state_dict({"epoch": 0, "batch": 7})
         resumed.fit(sequence, epochs=2, verbose=0)
     assert resumed.trained == whole.trained[7:]
+
+
+@pytest.mark.parametrize("as_list", [False, True], ids=["one callback", "a CallbackList"])
+def test_callbacks_that_are_no_list_are_called(as_list):
+    recorder, counts = built_recorder(), []
+    callback = AfterBatch(lambda model, count: counts.append(count))
+    with sequence_of(BATCHES, **TWO_THREADS) as sequence:
+        given = (
+            keras.callbacks.CallbackList([callback], add_history=True, model=recorder)
+            if as_list
+            else callback
+        )
+        recorder.fit(sequence, epochs=2, callbacks=given, verbose=0)
+        epochs = [recorder.trained[:BATCHES], recorder.trained[BATCHES:]]
+        assert [samples_of(epoch) for epoch in epochs] == 2 * [list(range(4 * BATCHES))]
+        assert (counts, sequence.epoch) == (list(range(1, 2 * BATCHES + 1)), 2)

@@ -1,15 +1,18 @@
 """Takes Keras's private names away, one after the other, and trains without each.
 
-Prints, for each of them, what was warned of, whether Keras is as it was, and what was trained on.
+Prints, for each of them, what was warned of, whether Keras's adapters are as they were, the numbers
+that were predicted from, the batches that were trained on, and what is left of the workers.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import logging
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
@@ -17,10 +20,13 @@ from keras.src.trainers import data_adapters
 from keras.src.trainers.data_adapters import data_adapter_utils, py_dataset_adapter
 
 from tests.keras.samples import numbered
+from tests.leftovers import Leftovers
 
 _PACKAGE = "keras.src.trainers.data_adapters"
 _ABSENT = object()
 STOCK = data_adapters.get_data_adapter
+METHODS = {name: getattr(keras.Model, name) for name in ("fit", "evaluate", "predict")}
+BATCHES, EPOCHS = 10, 2
 warned: list[str] = []
 
 
@@ -30,7 +36,7 @@ class _Warnings(logging.Handler):
             warned.append(record.getMessage())
 
 
-class _Without:
+class _Without(AbstractContextManager[None]):
     """For a while, something that ``where`` has is not there, or something else."""
 
     def __init__(self, where: Any, name: str, other: Any = _ABSENT) -> None:
@@ -75,34 +81,54 @@ def breaks() -> dict[str, _Without]:
     return found
 
 
-def imported_without(break_: _Without) -> Callable[..., Any]:
+def imported_without(break_: AbstractContextManager[None]) -> Callable[..., Any]:
     """``SafeSequence``, imported anew while a name was away."""
     for name in [name for name in sys.modules if name.split(".")[:2] == ["adapters", "keras"]]:
         del sys.modules[name]
+    for name, method in METHODS.items():
+        setattr(keras.Model, name, method)
     with break_:
         return importlib.import_module("adapters.keras").SafeSequence
 
 
-def trained(sequence: Any) -> list[int]:
+def predicted(sequence: Any) -> list[int]:
     """The numbers of the samples that Keras predicts from, in their order."""
     model = keras.Sequential([keras.layers.Activation("linear")])
     model.compile()
     return [int(number) for number in model.predict(sequence, verbose=0).ravel()]
 
 
+def trained(safe_sequence: Any) -> list[list[int]]:
+    """The batches of ``fit`` at its defaults, of a source that insists on being read ahead."""
+    # These import the package, which has to be without a name by then.
+    from tests.keras.py_datasets import Overtaken
+    from tests.keras.recording import Recorder
+
+    recorder = Recorder()
+    with safe_sequence(Overtaken(BATCHES, BATCHES * EPOCHS), workers=2) as sequence:
+        recorder.fit(sequence, epochs=EPOCHS, verbose=0)
+    return recorder.trained
+
+
+def report(name: str, safe_sequence: Any) -> None:
+    """Print what became of Keras, and of a training."""
+    before = Leftovers.now()
+    as_it_was = data_adapters.get_data_adapter is STOCK
+    with safe_sequence((numbered(10)[0],), 4, workers=2) as sequence:
+        numbers = predicted(sequence)
+        left = Leftovers.now().beyond(before)
+    batches = trained(safe_sequence)
+    print(json.dumps([name, list(warned), as_it_was, numbers, batches, left]))
+
+
 if __name__ == "__main__":
     logging.getLogger("adapters").addHandler(_Warnings())
     for name, break_ in breaks().items():
         warned.clear()
-        with imported_without(break_)((numbered(10)[0],), 4, workers=2) as sequence:
-            as_it_was = data_adapters.get_data_adapter is STOCK
-            print(json.dumps([name, list(warned), as_it_was, trained(sequence)]))
+        report(name, imported_without(break_))
     if keras.backend.backend() == "jax":
         # Only what is said of the lag depends on it.
         warned.clear()
-        safe_sequence = imported_without(_Without(data_adapters, "get_data_adapter", STOCK))
-        with (
-            _Without(sys.modules, "keras.src.backend.jax.trainer"),
-            safe_sequence((numbered(10)[0],), 4, workers=2) as sequence,
-        ):
-            print(json.dumps(["JAXEpochIterator", ["not known"], True, trained(sequence)]))
+        safe_sequence = imported_without(contextlib.nullcontext())
+        with _Without(sys.modules, "keras.src.backend.jax.trainer"):
+            report("JAXEpochIterator", safe_sequence)

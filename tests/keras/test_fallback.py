@@ -1,0 +1,71 @@
+"""What holds where our own adapter reads holds where Keras's does, as ``fallback`` has it read.
+
+``test_internals.py`` takes away one name after the other; here, tests of this folder run without
+one.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import sys
+
+import pytest
+
+from tests.keras.conftest import OtherRun
+from tests.keras.recording import BACKEND, VERSION
+
+# What differs, as the README says.
+DIFFERENT = [
+    # Asks Keras for an adapter by its private name.
+    "test_endless.py::test_an_adapter_gives_round_after_round_in_order",
+    # TensorFlow names the difference, and not the batch.
+    "test_failures.py::test_a_batch_that_tensorflow_can_not_take_is_named",
+    # Keras 3.6 takes any tuple for a batch until the model is to be built.
+    *(
+        ["test_failures.py::test_a_batch_of_four_members_is_refused_by_keras"]
+        if VERSION < (3, 7)
+        else []
+    ),
+    # It prefetches by itself as far as it likes.
+    *(
+        ["test_endless.py::test_its_hooks_are_called_between_the_epochs_of_keras"]
+        if BACKEND == "tensorflow"
+        else []
+    ),
+]
+
+
+@pytest.mark.runs_tests
+@pytest.mark.timeout(900)
+@pytest.mark.flaky(reruns=0)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "test_interruption.py",
+        *(
+            pytest.param(name, marks=pytest.mark.full)
+            for name in (
+                "test_delivery.py",
+                "test_endings.py",
+                "test_endless.py",
+                "test_execution.py",
+                "test_failures.py",
+                "test_sequence_source.py",
+                "test_subclasses.py",
+                "test_validation.py",
+            )
+        ),
+    ],
+)
+def test_its_tests_pass_by_public_names_alone(name, tmp_path):
+    # Dumps a traceback after a time that is meant for a single test.
+    faulthandler.cancel_dump_traceback_later()
+    left_out = [f"--deselect=tests/keras/{other}" for other in DIFFERENT if other.startswith(name)]
+    code, output = OtherRun(sys.executable, BACKEND).outcome(
+        tmp_path / "output.txt",
+        "-p",
+        "tests.keras.without_a_name",
+        *left_out,
+        f"tests/keras/{name}",
+    )
+    assert code == 0, output[-20000:]
