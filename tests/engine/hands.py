@@ -22,6 +22,7 @@ class Hands:
     """Counts what is with it, and fails where its memory is used wrongly."""
 
     name, count, ready, started = "threads", 2, 2, 0.0
+    group_seconds, window = 0.001, None
     starting = short = False
 
     def __init__(self) -> None:
