@@ -69,7 +69,7 @@ ALLOWED = {
     "__init__": ANY | {"diagnosis", "keras", "gluon", "packing"},
 }
 # Of the batch room, the engine knows the protocol and what a batch is called.
-ENGINE_KNOWS = {"adapters.batch.plan", "adapters.batch.order"}
+ENGINE_KNOWS = {"adapters.batch.plan", "adapters.batch.key"}
 FRAMEWORKS = {"keras", "tf_keras", "tensorflow", "mxnet", "torch", "jax"}
 # TensorFlow is imported nowhere: Keras knows it.
 OWN_FRAMEWORK = {"keras": {"keras", "jax", "torch"}, "gluon": {"mxnet"}}

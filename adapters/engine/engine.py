@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from adapters.alignment import aligned_empty
+from adapters.batch.key import BatchKey
 from adapters.batch.plan import Assembled, Layout, Plan
 from adapters.engine.consumer import Consumer
 from adapters.engine.crews import CREWS
@@ -63,7 +64,7 @@ class Engine:
         """Batches that may be under way; fewer where the workers, once open, have less room."""
         self._layout: Layout | None = None
         self.waits = Waits()
-        self.batches_left = 0
+        self.batches_left: float = 0
         """Batches that the stream which is read has until the end of its epoch."""
         self._batch_seconds = 0.0
         self._consumer = Consumer()
@@ -84,7 +85,7 @@ class Engine:
             if (parked.position, parked._shuffled) == ((epoch, step), shuffled):
                 return parked
             parked.close()
-        stream = Stream(self, epoch, step, shuffled)
+        stream = Stream(self, epoch, step, shuffled, len(self.plan))
         self._streams.add(stream)
         return stream
 
@@ -94,11 +95,12 @@ class Engine:
         batches: Iterator[Sequence[Any]],
         count: int | None = None,
         step: int = 0,
+        entropy: int | None = None,
     ) -> DrawnStream:
         """A stream of batches whose samples are drawn elsewhere, see there."""
         if self.closed:
             raise ClosedError("the sequence is closed: make a new one")
-        stream = DrawnStream(self, epoch, batches, count, step)
+        stream = DrawnStream(self, epoch, batches, count, step, entropy)
         self._streams.add(stream)
         return stream
 
@@ -231,10 +233,10 @@ class Engine:
         """Let workers begin with what was asked for."""
         self._dispatcher.start_jobs()
 
-    def compute(self, epoch: int, index: int) -> Assembled:
+    def compute(self, key: BatchKey) -> Assembled:
         """Compute a batch in the calling thread."""
         started = time.perf_counter()
-        assembled = self.plan.batch(epoch, index, aligned_empty)
+        assembled = self.plan.batch(key, aligned_empty)
         self._batch_seconds = time.perf_counter() - started
         self._layout = assembled.layout
         return assembled
@@ -260,7 +262,7 @@ class Engine:
         return outcome
 
     def _compute_here(self, pending: Pending) -> None:
-        pending.outcome = self.compute(pending.epoch, pending.index)
+        pending.outcome = self.compute(pending.key)
         pending.become(HERE)
 
     def _wait(self, pending: Pending) -> None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import collections
 import logging
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
 from adapters.alignment import aligned_empty
-from adapters.batch.order import Drawn
+from adapters.batch.key import BatchKey
 from adapters.clock import Spent
 from adapters.engine.jobs import Pending
 from adapters.engine.states import DROPPED, EXPECTED, FAILED, HERE, QUEUED
@@ -40,12 +41,15 @@ class Stream:
         epoch: Of the first batch.
         step: Of the first batch in its epoch.
         shuffled: Permute the batches of an epoch as wholes.
+        batches: In an epoch; infinite if nobody knows.
     """
 
-    def __init__(self, engine: Engine, epoch: int, step: int, shuffled: bool) -> None:
+    def __init__(
+        self, engine: Engine, epoch: int, step: int, shuffled: bool, batches: float
+    ) -> None:
         self._engine = engine
         self._shuffled = shuffled
-        self._batches = self._expected = len(engine.plan)
+        self._batches = self._expected = batches
         self._window: collections.deque[Pending] = collections.deque()
         self._asked = epoch, step
         self.position = epoch, step
@@ -82,7 +86,7 @@ class Stream:
             self.position = self._after(epoch, step)
             self._ask(0)
         else:
-            assembled = engine.compute(epoch, self._index(epoch, step))
+            assembled = engine.compute(self._key(epoch, step))
             self._asked = self.position = self._after(epoch, step)
         self._returned, busy = time.perf_counter(), started - self._returned
         engine.delivered((epoch, step), self._returned, self._returned - started, busy)
@@ -130,7 +134,7 @@ class Stream:
     def expect(self) -> Pending:
         """The first batch that hasn't been asked for, which the caller will ``fulfil``."""
         epoch, step = self._asked
-        pending = Pending(epoch, self._index(epoch, step))
+        pending = Pending(self._key(epoch, step))
         self._asked = self._after(epoch, step)
         self._window.append(pending)
         return pending
@@ -140,7 +144,7 @@ class Stream:
         started = Spent.now()
         plan, state = self._engine.plan, HERE
         try:
-            outcome = plan.batch(pending.epoch, pending.index, aligned_empty)
+            outcome = plan.batch(pending.key, aligned_empty)
             plan.settle(outcome)
             pending.outcome = outcome
         except BaseException as error:
@@ -211,8 +215,9 @@ class Stream:
             log.warning("epoch %d: on_error replaced %d samples", epoch, self._skipped)
             self._skipped = 0
 
-    def _index(self, epoch: int, step: int) -> int:
-        return self._engine.plan.shuffled(epoch, step) if self._shuffled else step
+    def _key(self, epoch: int, step: int) -> BatchKey:
+        index = self._engine.plan.shuffled(epoch, step) if self._shuffled else step
+        return BatchKey(epoch, index)
 
     def _after(self, epoch: int, step: int) -> tuple[int, int]:
         return (epoch, step + 1) if step + 1 < self._batches else (epoch + 1, 0)
@@ -223,10 +228,11 @@ class DrawnStream(Stream):
 
     Args:
         engine: Whose workers compute them.
-        epoch: For the random generators.
+        epoch: Its number.
         batches: The sample numbers of a batch each; drawn as far ahead as batches are asked for.
         count: How many there are in the epoch; None if nobody knows.
         step: Of the first of them in it.
+        entropy: What random numbers depend on, in the place of the epoch's number.
     """
 
     def __init__(
@@ -236,10 +242,13 @@ class DrawnStream(Stream):
         batches: Iterator[Sequence[Any]],
         count: int | None,
         step: int = 0,
+        entropy: int | None = None,
     ) -> None:
-        super().__init__(engine, epoch, step, False)
-        self._expected = self._batches if count is None else count
+        super().__init__(engine, epoch, step, False, math.inf)
+        if count is not None:
+            self._expected = count
         self._drawn = batches
+        self._entropy = entropy
         self.problem: BaseException | None = None
         """Why ``batches`` gives no more: its ``StopIteration``, or an error."""
 
@@ -251,10 +260,10 @@ class DrawnStream(Stream):
             self._say_skipped(self.position[0])
             raise
 
-    def _index(self, epoch: int, step: int) -> int:
+    def _key(self, epoch: int, step: int) -> BatchKey:
         if self.problem is None:
             try:
-                return Drawn(step, next(self._drawn))
+                return BatchKey(epoch, step, next(self._drawn), self._entropy)
             except BaseException as problem:  # Belongs to whoever has read the batches before.
                 self.problem = problem
         raise Exhausted

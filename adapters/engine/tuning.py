@@ -152,7 +152,7 @@ class Trial:
     def _samples(self) -> int:
         """In the second batch; a sampler may give any number."""
         second = self._alone[1]
-        return self._plan.rows(second.epoch, second.index)
+        return self._plan.rows(second.key)
 
     @property
     def _gain(self) -> float:

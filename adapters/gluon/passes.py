@@ -11,7 +11,7 @@ from adapters.batch.order import DrawnOrder
 from adapters.engine import Exhausted, Stream
 from adapters.gluon.lending import take_back
 from adapters.gluon.progress import Account
-from adapters.gluon.randomness import fresh_epoch
+from adapters.gluon.randomness import fresh_entropy
 from adapters.gluon.samplers import EpochBatchSampler, drawn_batches, length_of, tell_epoch
 
 if TYPE_CHECKING:
@@ -65,9 +65,11 @@ def begin(loader: DataLoader) -> Begun:
         stream = engine.stream(number, account.first, False) if account.count else None
         return Begun(stream, account, endless=True)
     batches = drawn_batches(sampler, number, account.first)
+    entropy = None
     if loader._fresh:
-        number, batches = fresh_epoch(number, batches, loader._generators)
-    return Begun(engine.drawn_stream(number, batches, account.count, account.first), account)
+        entropy, batches = fresh_entropy(batches, loader._generators)
+    stream = engine.drawn_stream(number, batches, account.count, account.first, entropy)
+    return Begun(stream, account)
 
 
 class Pass:

@@ -24,6 +24,7 @@ from typing import Any
 
 import keras
 
+from adapters.batch.key import BatchKey
 from adapters.engine import Stream
 from adapters.errors import ClosedError
 from adapters.keras.arguments import check_steps
@@ -221,7 +222,7 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
         epoch, step = self._place(epoch, step, further)
         index = self._engine.plan.shuffled(epoch, step) if self._shuffled else step
         self._engine.enter_epoch(epoch)
-        return self._engine.compute(epoch, index).batch
+        return self._engine.compute(BatchKey(epoch, index)).batch
 
 
 class _Trainer(keras.callbacks.Callback):  # type: ignore[misc]

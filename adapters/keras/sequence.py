@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from adapters.ablation import Ablations, ablations_of
 from adapters.arguments import check_integer, position_of
+from adapters.batch.key import BatchKey
 from adapters.batch.order import Order
 from adapters.batch.replacement import OnError
 from adapters.batch.sourceplan import SourcePlan
@@ -278,7 +279,7 @@ class SafeSequence(Asked):
         """
         number = index_of(index, len(self._plan), self._endless)
         self._engine.enter_epoch(self.epoch)
-        batch = self._engine.compute(self.epoch, number).batch
+        batch = self._engine.compute(BatchKey(self.epoch, number)).batch
         if self._served is not None:
             self._served.add(number)
         return batch

@@ -73,7 +73,7 @@ class Dispatching(RuleBasedStateMachine):
         except ClosedError:
             assert pending.crew is not self.stage.dispatcher._crew
         else:
-            assert (found, pending.state) == (pending.index, State.HERE)
+            assert (found, pending.state) == (pending.key.index, State.HERE)
         self.wanted.remove(pending)
 
     @precondition(lambda self: self.stage.crew.jobs)
