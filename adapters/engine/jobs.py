@@ -27,6 +27,10 @@ class Kind(enum.Enum):
     FINISH = "finish"
 
 
+class Exhausted(Exception):
+    """There is no further batch in the stream."""
+
+
 @dataclass(eq=False)
 class Pending(Changing):
     """A batch between being asked for and being delivered.

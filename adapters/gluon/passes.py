@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from mxnet.util import is_np_array
 
 from adapters.batch.order import DrawnOrder
-from adapters.engine import Exhausted, Stream
+from adapters.engine import Engine, Reading, Stream
+from adapters.gluon.devices import Mover
 from adapters.gluon.lending import take_back
-from adapters.gluon.progress import Account
+from adapters.gluon.plan import GluonPlan
+from adapters.gluon.progress import Account, Progress
 from adapters.gluon.randomness import fresh_entropy
 from adapters.gluon.samplers import EpochBatchSampler, drawn_batches, length_of, tell_epoch
-
-if TYPE_CHECKING:
-    from adapters.gluon.loader import DataLoader
 
 # Arrays that are looked at when a pass ends: those of its last batches are among them.
 _LEFT_BEHIND = 1000
@@ -51,7 +50,26 @@ class Begun:
             self.stream.close()
 
 
-def begin(loader: DataLoader) -> Begun:
+class Loader(Protocol):
+    """What a pass needs of the loader that it goes over."""
+
+    _plan: GluonPlan
+    _engine: Engine
+    _batch_sampler: Any
+    _progress: Progress
+    _fresh: bool
+    _generators: Any
+    _move: Mover
+    _begun: Begun | None
+    auto_reload: bool
+
+    def __len__(self) -> int: ...
+
+    def refresh(self) -> None:
+        """Begin with the next pass anew."""
+
+
+def begin(loader: Loader) -> Begun:
     """Begin with the next pass over a loader: draw its order, compute nothing yet."""
     plan, engine = loader._plan, loader._engine
     plan.begin_pass()
@@ -72,38 +90,30 @@ def begin(loader: DataLoader) -> Begun:
     return Begun(stream, account)
 
 
-class Pass:
+class Iteration(Reading):
     """``iter(loader)``: keeps the loader, and with it the workers, alive.
 
     Nothing happens before the first batch is asked for, as in MXNet.
     """
 
-    def __init__(self, loader: DataLoader) -> None:
+    def __init__(self, loader: Loader) -> None:
+        super().__init__(loader._engine)
         self._loader = loader
-        self._engine = loader._engine
-        self._begun: Begun | None = None
-        self._stream: Stream | None = None
-        self._ended = False
+        self._pass: Begun | None = None
         self._ahead: list[Any] = []
 
-    def __iter__(self) -> Pass:
-        return self
-
     def __next__(self) -> Any:
-        if self._ended and not self._ahead:
-            raise StopIteration
-        begun = self._begun or self._begin()
-        batch = self._ahead.pop() if self._ahead else self._fetch(begun)
+        batch = self._ahead.pop() if self._ahead else self._fetch()
         if isinstance(batch, BaseException):
             raise batch
-        if self._loader._move.ahead and not self._ended and self._stream and self._stream.ready:
+        if self._loader._move.ahead and self._stream is not None and self._stream.ready:
             try:
-                self._ahead.append(self._fetch(begun))
+                self._ahead.append(self._fetch())
             except StopIteration:
                 pass
             except Exception as error:  # Belongs to the next batch.
                 self._ahead.append(error)
-        self._loader._progress.hand_out(begun.account)
+        self._hand_out()
         return batch
 
     next = __next__
@@ -111,68 +121,53 @@ class Pass:
     def __len__(self) -> int:
         return len(self._loader)
 
-    def _begin(self) -> Begun:
+    def _begin(self) -> Stream | None:
         loader = self._loader
         begun, loader._begun = loader._begun, None
-        try:
-            self._begun = begun = begun or begin(loader)
-        except BaseException:
-            self._ended = True
-            raise
-        self._stream = begun.stream
+        self._pass = begun = begun or begin(loader)
         loader._progress.enter(begun.account)
-        return begun
+        return begun.stream
 
-    def _fetch(self, begun: Begun) -> Any:
-        stream = self._stream
-        if stream is None or begun.at_end:
-            self._finish(begun)
-            raise StopIteration
-        self._loader._plan.consumed_here()
-        try:
-            *arrays, skeleton = stream.next()
-            batch = skeleton.built(arrays, is_np_array())
-            batch = self._loader._move(batch)
-        except Exhausted:
-            problem = getattr(stream, "problem", None)
-            if problem is None or isinstance(problem, StopIteration):
-                self._finish(begun)
-                raise StopIteration from None
-            self._end(begun)
-            raise problem from None
-        except BaseException as error:
-            self._end(begun)
-            if isinstance(error, StopIteration):
-                raise RuntimeError("the data set or a transform raised StopIteration") from error
-            raise
-        begun.account.fetched += 1
-        return batch
+    @property
+    def _at_end(self) -> bool:
+        return self._pass is not None and self._pass.at_end
 
-    def _end(self, begun: Begun) -> None:
-        self._ended = True
-        self._loader._plan.no_longer_consumed_here()
-        stream, self._stream = self._stream, None
-        if stream is None:
+    def _fetch(self) -> Any:
+        if not self._over:
+            self._loader._plan.consumed_here()
+        return super()._fetch()
+
+    def _made(self, batch: Any) -> Any:
+        *arrays, skeleton = batch
+        del batch
+        moved = self._loader._move(skeleton.built(arrays, is_np_array()))
+        assert self._pass is not None
+        self._pass.account.fetched += 1
+        return moved
+
+    def _hand_out(self) -> None:
+        assert self._pass is not None
+        self._loader._progress.hand_out(self._pass.account)
+
+    def _finish(self) -> None:
+        assert self._pass is not None
+        self._pass.account.count = self._pass.account.fetched
+        self.close()
+        loader = self._loader
+        if loader.auto_reload and loader._begun is None and not self._engine.closed:
+            loader.refresh()
+
+    def close(self) -> None:
+        """Let go of what is under way; what was moved ahead can still be had."""
+        if self._over:
             return
-        if begun.at_end:
-            self._engine.park(stream)
-        else:
-            stream.close()
+        self._loader._plan.no_longer_consumed_here()
+        super().close()
+        if self._pass is None:
+            return
         self._engine.rest()
         take_back(_LEFT_BEHIND)
         loader = self._loader
         if loader._begun is None:
             # Here and not before the next pass, so that what somebody else tells them counts.
             tell_epoch(loader._batch_sampler, loader._progress.next[0])
-
-    def _finish(self, begun: Begun) -> None:
-        """All batches were delivered."""
-        begun.account.count = begun.account.fetched
-        self._end(begun)
-        loader = self._loader
-        if loader.auto_reload and loader._begun is None and not self._engine.closed:
-            loader.refresh()
-
-    def __del__(self) -> None:
-        if getattr(self, "_stream", None) is not None and self._begun is not None:
-            self._end(self._begun)

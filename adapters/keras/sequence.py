@@ -28,7 +28,7 @@ from adapters.keras.asked import Asked
 from adapters.keras.explanation import explanation
 from adapters.keras.hooks import HookedEngine, divert_keras, own_hooks
 from adapters.keras.internals import called_by_keras
-from adapters.keras.iteration import Epoch
+from adapters.keras.iteration import Iteration
 from adapters.keras.progress import Progress
 from adapters.keras.sources import Inner, source_of
 from adapters.sources import SequenceSource, Source, reduce_iterator
@@ -286,7 +286,7 @@ class SafeSequence(Asked):
 
     def __iter__(self) -> Iterator[Any]:
         """One epoch, or what ``load_state_dict`` left of it; no end if the source has none."""
-        return Epoch(self)
+        return Iteration(self, self._engine, self._progress)
 
     @property
     def epoch(self) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from adapters.engine import Engine, Settings, usable_cpus
-from adapters.engine.engine import _STAND_IN
+from adapters.engine.supply import _STAND_IN
 from adapters.engine.tuning import Choice, Trial
 from tests.engine.crews import end_idle_workers
 from tests.plans import plan_of
