@@ -118,7 +118,7 @@ class Plan(abc.ABC):
         """
         return batch
 
-    def settle(self, assembled: Assembled) -> None:
+    def wait_for(self, assembled: Assembled) -> None:
         """Wait until the batch is there, where a framework computes on by itself."""
 
     # --- what the choice of workers depends on ---

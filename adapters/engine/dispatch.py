@@ -42,7 +42,7 @@ _POLL_SECONDS = 0.05
 _START_SECONDS = 60.0
 
 # What needs no job: given up, read before a thread reported it, or not asked for in the end.
-_SETTLED = (GIVEN_UP, HERE, EXPECTED)
+_WITHOUT_JOBS = (GIVEN_UP, HERE, EXPECTED)
 
 _of_other_processes: list[Crew | None] = []
 
@@ -323,7 +323,7 @@ class Dispatcher:
         pending.jobs_left -= 1
         if pending.jobs_left:
             return
-        if pending.state in _SETTLED:
+        if pending.state in _WITHOUT_JOBS:
             crew.discard(pending)  # Now no worker writes there any more.
         elif pending.dropped:
             crew.discard(pending)

@@ -92,9 +92,9 @@ class _Copy:
             self._refuse("a batch")
         return assembled
 
-    def settle(self, assembled: Assembled) -> None:
+    def wait_for(self, assembled: Assembled) -> None:
         """As a plan does."""
-        self._plan.settle(assembled)
+        self._plan.wait_for(assembled)
 
     def _open(self) -> None:
         assert self.address is not None

@@ -68,7 +68,7 @@ class Stream:
         started = time.perf_counter()
         supply.batches_left = self._expected - step
         if not self._window:
-            supply.stand_in()
+            supply.change_workers()
         if self._window or supply.depth:
             self._ask(1)
             pending = self._first()

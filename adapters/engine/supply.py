@@ -35,7 +35,7 @@ from adapters.seeding import left_to_others
 log = logging.getLogger("adapters")
 
 # Until processes are worth their start: one thread, so that what isn't thread-safe meets no other.
-_STAND_IN = Choice("threads", 1, only_if_busy=True)
+_MEANWHILE = Choice("threads", 1, only_if_busy=True)
 
 
 class Supply:
@@ -139,7 +139,7 @@ class Supply:
         """Whether processes shall take over from the thread that stands in for them."""
         return self._later is not None and self._consumer.is_worth_processes(self.batches_left)
 
-    def stand_in(self) -> None:
+    def change_workers(self) -> None:
         """Have a thread read ahead while processes are held back, if that pays; else, have those.
 
         Called when nothing is under way for the stream that is read.
@@ -152,7 +152,7 @@ class Supply:
         elif self._held_back and pays_to_read_ahead(
             self._batch_seconds, self._consumer.busy_seconds
         ):
-            self._later, self._choice = self._choice, _STAND_IN
+            self._later, self._choice = self._choice, _MEANWHILE
 
     @property
     def _processes_at_once(self) -> bool:
@@ -206,7 +206,7 @@ class Supply:
         started, state = Spent.now(), HERE
         try:
             outcome = self.plan.batch(pending.key, aligned_empty)
-            self.plan.settle(outcome)
+            self.plan.wait_for(outcome)
             pending.outcome = outcome
         except BaseException as error:
             pending.error, state = error, FAILED

@@ -33,7 +33,7 @@ class Threads:
     """A crew of threads.
 
     Args:
-        plan: What is computed, a ``Plan``; or something with its ``batch`` and ``settle``.
+        plan: What is computed, a ``Plan``; or something with its ``batch`` and ``wait_for``.
         count: Threads.
     """
 
@@ -147,7 +147,7 @@ class Threads:
         key = pending.key
         if job.kind is Kind.WHOLE:
             outcome = self._plan.batch(key, self._arena.empty)
-            self._plan.settle(outcome)
+            self._plan.wait_for(outcome)
             pending.outcome = outcome  # Only now, as it may be taken at once.
             return
         assert pending.layout is not None

@@ -29,10 +29,10 @@ from adapters.errors import note
 from adapters.generators import BATCH_TRANSFORM, call_with, generator, generator_argument
 from adapters.gluon.batchify import Skeleton, batchify_default, packed
 from adapters.gluon.blocks import call
+from adapters.gluon.members import Members, compute, split
 from adapters.gluon.ndarrays import as_numpy, map_arrays
 from adapters.gluon.randomness import Seeding
 from adapters.gluon.recipe import Recipe
-from adapters.gluon.state import State, settle, split
 from adapters.gluon.steps import Steps
 
 _Made = tuple[list[Any], Skeleton, int]
@@ -184,7 +184,7 @@ class GluonPlan(Plan):
             raise
         return Assembled((*leaves, skeleton), None, skipped)
 
-    def settle(self, assembled: Assembled) -> None:
+    def wait_for(self, assembled: Assembled) -> None:
         """Wait for MXNet's engine, which computes after its functions have returned."""
         map_arrays(lambda array: array.wait_to_read(), assembled.batch[:-1], lists=True)
 
@@ -222,28 +222,28 @@ class GluonPlan(Plan):
         names: Sequence[Any],
         allocate: Allocate,
         seeding: Seeding | None,
-    ) -> tuple[State | list[Any], int]:
+    ) -> tuple[Members | list[Any], int]:
         """Those of a batch, and how many ``on_error`` has replaced."""
 
-        def made(names: Sequence[Any], memory: Allocate, first: int = 0) -> State | list[Any]:
+        def made(names: Sequence[Any], memory: Allocate, first: int = 0) -> Members | list[Any]:
             numpy_semantics = self.semantics[1]
             return self._steps.made(key, names, memory, seeding, numpy_semantics, first)
 
         if self.on_error == "raise":
             return made(names, allocate), 0
 
-        def settled(names: Sequence[Any], memory: Allocate, first: int = 0) -> State | list[Any]:
+        def computed(names: Sequence[Any], memory: Allocate, first: int = 0) -> Members | list[Any]:
             state = made(names, memory, first)
-            settle(state) if isinstance(state, list) else state.settle()
+            compute(state) if isinstance(state, list) else state.compute()
             return state
 
         with contextlib.suppress(Exception):
-            return settled(names, allocate), 0
+            return computed(names, allocate), 0
         # Whichever failed: each by itself, as it is then seen.
-        return self._replaced(settled, names, f"batch {key.index} of epoch {key.epoch}")
+        return self._replaced(computed, names, f"batch {key.index} of epoch {key.epoch}")
 
     def _replaced(
-        self, made: Callable[..., State | list[Any]], names: Any, where: str
+        self, made: Callable[..., Members | list[Any]], names: Any, where: str
     ) -> tuple[list[Any], int]:
         """Samples one by one, others in the places of those that fail."""
         several = np.array if isinstance(names, np.ndarray) else list
@@ -270,7 +270,7 @@ class GluonPlan(Plan):
     # --- from samples to a batch ---
 
     def _batchified(
-        self, state: State | list[Any], names: Sequence[Any], remote: bool, allocate: Allocate
+        self, state: Members | list[Any], names: Sequence[Any], remote: bool, allocate: Allocate
     ) -> tuple[list[Any], Skeleton]:
         """By MXNet's rules."""
         if isinstance(state, list):
@@ -278,7 +278,7 @@ class GluonPlan(Plan):
         columns = [each if isinstance(each, list) else each.array for each in state.columns]
         return batchify_default(columns, state.single, remote, allocate, names)
 
-    def _of_functions(self, state: State | list[Any], key: BatchKey, names: Sequence[Any]) -> Any:
+    def _of_functions(self, state: Members | list[Any], key: BatchKey, names: Sequence[Any]) -> Any:
         """What the user's own ``batchify`` and ``batch_transform`` make of samples."""
         if self.batchify is not None:
             batch = self.batchify(state if isinstance(state, list) else state.samples())

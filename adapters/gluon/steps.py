@@ -21,10 +21,10 @@ from adapters.batch.plan import Allocate
 from adapters.batch.turns import Turns
 from adapters.errors import RecordError, note
 from adapters.generators import DECODE, generator, generators
+from adapters.gluon.members import Members, items_of, split, stacked
 from adapters.gluon.ndarrays import as_ndarray, as_numpy, map_arrays
 from adapters.gluon.randomness import Seeding, uniforms
 from adapters.gluon.recipe import Column, Known, Opaque, Recipe
-from adapters.gluon.state import State, items_of, split, stacked
 from adapters.ownership import detached
 from adapters.sources import RecordSource, stretch_of, take_rows
 
@@ -69,7 +69,7 @@ class Steps:
         seeding: Seeding | None,
         numpy_semantics: bool,
         first: int = 0,
-    ) -> State | list[Any]:
+    ) -> Members | list[Any]:
         """Make samples.
 
         Args:
@@ -80,7 +80,7 @@ class Steps:
             numpy_semantics: NDArrays are ``mx.np.ndarray``.
             first: Place of the first of them in the batch.
         """
-        state: State | list[Any] | None
+        state: Members | list[Any] | None
         epoch, index = key.randomness, key.index
         if self._recipe.records is not None:
             records = self._recipe.records
@@ -101,7 +101,7 @@ class Steps:
         assert state is not None
         return state
 
-    def gathered(self, names: Sequence[Any], allocate: Allocate) -> State | None:
+    def gathered(self, names: Sequence[Any], allocate: Allocate) -> Members | None:
         """The base's rows for these samples; None where the base must be asked for each."""
         recipe = self._recipe
         if recipe.columns is None:
@@ -122,7 +122,7 @@ class Steps:
                 gathered.append(Column(taken, column.kind))
             else:
                 gathered.append([column.array[row] for row in rows.tolist()])
-        return State(gathered[0], list(gathered[1:]), recipe.single)
+        return Members(gathered[0], list(gathered[1:]), recipe.single)
 
     # --- records ---
 
@@ -133,7 +133,7 @@ class Steps:
         names: Sequence[Any],
         allocate: Allocate,
         numpy_semantics: bool,
-    ) -> State | list[Any]:
+    ) -> Members | list[Any]:
         """Records, decoded into the batch where the shape is known, else one by one."""
         own = _in_range(self._recipe.base_numbers(names), len(source))
         leaves = None if self._uneven else source.leaves
@@ -155,7 +155,7 @@ class Steps:
             kind = mx.np.ndarray if numpy_semantics else mx.nd.NDArray
         # A record with one label has it as a Python number.
         labels = object if rows[1].ndim == 1 else np.ndarray
-        return State(Column(rows[0], kind), [Column(rows[1], labels)], False)
+        return Members(Column(rows[0], kind), [Column(rows[1], labels)], False)
 
     def _records(
         self,
@@ -200,7 +200,7 @@ class Steps:
     def _called(
         self,
         functions: list[Opaque],
-        state: State | list[Any] | None,
+        state: Members | list[Any] | None,
         names: Any,
         seed: Callable[[int], None] | None,
     ) -> list[Any]:
@@ -244,11 +244,11 @@ class Steps:
     def _staged(
         self,
         run: Known,
-        state: State,
+        state: Members,
         drawn: NDArray[np.float64],
         allocate: Allocate,
         names: Sequence[Any],
-    ) -> State | list[Any]:
+    ) -> Members | list[Any]:
         """Run a stage on the samples, or on their first members."""
         if not (run.first or state.single):
             # MXNet gives a block all members of a tuple, whether it can take them or not.
@@ -259,7 +259,7 @@ class Steps:
         if rows is not None:
             done = run.stage.batch(rows, drawn, allocate)
             if done is not None:
-                return State(Column(done, kind), state.rest, single)
+                return Members(Column(done, kind), state.rest, single)
         items = items_of(state.first)
         results = []
         for item, own, name in zip(items, drawn, names):
@@ -268,7 +268,7 @@ class Steps:
             except BaseException as error:
                 note(error, f"in {run.stage.name}, sample {name!r}")
                 raise
-        return State(results, state.rest, single)
+        return Members(results, state.rest, single)
 
 
 def _runs(recipe: Recipe) -> Iterator[Known | list[Opaque]]:

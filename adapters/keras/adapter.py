@@ -110,7 +110,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
             finally:
                 del error  # The traceback would refer to it through this frame, in a circle.
         if self._account is not None and not (self._within and self._may_be_probe(self._account)):
-            self._progress.settle(self._account)
+            self._progress.advance_past(self._account)
             # TensorFlow may have read all batches of this epoch within the one before.
             if self._turns and self._within and (self._used or self._on_tensorflow):
                 turn(self._engine, self._source)
@@ -127,7 +127,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
     def _get_iterator(self) -> Iterator[Any]:
         # Keras asks for the next iterator when an epoch has come to its end, still within it.
         if self._account is not None and self._within and self._used:
-            self._progress.settle(self._account)
+            self._progress.advance_past(self._account)
             self._confirmed, self._within = True, False
         return _Batches(self)
 
@@ -269,7 +269,7 @@ class _Batches(Reading):
         self._finished = adapter._confirmed = True
         self._account.lag = 0
         if not adapter._on_tensorflow and not adapter._lag:
-            adapter._progress.settle(self._account)
+            adapter._progress.advance_past(self._account)
         self.close()
 
     def _fail(self, error: BaseException) -> NoReturn:

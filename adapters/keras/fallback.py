@@ -172,7 +172,7 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
     def _settle(self) -> None:
         # But for set_epoch and load_state_dict, which have the last word.
         if self._account is not None and self._stamp == self._progress.stamp:
-            self._progress.settle(self._account)
+            self._progress.advance_past(self._account)
 
     def _leave(self) -> None:
         """The pass is over; how far it has come is asked of nobody any more."""

@@ -38,5 +38,5 @@ class Iteration(Reading):
     def close(self) -> None:
         """Let go of what is under way; a pass that has come to its end counts."""
         if not self._over and self._account is not None:
-            self._progress.settle(self._account)
+            self._progress.advance_past(self._account)
         super().close()

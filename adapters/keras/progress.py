@@ -77,7 +77,7 @@ class Progress:
     def start(self) -> tuple[int, int]:
         """(epoch, step) at which the next pass begins."""
         if self._latest is not None:
-            self.settle(self._latest)
+            self.advance_past(self._latest)
         return self._start
 
     def begin(self, start: tuple[int, int] | None = None) -> Account:
@@ -90,7 +90,7 @@ class Progress:
         account.taken += 1
         self._latest = account
 
-    def settle(self, account: Account) -> None:
+    def advance_past(self, account: Account) -> None:
         """Advance the epoch if the pass has come to the end of one."""
         start = account.start_of_next
         if start[0] > max(account.epoch, self._start[0]):

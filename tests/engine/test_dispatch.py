@@ -155,7 +155,7 @@ class Late(SourcePlan):
         super().__post_init__()
         self.returned, self.allowed = threading.Event(), threading.Event()
 
-    def settle(self, assembled: Assembled) -> None:
+    def wait_for(self, assembled: Assembled) -> None:
         self.returned.set()
         assert self.allowed.wait(20)
         raise SpoiltError

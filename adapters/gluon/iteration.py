@@ -10,7 +10,7 @@ from mxnet.util import is_np_array
 from adapters.batch.order import DrawnOrder
 from adapters.engine import Engine, Reading, Stream
 from adapters.gluon.devices import Mover
-from adapters.gluon.lending import take_back
+from adapters.gluon.dlpack import take_back
 from adapters.gluon.plan import GluonPlan
 from adapters.gluon.progress import Account, Progress
 from adapters.gluon.randomness import fresh_entropy
