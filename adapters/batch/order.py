@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     _Round = Callable[[NDArray[np.int64]], NDArray[np.integer[Any]]]
 
-# Rounds until the pair statistics in tests/test_order.py can't tell the result from NumPy's own
+# Rounds until the pair statistics in tests/batch/ can't tell the result from NumPy's own
 # permutation, doubled.
 _ROUNDS = 8
 # Positions that are mapped at once: the temporaries of a block fit into a core's L2 cache.
