@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from adapters.keras import SafeSequence
     from adapters.packing import pack
     from adapters.records import RecordWriter
-    from adapters.sources import open_records
+    from adapters.sources import Feature, open_records
 
 __version__ = "0.1.0"
 __all__ = [
     "AdapterError",
     "ClosedError",
+    "Feature",
     "ImageDecoder",
     "RecordError",
     "RecordWriter",
@@ -42,6 +43,7 @@ __all__ = [
 _ROOMS = {
     "AdapterError": "adapters.errors",
     "ClosedError": "adapters.errors",
+    "Feature": "adapters.sources",
     "ImageDecoder": "adapters.images",
     "RecordError": "adapters.errors",
     "RecordWriter": "adapters.records",

@@ -172,10 +172,13 @@ class SourcePlan(Plan):
         elif (known := self._foretold()) is not None:
             columns = known.allocate(len(numbers), allocate)
             skipped = self._filled(key, numbers, columns)
-            batch, layout = tuple(columns), known
+            batch, layout = unflatten(known.skeleton, columns), known
         else:
             samples = _Samples(self, key, numbers)
-            batch, layout = collate(samples, numbers, allocate)
+            if self.transform is None and source.pads:
+                batch, _ = collate(source.padded(list(samples)), numbers, allocate)
+            else:
+                batch, layout = collate(samples, numbers, allocate)
             skipped = samples.skipped
             if self.draws and source.fetches_many:
                 layout = None  # Fetched in parts, it would draw something else.
@@ -251,7 +254,7 @@ class SourcePlan(Plan):
     def _foretold(self) -> Layout | None:
         """The layout of batches that the source writes itself; None where samples are collated."""
         leaves = self.source.leaves if self.transform is None else None
-        return None if leaves is None else Layout(tuple(range(len(leaves))), leaves)
+        return None if leaves is None else Layout(self.source.skeleton, leaves)
 
     def _filled(
         self, key: BatchKey, numbers: NDArray[np.int64], rows: Sequence[NDArray[Any]]

@@ -157,6 +157,11 @@ def _stack(items: list[Any], remote: bool, allocate: Allocate, keys: Sequence[An
 
 def _stack_numpy(items: list[Any], allocate: Allocate, keys: Sequence[Any]) -> NDArray[Any]:
     first = items[0]
+    if isinstance(first, dict):
+        raise TypeError(
+            f"samples must be arrays, numbers or tuples of them, got a dict of {list(first)}: name "
+            'what a sample is in outputs=("image", "label") of open_records, or give a batchify_fn'
+        )
     if (
         type(first) is np.ndarray
         and not first.dtype.hasobject

@@ -26,7 +26,7 @@ from adapters.gluon.ndarrays import as_ndarray, as_numpy, map_arrays
 from adapters.gluon.randomness import Seeding, uniforms
 from adapters.gluon.recipe import Column, Known, Opaque, Recipe
 from adapters.ownership import detached
-from adapters.sources import RecordSource, stretch_of, take_rows
+from adapters.sources import ExampleSource, RecordSource, stretch_of, take_rows
 
 
 class Steps:
@@ -137,10 +137,11 @@ class Steps:
         """Records, decoded into the batch where the shape is known, else one by one."""
         own = _in_range(self._recipe.base_numbers(names), len(source))
         leaves = None if self._uneven else source.leaves
-        if leaves is None:
-            return self._records(source, epoch, own, names, numpy_semantics)
+        if leaves is None or not isinstance(source.skeleton, tuple):
+            samples = self._records(source, epoch, own, names, numpy_semantics)
+            return source.padded(samples) if source.pads and self.empty else samples
         # An image that goes through stages is not the batch yet.
-        memories = [np.empty if self._runs else allocate, allocate]
+        memories = [np.empty if self._runs else allocate, *[allocate] * (len(leaves) - 1)]
         rows = [
             memory((len(own), *shape), dtype) for memory, (shape, dtype) in zip(memories, leaves)
         ]
@@ -151,11 +152,12 @@ class Steps:
             self._uneven = self._recipe.base is source
             return samples
         kind: Any = np.ndarray
-        if self._as_ndarrays:
+        if self._as_ndarrays and source.holds_images:
             kind = mx.np.ndarray if numpy_semantics else mx.nd.NDArray
-        # A record with one label has it as a Python number.
-        labels = object if rows[1].ndim == 1 else np.ndarray
-        return Members(Column(rows[0], kind), [Column(rows[1], labels)], False)
+        # A record with one label has it as a Python number, and as NumPy's among typed features.
+        number = np.ndarray if isinstance(source, ExampleSource) else object
+        rest = [Column(each, number if each.ndim == 1 else np.ndarray) for each in rows[1:]]
+        return Members(Column(rows[0], kind), [*rest], False)
 
     def _records(
         self,

@@ -15,14 +15,19 @@ import numpy as np
 
 from adapters.sources.arrays import ArraySource, holds_arrays, stretch_of, take_rows
 from adapters.sources.contents import Images, guessed, identity
+from adapters.sources.examplesource import ExampleSource
+from adapters.sources.features import Feature
 from adapters.sources.mapped import MapSource, Rows, has_rows
-from adapters.sources.records import RecordSource, open_guessed, open_records
+from adapters.sources.opening import open_guessed, open_records
+from adapters.sources.records import RecordSource
 from adapters.sources.sequence import SequenceSource, reduce_iterator
 from adapters.sources.source import Source
 from adapters.sources.stored import is_stored
 
 __all__ = [
     "ArraySource",
+    "ExampleSource",
+    "Feature",
     "Images",
     "MapSource",
     "RecordSource",

@@ -163,11 +163,7 @@ def content_of(decode: Any, fields: Mapping[str, str] | None) -> Content:
         TypeError: ``fields`` is no mapping.
         ValueError: An unknown ``decode``, or fields that it has no use for.
     """
-    if fields is not None and not isinstance(fields, Mapping):
-        raise TypeError(
-            'fields must map names to those in the record, like {"image/encoded": "jpeg"}, got '
-            f"{fields!r}"
-        )
+    check_fields(fields)
     if isinstance(decode, ImageDecoder):
         return Images(decode, fields or {})
     if isinstance(decode, str) and decode == "image":
@@ -181,9 +177,22 @@ def content_of(decode: Any, fields: Mapping[str, str] | None) -> Content:
     if callable(decode):
         return Custom(decode)
     raise ValueError(
-        'decode must be None, "image", "example", an ImageDecoder or a function of bytes, got '
-        f"{decode!r}"
+        'decode must be None, "image", "example", an ImageDecoder, a mapping of names to Features '
+        f"or a function of bytes, got {decode!r}"
     )
+
+
+def check_fields(fields: Any) -> None:
+    """Let what ``fields=`` may be pass.
+
+    Raises:
+        TypeError: It is no mapping.
+    """
+    if fields is not None and not isinstance(fields, Mapping):
+        raise TypeError(
+            'fields must map names to those in the record, like {"image/encoded": "jpeg"}, got '
+            f"{fields!r}"
+        )
 
 
 def guessed(payload: memoryview, format: str) -> str | None:

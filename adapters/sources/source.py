@@ -65,6 +65,20 @@ class Source(abc.ABC):
         """Shape and dtype of every sample's leaves, where ``fill`` writes them into the batch."""
         return None
 
+    @property
+    def skeleton(self) -> Any:
+        """A sample with leaf numbers in the leaves' places, where ``leaves`` are known."""
+        return tuple(range(len(self.leaves or ())))
+
+    @property
+    def pads(self) -> bool:
+        """Whether ``padded`` makes samples equally long."""
+        return False
+
+    def padded(self, samples: list[Any]) -> list[Any]:
+        """The samples of a batch, made equally long where the source knows with what."""
+        return samples
+
     def fill(
         self,
         numbers: NDArray[np.int64],

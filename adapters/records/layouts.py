@@ -1,0 +1,308 @@
+"""Where features lie in many records at once, found without a step in Python for each record.
+
+An Example is a row of entries, one for each feature, in any order. Most entries of a file are one
+of a few *pieces*: the same head (sizes, name, tags), and behind it as many bytes of values. All
+records are walked at once, an entry at a time: their bytes are compared with the heads of the
+pieces that are known. Where none is the same, the entry is taken apart, as ``wire`` does it, and is
+a new piece.
+
+So what is said of a record is what ``wire`` would say of it. Of a record in which anything is
+unusual, nothing is said: it is for ``wire`` to read.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.errors import ContentError
+from adapters.records import tfrecord, wire
+from adapters.records.crc import masked_crc
+
+# Of entries that differ in their sizes, as a file's names and varints do.
+_MOST_PIECES = 512
+_OTHERS = -1
+_MOST_VARINT_BYTES = 10  # Negative numbers have as many.
+
+
+class Wanted(NamedTuple):
+    """A feature whose values lie in the same number of bytes in many records."""
+
+    name: bytes
+    kind: int
+    """Of its list."""
+    values: int
+    """How many there are in it."""
+    size: int
+    """Bytes of the one value of a list of bytes."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Entries of one head.
+
+    Args:
+        head: The bytes before the values.
+        size: Bytes of the entry.
+        feature: Which one it is, by its number; ``_OTHERS`` for one that nobody asked for.
+        length: Bytes of the values.
+        varints: How many varints these are; 0 for other values.
+    """
+
+    head: NDArray[np.uint8]
+    size: int
+    feature: int
+    length: int
+    varints: int
+
+
+class Layouts:
+    """The pieces that were met so far. Any thread may ask; they are learned one at a time.
+
+    Args:
+        wanted: The features that are looked for.
+    """
+
+    def __init__(self, wanted: Sequence[Wanted]) -> None:
+        self._wanted = list(wanted)
+        self._numbers = {feature.name: number for number, feature in enumerate(wanted)}
+        self._pieces: list[Piece] = []
+        self._learning = threading.Lock()
+
+    def find(
+        self, view: memoryview, starts: NDArray[np.int64], sizes: NDArray[np.int64]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int32], NDArray[np.int32]]:
+        """Walk through TFRecord's records.
+
+        Args:
+            view: The file.
+            starts: Where the records begin, ``(records,)``.
+            sizes: Of the records, with lengths and CRCs; they lie within the file.
+
+        Returns:
+            Which records are laid out as is said, ``(records,)``; where the values of each feature
+            begin, from the record's first byte, or -1 where it is missing; and how many bytes they
+            have; both ``(records, features)``. The CRC of the data isn't looked at.
+        """
+        shape = len(starts), len(self._wanted)
+        places, lengths = np.full(shape, -1, np.int32), np.zeros(shape, np.int32)
+        right, at = _heads(view, starts, sizes)
+        ends = starts + sizes - tfrecord.FOOTER.size
+        active, last = np.flatnonzero(right), -1
+        while len(active := active[at[active] < ends[active]]):
+            left = active
+            # The next in the order in which they were learned is the next in most records.
+            order = [*range(last + 1, len(self._pieces)), *range(min(last + 1, len(self._pieces)))]
+            for number in order:
+                if not len(left):
+                    break
+                left, met = self._placed(
+                    view, self._pieces[number], left, at, ends, starts, places, lengths, right
+                )
+                last = number if met else last
+            while len(left):
+                one = int(left[0])
+                piece = self._learned(view, int(at[one]), int(ends[one]))
+                if piece is not None:
+                    before = len(left)
+                    left, _ = self._placed(
+                        view, piece, left, at, ends, starts, places, lengths, right
+                    )
+                    if len(left) < before:
+                        last = len(self._pieces) - 1
+                        continue
+                right[one] = False
+                left = left[1:] if len(self._pieces) < _MOST_PIECES else _none(right, left)
+            active = active[right[active]]
+        return right, places, lengths
+
+    def _placed(
+        self,
+        view: memoryview,
+        piece: Piece,
+        rows: NDArray[np.int64],
+        at: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        places: NDArray[np.int32],
+        lengths: NDArray[np.int32],
+        right: NDArray[np.bool_],
+    ) -> tuple[NDArray[np.int64], bool]:
+        """Go on in the records whose next entry is this piece; the others, and if it met any."""
+        begins = at[rows]
+        fits = begins + piece.size <= ends[rows]
+        if fits.all():
+            fits = _is_piece(view, piece, begins)
+        else:
+            fits[fits] = _is_piece(view, piece, begins[fits])
+        met = rows[fits]
+        if not len(met):
+            return rows, False
+        if piece.feature != _OTHERS:
+            right[met] &= places[met, piece.feature] < 0  # Of two, it is the last that counts.
+            places[met, piece.feature] = begins[fits] + len(piece.head) - starts[met]
+            lengths[met, piece.feature] = piece.length
+        at[met] += piece.size
+        return rows[~fits], True
+
+    def _learned(self, view: memoryview, at: int, end: int) -> Piece | None:
+        """The piece of which this entry is one; None if it is unusual."""
+        with self._learning:
+            if len(self._pieces) >= _MOST_PIECES:
+                return None
+            try:
+                piece = self._piece_at(view[at:end])
+            except ContentError:
+                return None
+            if piece is not None:
+                self._pieces.append(piece)
+            return piece
+
+    def _piece_at(self, view: memoryview) -> Piece | None:
+        entry = wire.entry_at(view, 0, len(view))
+        if entry.feature_end != entry.end:
+            return None  # The name behind the values.
+        begin, varints, number = entry.feature, 0, self._numbers.get(entry.name, _OTHERS)
+        if number != _OTHERS:
+            wanted, held = self._wanted[number], wire.list_in(view, entry)
+            if held.kind != wanted.kind or held.end != entry.end or held.begin == held.end:
+                return None
+            begin = held.begin
+            if view[begin] == wire.TAG_1:
+                size, begin = wire.sized(view, begin + 1, held.end)
+                if begin + size != entry.end:
+                    return None
+            elif wanted.values == 1 and wanted.kind != wire.BYTES_LIST:
+                if view[begin] not in (wire.TAG_FLOAT, wire.TAG_INTEGER):
+                    return None
+                if (view[begin] == wire.TAG_FLOAT) != (wanted.kind == wire.FLOAT_LIST):
+                    return None
+                begin += 1
+            else:
+                return None
+            if wanted.kind == wire.INT64_LIST:
+                varints = wanted.values
+            elif entry.end - begin != (
+                wanted.size if wanted.kind == wire.BYTES_LIST else 4 * wanted.values
+            ):
+                return None
+        if varints and entry.end == begin:
+            return None
+        head = np.frombuffer(bytes(view[:begin]), np.uint8)
+        return Piece(head, entry.end, number, entry.end - begin, varints)
+
+
+def windows(view: memoryview, size: int, begins: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """So many bytes from each of these places on, ``(places, size)``, in memory of their own."""
+    every = len(view) - size + 1
+    column: NDArray[np.void] = np.ndarray(every, f"V{size}", view, 0, (1,))
+    return column[begins].view(np.uint8).reshape(len(begins), size)
+
+
+def varints(written: NDArray[np.uint8], count: int) -> NDArray[np.int64]:
+    """The integers that rows of ``count`` varints hold, ``(rows, count)``.
+
+    Args:
+        written: ``(rows, bytes)``, and right: each row has ``count`` bytes that end a varint, of
+            which the last is one.
+        count: Varints in a row.
+    """
+    rows, size = written.shape
+    if size == count:
+        return written.astype(np.int64)
+    digits = (written & 127).astype(np.uint64)
+    if count == 1:
+        values = digits[:, 0]
+        for place in range(1, size):
+            values |= digits[:, place] << np.uint64(7 * place)
+        return values.view(np.int64)[:, np.newaxis]
+    ends = np.nonzero(written < 128)[1].reshape(rows, count)
+    starts = np.zeros_like(ends)
+    starts[:, 1:] = ends[:, :-1] + 1
+    firsts = np.repeat(starts.ravel(), (ends - starts + 1).ravel()).reshape(rows, size)
+    digits <<= (7 * (np.arange(size) - firsts)).astype(np.uint64)
+    flat = (starts + np.arange(rows)[:, np.newaxis] * size).ravel()
+    return np.add.reduceat(digits.ravel(), flat).view(np.int64).reshape(rows, count)
+
+
+def _is_piece(view: memoryview, piece: Piece, begins: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of the entries that begin there are of this piece; they'd lie within their records."""
+    if not len(begins):
+        return np.zeros(0, bool)
+    size = len(piece.head)
+    same: NDArray[np.bool_] = (windows(view, size, begins) == piece.head).all(1)
+    if piece.varints and same.any():
+        written = windows(view, piece.length, begins[same] + size)
+        same[same] = _are_varints(written, piece.varints)
+    return same
+
+
+def _are_varints(written: NDArray[np.uint8], count: int) -> NDArray[np.bool_]:
+    """Which rows are so many varints, each of at most ten bytes, and of 64 bits."""
+    is_end = written < 128
+    right: NDArray[np.bool_] = is_end[:, -1] & (is_end.sum(1) == count)
+    if written.shape[1] - count < _MOST_VARINT_BYTES - 1:
+        return right
+    if count == 1:
+        return right & (written.shape[1] == _MOST_VARINT_BYTES) & (written[:, -1] < 2)
+    for row in np.flatnonzero(right).tolist():  # Negative numbers perhaps: ten bytes each.
+        ends = np.flatnonzero(is_end[row])
+        sizes = np.diff(ends, prepend=-1)
+        longest = ends[sizes >= _MOST_VARINT_BYTES]
+        right[row] = sizes.max() <= _MOST_VARINT_BYTES and (written[row, longest] < 2).all()
+    return right
+
+
+def _heads(
+    view: memoryview, starts: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Which records begin as those of their sizes do, and where their first entries begin."""
+    own, which = np.unique(sizes, return_inverse=True)
+    heads = [_head(size) for size in own.tolist()]
+    longest = max(map(len, heads), default=0)
+    if not longest:
+        return np.zeros(len(starts), bool), starts
+    model = np.zeros((len(heads), longest), np.uint8)
+    cared = np.zeros((len(heads), longest), bool)
+    for place, head in enumerate(heads):
+        model[place, : len(head)] = np.frombuffer(head, np.uint8)
+        cared[place, : len(head)] = True
+    lengths = np.array([len(head) for head in heads])[which]
+    right = lengths > 0
+    # What is longer than its record might lie behind the file.
+    right &= starts + longest <= len(view)
+    found = windows(view, longest, starts[right])
+    which = which[right]
+    right[right] = ((found == model[which]) | ~cared[which]).all(1)
+    return right, starts + lengths
+
+
+def _head(size: int) -> bytes:
+    """How a record of this size begins whose payload is one ``Features``; empty if it can't be."""
+    payload = size - tfrecord.OVERHEAD_BYTES
+    for digits in range(1, 6):
+        rest = payload - 1 - digits
+        if rest >= 0 and len(varint := _varint(rest)) == digits:
+            length = payload.to_bytes(8, "little")
+            crc = tfrecord.FOOTER.pack(masked_crc(length))
+            return length + crc + bytes([wire.TAG_1]) + varint
+    return b""
+
+
+def _varint(value: int) -> bytes:
+    written = bytearray()
+    while value > 127:
+        written.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*written, value])
+
+
+def _none(right: NDArray[np.bool_], left: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Give these records up."""
+    right[left] = False
+    return left[:0]

@@ -1,0 +1,214 @@
+"""Samples of features: what ``decode={name: Feature, ...}`` makes of a tf.train.Example.
+
+One record at a time; ``featurerows`` does the same for a batch of them at once, and what it can't,
+is done here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.errors import ContentError
+from adapters.images import ImageDecoder
+from adapters.records import wire
+from adapters.sources.features import Field
+
+
+class Examples:
+    """A dict of the features, or a tuple of them.
+
+    Args:
+        fields: The features, in the order of the sample.
+        as_tuple: Whether a sample is a tuple.
+    """
+
+    def __init__(self, fields: Sequence[Field], as_tuple: bool) -> None:
+        self.names = [field.name for field in fields]
+        self.as_tuple = as_tuple
+        # As the leaves of a sample are numbered: those of a dict by their names.
+        ordered = fields if as_tuple else sorted(fields, key=lambda field: field.name)
+        self.fields = list(ordered)
+        self.draws = any(field.decoder is not None and field.decoder.draws for field in fields)
+
+    @property
+    def skeleton(self) -> Any:
+        """A sample with leaf numbers in the leaves' places."""
+        if self.as_tuple:
+            return tuple(range(len(self.fields)))
+        numbers = {field.name: number for number, field in enumerate(self.fields)}
+        return {name: numbers[name] for name in self.names}
+
+    def sample(self, payload: memoryview, format: str, rng: np.random.Generator | None) -> Any:
+        """The sample; several images of it are cropped and flipped by the same random numbers.
+
+        Raises:
+            ContentError: A feature is missing, or another than it should be.
+        """
+        values = self.values(payload)
+        state = rng.bit_generator.state if rng is not None and self.draws else None
+        for place, field in enumerate(self.fields):
+            if field.decoder is not None:
+                if state is not None:
+                    assert rng is not None
+                    rng.bit_generator.state = state
+                values[place] = decoded(field, field.decoder, values[place], rng)
+        if self.as_tuple:
+            return tuple(values)
+        named = {field.name: value for field, value in zip(self.fields, values)}
+        return {name: named[name] for name in self.names}
+
+    def values(self, payload: memoryview) -> list[Any]:
+        """What the features hold, in the order of ``fields``; of images, the encoded bytes.
+
+        Raises:
+            ContentError: A feature is missing, or another than it should be.
+        """
+        try:
+            found = wire.features(payload)
+        except ContentError as error:
+            raise ContentError(f"a tf.train.Example: {error.expected}", error.found) from error
+        return [_value(field, payload, found) for field in self.fields]
+
+
+def decoded(
+    field: Field,
+    decoder: ImageDecoder,
+    encoded: memoryview,
+    rng: np.random.Generator | None,
+) -> NDArray[Any]:
+    """The image of a feature.
+
+    Raises:
+        ContentError: There is none.
+    """
+    try:
+        return decoder.decode(encoded, rng)
+    except ContentError as error:
+        raise told(field, error) from error
+
+
+def told(field: Field, error: ContentError) -> ContentError:
+    """The error, of which feature."""
+    return ContentError(f"{_called(field)} with {error.expected}", error.found)
+
+
+def converted(field: Field, values: NDArray[Any]) -> NDArray[Any]:
+    """Numbers of a feature in its dtype and shape.
+
+    Raises:
+        ContentError: One of them doesn't fit.
+    """
+    wrong = misfits(field, values)
+    if wrong is not None:
+        raise ContentError(f"{_called(field)} with values of {field.dtype}", str(values[wrong][0]))
+    shape = (-1, *field.shape) if field.varies else field.shape
+    array: NDArray[Any] = np.empty(values.size, field.dtype).reshape(shape)
+    put(values.reshape(shape), array)
+    return array
+
+
+def put(values: NDArray[Any], column: NDArray[Any]) -> None:
+    """Write numbers where they are to be, rounded where that takes it."""
+    if column.dtype != np.float16:
+        column[...] = values
+        return
+    with np.errstate(over="ignore"):  # Infinity, as for TensorFlow.
+        column[...] = values
+
+
+def misfits(field: Field, values: NDArray[Any]) -> NDArray[np.bool_] | None:
+    """Which integers are none of the feature's dtype; None if all are."""
+    dtype = field.dtype
+    if field.kind != wire.INT64_LIST or dtype == np.int64 or not values.size:
+        return None
+    if values.dtype == np.uint8 and dtype.kind != "b":  # Varints of one byte.
+        return None
+    limits = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    wrong = (values < limits[0]) | (values > min(limits[1], np.iinfo(np.int64).max))
+    return wrong if wrong.any() else None
+
+
+def _value(field: Field, payload: memoryview, found: dict[bytes, wire.Entry]) -> Any:
+    entry = found.get(field.key)
+    try:
+        held = wire.List(0, 0, 0) if entry is None else wire.list_in(payload, entry)
+        if not held.kind:
+            return _missing(field, entry, found)
+        if held.kind != field.kind:
+            raise ContentError(f"a {wire.LISTS[field.kind]}", f"a {wire.LISTS[held.kind]}")
+        if held.kind == wire.BYTES_LIST:
+            return _of_bytes(field, wire.strings(payload, held.begin, held.end))
+        read = wire.floats if held.kind == wire.FLOAT_LIST else wire.integers
+        values = read(payload, held.begin, held.end)
+        _check_count(field, len(values))
+    except ContentError as error:
+        raise told(field, error) from error
+    return converted(field, values)[()]
+
+
+def _missing(field: Field, entry: wire.Entry | None, found: dict[bytes, wire.Entry]) -> Any:
+    if field.needed or field.decoder is not None:
+        listed = ", ".join(sorted(str(name, "utf-8", "replace") for name in found)) or "none"
+        there = "one without values" if entry is not None else f"the features {listed}"
+        raise ContentError("values (default= stands in for them, fields= renames)", there)
+    if field.varies:
+        return np.empty((0, *field.shape), field.dtype)
+    assert field.default is not None
+    return field.default.copy()[()]
+
+
+def _of_bytes(field: Field, values: list[memoryview]) -> Any:
+    if field.text is not None:
+        _check_count(field, len(values))
+        shape = (-1, *field.shape) if field.varies else field.shape
+        texts = np.empty(len(values), object)
+        for place, value in enumerate(values):
+            texts[place] = _text(value) if field.text is str else bytes(value)
+        return texts.reshape(shape)[()]
+    if len(values) != 1:
+        raise ContentError("one value", f"{len(values)} values")
+    (value,) = values
+    if field.raw is None:
+        return value
+    size = field.count * field.raw.itemsize
+    if len(value) % size if field.varies else len(value) != size:
+        whole = "a multiple of " * field.varies
+        raise ContentError(f"{whole}{size} bytes, {_outline(field)}", f"{len(value)} bytes")
+    array = of_raw(field, np.frombuffer(value, np.uint8))
+    return array.reshape((-1, *field.shape) if field.varies else field.shape).copy()[()]
+
+
+def of_raw(field: Field, stored: NDArray[np.uint8]) -> NDArray[Any]:
+    """The numbers that bytes are, in the feature's dtype; perhaps in the same memory."""
+    assert field.raw is not None
+    if field.raw.kind == "b":
+        return stored != 0
+    return np.asarray(stored.view(field.raw), field.dtype)
+
+
+def _check_count(field: Field, count: int) -> None:
+    if count % field.count if field.varies else count != field.count:
+        whole = "a multiple of " * field.varies
+        raise ContentError(f"{whole}{field.count} values, {_outline(field)}", f"{count} values")
+
+
+def _text(value: memoryview) -> str:
+    try:
+        return str(value, "utf-8")
+    except UnicodeDecodeError as error:
+        raise ContentError("UTF-8", str(error)) from error
+
+
+def _called(field: Field) -> str:
+    key = str(field.key, "utf-8", "replace")
+    return f"feature {field.name!r}" + (f" (stored as {key!r})" if key != field.name else "")
+
+
+def _outline(field: Field) -> str:
+    shape = (None, *field.shape) if field.varies else field.shape
+    dtype = field.text.__name__ if field.text is not None else field.raw or field.dtype
+    return f"{dtype} {shape}"

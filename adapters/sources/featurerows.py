@@ -1,0 +1,309 @@
+"""Features of records gathered into the columns of a batch, without a step in Python for each.
+
+What is looked at once in each record, the first time that it is read: where its features lie
+(``layouts``), and its CRC. Records whose features lie alike are of one *kind*; of a record only the
+number of its kind is kept. A batch is then a few gathers: a record's start, its kind's places, and
+the same number of bytes from each.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.records import RecordFiles, Shard, wire
+from adapters.records.crc import masked_crc
+from adapters.records.layouts import Layouts, Wanted, varints, windows
+from adapters.records.mapping import NoMapError
+from adapters.records.tfrecord import FOOTER, HEADER, NAME
+from adapters.sources.examples import misfits, of_raw, put
+from adapters.sources.features import Field
+
+_UNKNOWN, _UNUSUAL = -1, -2
+# Of a file with more, the other records are looked at each time.
+_MOST_KINDS = 2048
+# Of small features that lie near each other, all are fetched at once: eleven scalars in batches of
+# 1,024 took twice as long one by one.
+_FEW_BYTES = 1024
+# Where a batch has fewer for each of its kinds, features are gathered one by one, of all kinds.
+_ROWS_OF_A_KIND = 16
+
+
+class FeatureRows:
+    """Gathers rows of batches. Any thread may ask; it is for this process alone.
+
+    Args:
+        files: The records.
+        fields: Their features, in the order of the columns.
+    """
+
+    def __init__(self, files: RecordFiles, fields: Sequence[Field]) -> None:
+        self._files = files
+        self._fields = list(fields)
+        self._layouts = Layouts([_wanted(field) for field in fields])
+        self._tables: dict[int, _Table] = {}
+
+    def gather(
+        self, numbers: NDArray[np.int64], columns: Sequence[NDArray[Any]]
+    ) -> NDArray[np.bool_] | None:
+        """Write these records' features.
+
+        Args:
+            numbers: Of the samples, ``(rows,)``.
+            columns: An array for each field, ``(rows, *shape)``.
+
+        Returns:
+            Which rows are right, None if all are; the others must be read one by one, to see what
+            is wrong.
+        """
+        files = self._files
+        files.check_open()
+        if len(files.shards) == 1:
+            return self._table(0).gather(files.in_order(numbers), columns)
+        places, own = files.places(numbers)
+        right = np.zeros(len(numbers), bool)
+        for place in np.unique(places).tolist():
+            rows = np.flatnonzero(places == place)
+            parts = [np.empty((len(rows), *each.shape[1:]), each.dtype) for each in columns]
+            done = self._table(place).gather(own[rows], parts)
+            right[rows] = True if done is None else done
+            for column, part in zip(columns, parts):
+                column[rows] = part
+        return None if right.all() else right
+
+    def _table(self, place: int) -> _Table:
+        table = self._tables.get(place)
+        if table is None:
+            shard = self._files.shards[place]
+            table = self._tables.setdefault(place, _Table(shard, self._fields, self._layouts))
+        return table
+
+
+class _Table:
+    """One file: the kind of each record, and where the features of each kind lie."""
+
+    def __init__(self, shard: Shard, fields: list[Field], layouts: Layouts) -> None:
+        self._shard = shard
+        self._fields = fields
+        self._layouts = layouts
+        self._kinds = np.full(len(shard), _UNKNOWN, np.int16)
+        self._places = np.zeros((0, len(fields)), np.int32)
+        self._lengths = np.zeros((0, len(fields)), np.int32)
+        self._numbers: dict[bytes, int] = {}
+        self._noting = threading.Lock()
+        self._left = len(shard)
+        self._only: int | None = None  # The kind that all records are of.
+        sizes = shard.sizes
+        self._size = int(sizes.max()) if sizes is not None and len(sizes) else 0
+        if shard.format != NAME or sizes is None:
+            self._kinds[:] = _UNUSUAL
+        else:  # An index may say anything.
+            least = HEADER.size + FOOTER.size
+            inside = (shard.offsets >= 0) & (sizes >= least) & (sizes <= shard.storage.size)
+            inside &= shard.offsets <= shard.storage.size - sizes
+            self._kinds[~inside] = _UNUSUAL
+
+    def gather(
+        self, numbers: NDArray[np.int64], columns: Sequence[NDArray[Any]]
+    ) -> NDArray[np.bool_] | None:
+        """As ``FeatureRows.gather``, of the records of one file."""
+        storage = self._shard.storage
+        try:
+            view = storage.view()
+        except NoMapError:
+            return np.zeros(len(numbers), bool)
+        starts = self._shard.offsets[numbers]
+        if self._only is not None:
+            storage.will_touch(starts, self._size)
+            wrong = self._alike(view, starts, self._only, columns)
+            return None if wrong is None else ~np.isin(np.arange(len(starts)), wrong)
+        kinds = self._kinds[numbers]
+        usual: NDArray[np.bool_] = kinds != _UNUSUAL
+        if not usual.any():
+            return usual
+        assert self._shard.sizes is not None
+        storage.will_touch(starts, self._size)
+        unknown = kinds == _UNKNOWN
+        if unknown.any():
+            usual[unknown], kinds[unknown], places, lengths = self._look(view, numbers[unknown])
+            if (usual & (kinds == _UNKNOWN)).any():  # Of one kind too many.
+                every, sizes = self._places[kinds], self._lengths[kinds]
+                every[unknown], sizes[unknown] = places, lengths
+                return self._of_rows(usual, columns, self._apart, view, starts, every, sizes)
+        return self._of_rows(usual, columns, self._known, view, starts, kinds)
+
+    @staticmethod
+    def _of_rows(
+        usual: NDArray[np.bool_],
+        columns: Sequence[NDArray[Any]],
+        write: Callable[..., NDArray[np.int64] | None],
+        view: memoryview,
+        *given: NDArray[Any],
+    ) -> NDArray[np.bool_] | None:
+        """Have those rows written that are usual; which are right, None if all are."""
+        if usual.all():
+            wrong = write(view, *given, columns)
+            if wrong is None:
+                return None
+            usual[wrong] = False
+            return usual
+        rows = np.flatnonzero(usual)
+        if len(rows):
+            parts = [np.empty((len(rows), *each.shape[1:]), each.dtype) for each in columns]
+            wrong = write(view, *(each[rows] for each in given), parts)
+            for column, part in zip(columns, parts):
+                column[rows] = part
+            if wrong is not None:
+                usual[rows[wrong]] = False
+        return usual
+
+    def _known(
+        self,
+        view: memoryview,
+        starts: NDArray[np.int64],
+        kinds: NDArray[np.int16],
+        columns: Sequence[NDArray[Any]],
+    ) -> NDArray[np.int64] | None:
+        """Write records whose kinds are known; the rows of what doesn't fit, None for none."""
+        if (kinds == kinds[0]).all():
+            return self._alike(view, starts, int(kinds[0]), columns)
+        found = np.flatnonzero(np.bincount(kinds))
+        places, lengths = self._places[found], self._lengths[found]
+        begin, end = int(places.min()), int((places + lengths).max())
+        few = len(found) * _ROWS_OF_A_KIND <= len(kinds)
+        if not few or begin < 0 or end - begin > _FEW_BYTES or int(starts.max()) + end > len(view):
+            return self._apart(view, starts, self._places[kinds], self._lengths[kinds], columns)
+        rows = windows(view, end - begin, starts + begin)
+        order = kinds.argsort(kind="stable")
+        ordered, ends = rows[order], np.bincount(kinds)[found].cumsum().tolist()
+        blocks = [ordered[first:last] for first, last in zip([0, *ends], ends)]
+        alike = ((places == places[0]) & (lengths == lengths[0])).all(0).tolist()
+        wrong: list[NDArray[np.int64]] = []
+        firsts, lasts = (places - begin).tolist(), (places - begin + lengths).tolist()
+        for number, (field, column) in enumerate(zip(self._fields, columns)):
+            if alike[number]:
+                misfit = _write(field, rows[:, firsts[0][number] : lasts[0][number]], column)
+                wrong += [] if misfit is None else [misfit]
+                continue
+            own = np.empty(column.shape, column.dtype)
+            for block, first, last, end in zip(blocks, firsts, lasts, ends):
+                part = own[end - len(block) : end]
+                misfit = _write(field, block[:, first[number] : last[number]], part)
+                wrong += [] if misfit is None else [order[misfit + end - len(block)]]
+            column[order] = own
+        return np.concatenate(wrong) if wrong else None
+
+    def _alike(
+        self,
+        view: memoryview,
+        starts: NDArray[np.int64],
+        kind: int,
+        columns: Sequence[NDArray[Any]],
+    ) -> NDArray[np.int64] | None:
+        """Write records of one kind; the rows of what doesn't fit, None for none."""
+        places, lengths = self._places[kind].tolist(), self._lengths[kind].tolist()
+        begin = min((place for place in places if place >= 0), default=0)
+        size = max(map(sum, zip(places, lengths))) - begin
+        together = len(places) > 2 and 0 < size <= _FEW_BYTES
+        rows = windows(view, size, starts + begin) if together else None
+        wrong: list[NDArray[np.int64]] = []
+        for field, column, place, length in zip(self._fields, columns, places, lengths):
+            if place < 0:
+                column[...] = field.default
+                continue
+            if rows is not None:
+                written = rows[:, place - begin : place - begin + length]
+            else:
+                written = windows(view, length, starts + place)
+            misfit = _write(field, written, column)
+            wrong += [] if misfit is None else [misfit]
+        return np.concatenate(wrong) if wrong else None
+
+    def _apart(
+        self,
+        view: memoryview,
+        starts: NDArray[np.int64],
+        places: NDArray[np.int32],
+        lengths: NDArray[np.int32],
+        columns: Sequence[NDArray[Any]],
+    ) -> NDArray[np.int64] | None:
+        """Write one feature after another; the rows of what doesn't fit, None for none."""
+        wrong: list[NDArray[np.int64]] = []
+        for number, (field, column) in enumerate(zip(self._fields, columns)):
+            at, sizes = places[:, number], lengths[:, number]
+            begins = starts + at
+            sizes = np.where(at < 0, 0, sizes)
+            for size in np.unique(sizes).tolist():
+                rows = np.flatnonzero(sizes == size)
+                if not size:
+                    column[rows] = field.default
+                    continue
+                own = np.empty((len(rows), *field.shape), field.dtype)
+                misfit = _write(field, windows(view, size, begins[rows]), own)
+                wrong += [] if misfit is None else [rows[misfit]]
+                column[rows] = own
+        return np.concatenate(wrong) if wrong else None
+
+    def _look(
+        self, view: memoryview, numbers: NDArray[np.int64]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int16], NDArray[np.int32], NDArray[np.int32]]:
+        """Look at these records for the first time.
+
+        Returns:
+            Which are usual, their kinds, and where their features lie.
+        """
+        shard = self._shard
+        assert shard.sizes is not None
+        starts, sizes = shard.offsets[numbers], shard.sizes[numbers]
+        right, places, lengths = self._layouts.find(view, starts, sizes)
+        for number, field in enumerate(self._fields):
+            if field.needed:
+                right &= places[:, number] >= 0
+        for row in np.flatnonzero(right & ~shard.checked[numbers]).tolist():
+            end = int(starts[row] + sizes[row]) - FOOTER.size
+            crc = masked_crc(view[int(starts[row]) + HEADER.size : end])
+            right[row] = FOOTER.unpack_from(view, end)[0] == crc
+        shard.checked[numbers[right]] = True
+        kinds = np.full(len(numbers), _UNUSUAL, np.int16)
+        both = np.concatenate([places, lengths], 1)
+        with self._noting:
+            for row in np.flatnonzero(right).tolist():
+                key = both[row].tobytes()
+                kind = self._numbers.get(key)
+                if kind is None and len(self._numbers) < _MOST_KINDS:
+                    kind = self._numbers[key] = len(self._numbers)
+                    self._places = np.concatenate([self._places, places[row : row + 1]])
+                    self._lengths = np.concatenate([self._lengths, lengths[row : row + 1]])
+                kinds[row] = _UNKNOWN if kind is None else kind
+            fresh = np.unique(numbers[self._kinds[numbers] == _UNKNOWN])
+            self._kinds[numbers] = kinds
+            self._left -= int((self._kinds[fresh] != _UNKNOWN).sum())
+            if not self._left and len(self._numbers) == 1 and (self._kinds == 0).all():
+                self._only = 0
+        return right, kinds, places, lengths
+
+
+def _wanted(field: Field) -> Wanted:
+    size = field.count * field.raw.itemsize if field.raw is not None else 0
+    return Wanted(field.key, field.kind, field.count, size)
+
+
+def _write(
+    field: Field, written: NDArray[np.uint8], column: NDArray[Any]
+) -> NDArray[np.int64] | None:
+    """Write a feature's values, of as many bytes in each row; the rows of what doesn't fit."""
+    if field.kind == wire.INT64_LIST:
+        values = written if written.shape[1] == field.count else varints(written, field.count)
+        wrong = misfits(field, values)
+        column[...] = values.reshape(column.shape)
+        return None if wrong is None else np.flatnonzero(wrong.any(1))
+    stored = field.raw or np.dtype("<f4")
+    if stored.kind == "b":
+        column[...] = of_raw(field, written).reshape(column.shape)
+    else:
+        put(written.view(stored).reshape(column.shape), column)
+    return None

@@ -1,0 +1,320 @@
+"""``Feature``: what a feature of a tf.train.Example is, so that its values become one array.
+
+``fields_of`` makes one ``Field`` of each, also of TensorFlow's specifications, which are told by
+the names of their classes: TensorFlow isn't imported.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.images import ImageDecoder
+from adapters.records import wire
+
+_TEXTS = {str: str, bytes: bytes, "str": str, "bytes": bytes}
+_REMEDY = 'Feature("float32", (3,)), an ImageDecoder or tf.io.FixedLenFeature([3], tf.float32)'
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A feature of a tf.train.Example as an array of one dtype and shape.
+
+    Args:
+        dtype: Of the array. Floating-point ones are of an Example's ``float_list``; integers and
+            ``"bool"`` are of its ``int64_list``, whose values must fit; ``bytes`` and ``str``
+            (UTF-8) of its ``bytes_list``, as Python's own objects. With ``stored="raw"`` any fixed
+            number of bytes will do; ``">u2"`` stands for big-endian ones, which become native.
+        shape: Of the array; ``()`` for one value, which becomes a NumPy scalar. ``None`` as its
+            first number stands for lengths that vary: a sample then has its own.
+        stored: ``"values"``, the Example's own list; or ``"raw"``, the array's bytes as one value
+            of its ``bytes_list``, in C order, little-endian.
+        default: What an Example without this feature has: a value, or an array of ``shape``. None:
+            that is an error. Where lengths vary, the array is empty then, and with ``default``
+            the arrays of a batch are made as long as the longest, in ``SafeSequence`` and
+            ``gluon_loader``, if nothing transforms samples one by one.
+
+    Raises:
+        TypeError: A dtype, a shape or a default of the wrong type.
+        ValueError: A dtype, a shape or a default that can't be.
+
+    Example:
+        >>> Feature("uint8", (28, 28, 1), stored="raw").shape
+        (28, 28, 1)
+    """
+
+    dtype: Any
+    shape: Any = ()
+    _: KW_ONLY
+    stored: Literal["values", "raw"] = "values"
+    default: Any = None
+
+    def __post_init__(self) -> None:
+        keep = object.__setattr__
+        keep(self, "dtype", _dtype(self.dtype))
+        keep(self, "shape", _shape(self.shape))
+        if self.stored not in ("values", "raw"):
+            raise ValueError(
+                'stored must be "values" (the Example\'s own list) or "raw" (bytes), got '
+                f"{self.stored!r}"
+            )
+        if self.stored == "raw" and self.is_text:
+            raise ValueError(
+                'stored="raw" must have a dtype of numbers, whose bytes these are, got '
+                f'{self.dtype.__name__}; bytes themselves are stored="values"'
+            )
+        if self.stored == "values" and not self.is_text and self.dtype.kind == "c":
+            raise ValueError(
+                f'dtype must be integer, floating-point or "bool", got {self.dtype}: an Example '
+                'has no list of complex numbers; stored="raw" takes them'
+            )
+        keep(self, "default", self._plain(self.default))
+
+    @property
+    def is_text(self) -> bool:
+        """Whether values are ``bytes`` or ``str``."""
+        return self.dtype in (bytes, str)
+
+    def _plain(self, default: Any) -> Any:
+        """As nested tuples, which nobody can change."""
+        if default is None:
+            return None
+        if self.is_text:
+            array = np.array(default, object)
+            for value in array.ravel():
+                if not isinstance(value, self.dtype):
+                    raise TypeError(
+                        f"default must be of {self.dtype.__name__} like the feature, got {value!r}"
+                    )
+        else:
+            array = _cast(default, self.dtype)
+        shape = self.shape
+        if array.shape and (None in shape or array.shape != shape):
+            rule = "one value, with which arrays are filled up" if None in shape else f"of {shape}"
+            raise ValueError(f"default must be {rule}, got one of shape {array.shape}")
+        return _tuples(array.tolist())
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """A feature in a sample, and where it comes from.
+
+    Args:
+        name: In the sample.
+        key: In the record.
+        kind: Of the list that holds it.
+        dtype: Of the sample's array, native; object for texts.
+        shape: Of the sample's array, without the first number where that varies.
+        varies: Whether the length does.
+        raw: How the numbers are stored as bytes; None for lists of numbers.
+        text: ``bytes`` or ``str``; None for numbers.
+        needed: Whether an Example without it is an error.
+        default: What it has then, or what its arrays are filled up with.
+        decoder: Makes an array of an image.
+    """
+
+    name: str
+    key: bytes
+    kind: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...] = ()
+    varies: bool = False
+    raw: np.dtype[Any] | None = None
+    text: type | None = None
+    needed: bool = True
+    default: NDArray[Any] | None = None
+    decoder: ImageDecoder | None = None
+
+    @property
+    def count(self) -> int:
+        """Values of a sample; where their number varies, of one step of it."""
+        return math.prod(self.shape)
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether all samples have numbers of one shape, which a gather can fetch."""
+        return not self.varies and self.text is None and self.decoder is None
+
+    @property
+    def leaf(self) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
+        """Shape and dtype of all samples' arrays; None where that can't be foretold."""
+        if self.decoder is not None:
+            return None if self.decoder.shape is None else (self.decoder.shape, self.decoder.dtype)
+        return (self.shape, self.dtype) if self.is_fixed else None
+
+
+def fields_of(
+    decode: Mapping[str, Any], fields: Mapping[str, str] | None, outputs: Sequence[str] | None
+) -> list[Field]:
+    """The features that samples have, in the order of ``outputs`` where that is given.
+
+    Raises:
+        TypeError: A name is no string, or a feature is none of the kinds that there are.
+        ValueError: No feature, a name that isn't there, or a specification that can't be read.
+    """
+    if not decode:
+        raise ValueError('decode must name at least one feature, like {"label": Feature("int64")}')
+    for name in decode:
+        if not isinstance(name, str):
+            raise TypeError(f"decode must have strings as names of features, got {name!r}")
+    unknown = [name for name in fields or {} if name not in decode]
+    if unknown:
+        raise ValueError(f"fields must rename features of decode, got {unknown[0]!r}")
+    names = list(decode) if outputs is None else _outputs(outputs, decode)
+    return [field_of(name, (fields or {}).get(name, name), decode[name]) for name in names]
+
+
+def field_of(name: str, key: str, given: Any) -> Field:
+    """What one entry of the mapping asks for.
+
+    Raises:
+        TypeError: It is none of the kinds that there are.
+        ValueError: TensorFlow has it, and it can't be read.
+    """
+    if isinstance(given, ImageDecoder):
+        return Field(name, key.encode(), wire.BYTES_LIST, given.dtype, decoder=given)
+    needed = True
+    if not isinstance(given, Feature):
+        given, key, needed = _of_tensorflow(name, key, given)
+    shape: tuple[Any, ...] = given.shape
+    varies = None in shape
+    shape = shape[1:] if varies else shape
+    stored = np.dtype(object if given.is_text else given.dtype)
+    if given.stored == "raw" and stored.byteorder == "=":
+        stored = stored.newbyteorder("<")
+    kind = wire.FLOAT_LIST if stored.kind == "f" else wire.INT64_LIST
+    default = None
+    if given.default is not None:
+        default = np.array(given.default, stored.newbyteorder("="))
+        default = default if varies else np.broadcast_to(default, shape)
+    return Field(
+        name,
+        key.encode(),
+        wire.BYTES_LIST if given.stored == "raw" or given.is_text else kind,
+        stored.newbyteorder("="),
+        shape,
+        varies,
+        stored if given.stored == "raw" else None,
+        given.dtype if given.is_text else None,
+        needed and default is None,
+        default,
+    )
+
+
+def _of_tensorflow(name: str, key: str, given: Any) -> tuple[Feature, str, bool]:
+    """A specification of TensorFlow's as ours, the name in the record, and whether it is needed."""
+    kind = type(given).__name__
+    if kind == "SparseFeature":
+        raise ValueError(
+            f"decode[{name!r}] must be read as it is stored, got a SparseFeature: give its index "
+            "and its value features, each as Feature(..., (None,)), and join them in transform"
+        )
+    if kind not in ("FixedLenFeature", "FixedLenSequenceFeature", "RaggedFeature", "VarLenFeature"):
+        raise TypeError(
+            f"decode[{name!r}] must say what the feature is, like {_REMEDY}, got {given!r}"
+        )
+    dtype: Any = getattr(given.dtype, "name", given.dtype)
+    dtype = bytes if dtype in ("string", bytes) else np.dtype(dtype)
+    if dtype not in (bytes, np.dtype(np.int64), np.dtype(np.float32)):
+        raise ValueError(
+            f"decode[{name!r}] must be of float32, int64 or string, as TensorFlow's own are, got "
+            f"{given.dtype!r}; a Feature takes other dtypes"
+        )
+    if kind in ("RaggedFeature", "VarLenFeature"):
+        if getattr(given, "partitions", ()):
+            raise ValueError(
+                f"decode[{name!r}] must be a RaggedFeature without partitions, got "
+                f"{given.partitions!r}: give the features of the partitions by themselves"
+            )
+        key = getattr(given, "value_key", None) or key
+        return Feature(dtype, (None,)), key, False
+    shape = tuple(given.shape)
+    default = given.default_value
+    if kind == "FixedLenSequenceFeature":
+        if not given.allow_missing:
+            raise ValueError(
+                f"decode[{name!r}] must have allow_missing=True, as in TensorFlow outside of a "
+                f"SequenceExample, got {given!r}"
+            )
+        if default is None:
+            default = b"" if dtype is bytes else 0
+        return Feature(dtype, (None, *shape), default=default), key, False
+    if None in shape:
+        raise ValueError(
+            f"decode[{name!r}] must have a shape of numbers, as in TensorFlow, got {shape}; "
+            "Feature(..., shape=(None,)) has lengths that vary"
+        )
+    if default is not None:
+        if isinstance(default, str):
+            default = default.encode()
+        array = np.asarray(default, object if dtype is bytes else None)
+        default = array.reshape(shape) if array.size == math.prod(shape) else default
+    return Feature(dtype, shape, default=default), key, True
+
+
+def _outputs(outputs: Any, decode: Mapping[str, Any]) -> list[str]:
+    if isinstance(outputs, str) or not isinstance(outputs, Sequence):
+        raise TypeError(
+            'outputs must be names in the order of a sample, like ("image", "label"), got '
+            f"{outputs!r}"
+        )
+    for name in outputs:
+        if name not in decode:
+            listed = ", ".join(map(repr, decode))
+            raise ValueError(f"outputs must be names of decode ({listed}), got {name!r}")
+    if not outputs or len(set(outputs)) < len(outputs):
+        raise ValueError(f"outputs must name features, each once, got {outputs!r}")
+    return list(outputs)
+
+
+def _dtype(dtype: Any) -> Any:
+    if isinstance(dtype, (str, type)) and dtype in _TEXTS:
+        return _TEXTS[dtype]
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        found = np.dtype(object)
+    if dtype is None or found.kind not in "biufc" or found.itemsize > 16:
+        raise TypeError(f'dtype must be of numbers, like "float32", or bytes or str, got {dtype!r}')
+    return found
+
+
+def _shape(shape: Any) -> tuple[int | None, ...]:
+    if shape is None or isinstance(shape, (int, np.integer)):
+        shape = (shape,)
+    try:
+        sides = tuple(None if side is None else operator.index(side) for side in shape)
+    except TypeError:
+        raise TypeError(
+            f"shape must be whole numbers, like (28, 28), got {shape!r}; None comes first"
+        ) from None
+    if None in sides[1:]:
+        raise ValueError(f"shape must have None, a length that varies, first or not, got {sides}")
+    if any(side is not None and side < 1 for side in sides):
+        raise ValueError(f"shape must have numbers >= 1, got {sides}")
+    return sides
+
+
+def _cast(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The value as an array of this dtype, if it can be one."""
+    try:
+        given = np.asarray(value)
+        array = given.astype(dtype.newbyteorder("="))
+        fits = given.dtype.kind in "biufc" and (
+            dtype.kind in "fc" or bool(np.array_equal(array, given))
+        )
+    except (TypeError, ValueError, OverflowError):
+        fits = False
+    if not fits:
+        raise ValueError(f"default must be of {dtype} like the feature, got {value!r}")
+    return array
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
