@@ -22,7 +22,11 @@ from numpy.typing import NDArray
 from adapters.errors import ContentError
 
 BYTES_LIST, FLOAT_LIST, INT64_LIST = 1, 2, 3
-LISTS = {0: "no list", BYTES_LIST: "bytes_list", FLOAT_LIST: "float_list", INT64_LIST: "int64_list"}
+LISTS = {
+    BYTES_LIST: "a bytes_list",
+    FLOAT_LIST: "a float_list",
+    INT64_LIST: "an int64_list",
+}
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 TAG_1, TAG_2 = 1 << 3 | _BYTES, 2 << 3 | _BYTES
@@ -116,7 +120,7 @@ def list_in(payload: memoryview, entry: Entry) -> List:
     if at == end:
         return List(0, at, end)
     kind, wire_type = payload[at] >> 3, payload[at] & 7
-    if kind not in LISTS or not kind or wire_type != _BYTES:
+    if kind not in LISTS or wire_type != _BYTES:
         raise ContentError("a list of bytes, floats or integers", f"the tag {payload[at]}")
     size, at = sized(payload, at + 1, end)
     if at + size != end:

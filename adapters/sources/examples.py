@@ -32,15 +32,11 @@ class Examples:
         # As the leaves of a sample are numbered: those of a dict by their names.
         ordered = fields if as_tuple else sorted(fields, key=lambda field: field.name)
         self.fields = list(ordered)
-        self.draws = any(field.decoder is not None and field.decoder.draws for field in fields)
-
-    @property
-    def skeleton(self) -> Any:
-        """A sample with leaf numbers in the leaves' places."""
-        if self.as_tuple:
-            return tuple(range(len(self.fields)))
         numbers = {field.name: number for number, field in enumerate(self.fields)}
-        return {name: numbers[name] for name in self.names}
+        named = {name: numbers[name] for name in self.names}
+        # A sample with leaf numbers in the leaves' places.
+        self.skeleton: Any = tuple(named.values()) if as_tuple else named
+        self.draws = any(field.decoder is not None and field.decoder.draws for field in fields)
 
     def sample(self, payload: memoryview, format: str, rng: np.random.Generator | None) -> Any:
         """The sample; several images of it are cropped and flipped by the same random numbers.
@@ -139,7 +135,7 @@ def _value(field: Field, payload: memoryview, found: dict[bytes, wire.Entry]) ->
         if not held.kind:
             return _missing(field, entry, found)
         if held.kind != field.kind:
-            raise ContentError(f"a {wire.LISTS[field.kind]}", f"a {wire.LISTS[held.kind]}")
+            raise ContentError(wire.LISTS[field.kind], wire.LISTS[held.kind])
         if held.kind == wire.BYTES_LIST:
             return _of_bytes(field, wire.strings(payload, held.begin, held.end))
         read = wire.floats if held.kind == wire.FLOAT_LIST else wire.integers
@@ -187,7 +183,8 @@ def of_raw(field: Field, stored: NDArray[np.uint8]) -> NDArray[Any]:
     assert field.raw is not None
     if field.raw.kind == "b":
         return stored != 0
-    return np.asarray(stored.view(field.raw), field.dtype)
+    array: NDArray[Any] = np.asarray(stored.view(field.raw), field.dtype)
+    return array
 
 
 def _check_count(field: Field, count: int) -> None:

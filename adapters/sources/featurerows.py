@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +83,27 @@ class FeatureRows:
         return table
 
 
+class _Part(NamedTuple):
+    """The part of a record in which the features of its kind lie."""
+
+    begin: int
+    size: int
+    """0 where each is better fetched by itself, as there are many bytes between them."""
+    spans: list[tuple[int, int]]
+    """Of each feature: from ``begin`` on, or from the record's begin; -1 where it is missing."""
+
+    @classmethod
+    def of(cls, places: NDArray[np.int32], lengths: NDArray[np.int32]) -> _Part:
+        """That of a kind."""
+        there = places >= 0
+        begin = int(places[there].min(initial=np.iinfo(np.int32).max))
+        size = int((places + lengths)[there].max(initial=begin)) - begin
+        if there.sum() < 2 or size > max(_FEW_BYTES, 1.2 * lengths.sum()):
+            begin = size = 0
+        firsts = np.where(there, places - begin, -1)
+        return cls(begin, size, list(zip(firsts.tolist(), (firsts + lengths).tolist())))
+
+
 class _Table:
     """One file: the kind of each record, and where the features of each kind lie."""
 
@@ -96,6 +117,7 @@ class _Table:
         self._numbers: dict[bytes, int] = {}
         self._noting = threading.Lock()
         self._left = len(shard)
+        self._parts: dict[int, _Part] = {}
         self._only: int | None = None  # The kind that all records are of.
         sizes = shard.sizes
         self._size = int(sizes.max()) if sizes is not None and len(sizes) else 0
@@ -205,20 +227,19 @@ class _Table:
         columns: Sequence[NDArray[Any]],
     ) -> NDArray[np.int64] | None:
         """Write records of one kind; the rows of what doesn't fit, None for none."""
-        places, lengths = self._places[kind].tolist(), self._lengths[kind].tolist()
-        begin = min((place for place in places if place >= 0), default=0)
-        size = max(map(sum, zip(places, lengths))) - begin
-        together = len(places) > 2 and 0 < size <= _FEW_BYTES
-        rows = windows(view, size, starts + begin) if together else None
+        part = self._parts.get(kind)
+        if part is None:
+            part = self._parts[kind] = _Part.of(self._places[kind], self._lengths[kind])
+        rows = windows(view, part.size, starts + part.begin) if part.size else None
         wrong: list[NDArray[np.int64]] = []
-        for field, column, place, length in zip(self._fields, columns, places, lengths):
-            if place < 0:
+        for field, column, (first, last) in zip(self._fields, columns, part.spans):
+            if first < 0:
                 column[...] = field.default
                 continue
             if rows is not None:
-                written = rows[:, place - begin : place - begin + length]
+                written = rows[:, first:last]
             else:
-                written = windows(view, length, starts + place)
+                written = windows(view, last - first, starts + first)
             misfit = _write(field, written, column)
             wrong += [] if misfit is None else [misfit]
         return np.concatenate(wrong) if wrong else None

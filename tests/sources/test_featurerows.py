@@ -1,0 +1,332 @@
+"""Typed features gathered a batch at a time: what they are one by one, in any file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters import Feature, RecordError, SafeSequence, open_records
+from adapters.records import layouts, wire
+from adapters.sources import featurerows
+from tests.plans import batch_of, epoch_of, plan_of
+from tests.sources.example_files import (
+    assembled,
+    encoded,
+    entry,
+    file_of,
+    listed,
+    message,
+    sample,
+    shuffled,
+    varint,
+)
+from tests.sources.record_files import damage, write
+
+SPEC: dict[str, Any] = {
+    "image": Feature("uint8", (2, 3, 4), stored="raw"),
+    "label": Feature("int32"),
+    "weight": Feature("float32"),
+    "marks": Feature("int64", (3,)),
+}
+SIZE, BATCH = 90, 16
+
+
+def usual(number: int) -> bytes:
+    return encoded(sample(number))
+
+
+def in_any_order(number: int) -> bytes:
+    return encoded(shuffled(sample(number), number))
+
+
+def with_others(number: int) -> bytes:
+    """Beside features that nobody asked for, of several lengths."""
+    return encoded({**sample(number), "name": [b"n" * (number % 7)], "size": [number]})
+
+
+def not_packed(number: int) -> bytes:
+    return encoded(sample(number), packed=False)
+
+
+def names_last(number: int) -> bytes:
+    features = sample(number).items()
+    return assembled(entry(name, listed(values), True) for name, values in features)
+
+
+def in_two(number: int) -> bytes:
+    """Each of several ``Features`` has some."""
+    items = list(sample(number).items())
+    return encoded(dict(items[:2])) + encoded(dict(items[2:]))
+
+
+def twice(number: int) -> bytes:
+    """Of which the last one counts."""
+    again = sample(number)
+    entries = [entry("label", listed([7])), *(entry(k, listed(v)) for k, v in again.items())]
+    return assembled(entries)
+
+
+def unknown_fields(number: int) -> bytes:
+    return usual(number) + message(9, b"xyz")
+
+
+def long_sizes(number: int) -> bytes:
+    """A size in more bytes than it needs."""
+    features = b"".join(entry(name, listed(values)) for name, values in sample(number).items())
+    return b"\x0a" + bytes([len(features) & 127 | 128, len(features) >> 7 | 128, 0]) + features
+
+
+WAYS = [usual, in_any_order, with_others, not_packed, names_last]
+WAYS += [in_two, twice, unknown_fields, long_sizes]
+
+
+def mixed(number: int) -> bytes:
+    return WAYS[number * 7 % len(WAYS)](number)
+
+
+def one_in_thirty(number: int) -> bytes:
+    return twice(number) if number % 30 == 5 else usual(number)
+
+
+def source_of(folder: Path, payloads: Iterable[bytes], spec: Any = None, **options: Any) -> Any:
+    return open_records(file_of(folder, payloads), decode=spec or SPEC, **options)
+
+
+def assert_gathered(source: Any, epochs: int = 2) -> None:
+    """Batches are what the samples are, in the first epoch and in the next."""
+    plan = plan_of(source, BATCH, shuffle=True)
+    for epoch in range(epochs):
+        for index, batch in enumerate(epoch_of(plan, epoch)):
+            for row, number in enumerate(plan.order.batch(epoch, index).tolist()):
+                for name, value in source[number].items():
+                    np.testing.assert_array_equal(batch[name][row], value)
+                    assert batch[name].dtype == value.dtype
+
+
+def outcome(source: Any, number: int) -> dict[str, Any] | str:
+    """A sample, or what is wrong with its record."""
+    try:
+        return source[number]
+    except RecordError as error:
+        return str(error)
+
+
+def count_reads(monkeypatch: pytest.MonkeyPatch, source: Any) -> list[int]:
+    """The records that are read one by one."""
+    reads: list[int] = []
+    read = type(source._files).read
+
+    def counted(files: Any, number: int) -> Any:
+        reads.append(number)
+        return read(files, number)
+
+    monkeypatch.setattr(type(source._files), "read", counted)
+    return reads
+
+
+@pytest.mark.parametrize("way", [*WAYS, mixed, one_in_thirty], ids=lambda way: way.__name__)
+def test_a_batch_holds_what_its_samples_are(tmp_path, way):
+    source = source_of(tmp_path, map(way, range(SIZE)))
+    for number, found in enumerate(source):
+        expected = sample(number)
+        assert found["image"].tobytes() == expected["image"][0]
+        assert found["marks"].tolist() == expected["marks"]
+        assert (found["label"], found["weight"]) == (*expected["label"], *expected["weight"])
+    assert_gathered(source)
+
+
+@pytest.mark.parametrize("way", [usual, in_any_order, with_others], ids=lambda way: way.__name__)
+def test_the_usual_records_are_never_read_one_by_one(tmp_path, monkeypatch, way):
+    source = source_of(tmp_path, map(way, range(SIZE)))
+    reads = count_reads(monkeypatch, source)
+    epoch_of(plan_of(source, BATCH, shuffle=True))
+    assert reads == []
+
+
+def test_of_a_mixed_file_only_the_odd_records_are_read_one_by_one(tmp_path, monkeypatch):
+    source = source_of(tmp_path, map(one_in_thirty, range(SIZE)))
+    reads = count_reads(monkeypatch, source)
+    epoch_of(plan_of(source, BATCH, shuffle=True))
+    assert sorted(reads) == [5, 35, 65]
+
+
+def test_files_written_in_several_orders_are_one_source(tmp_path):
+    for place in range(3):
+        features = (
+            shuffled(sample(number), place) for number in range(place * 30, place * 30 + 30)
+        )
+        file_of(tmp_path, map(encoded, features), f"{place}.tfrecord")
+    source = open_records(str(tmp_path / "*.tfrecord"), decode=SPEC)
+    assert len(source) == 90
+    assert_gathered(source)
+    assert_gathered(source.select(np.arange(80, 5, -3)))
+
+
+def test_more_kinds_of_records_than_are_kept_are_right_all_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(featurerows, "_MOST_KINDS", 3)
+    source = source_of(tmp_path, map(in_any_order, range(SIZE)))
+    reads = count_reads(monkeypatch, source)
+    assert_gathered(source, 3)
+    assert len(reads) == 0
+
+
+def test_more_pieces_than_are_kept_are_read_one_by_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(layouts, "_MOST_PIECES", 6)
+    assert_gathered(source_of(tmp_path, map(with_others, range(SIZE))))
+
+
+def test_what_is_missing_in_some_records_has_its_default(tmp_path):
+    def payload(number: int) -> bytes:
+        features = sample(number)
+        return encoded({k: v for k, v in features.items() if k != "marks" or number % 3})
+
+    spec = {**SPEC, "marks": Feature("int64", (3,), default=(1, -1, 0))}
+    source = source_of(tmp_path, map(payload, range(SIZE)), spec)
+    assert source[3]["marks"].tolist() == [1, -1, 0]
+    assert_gathered(source)
+
+
+def test_a_feature_that_no_record_has(tmp_path):
+    spec = {"label": Feature("int64"), "none": Feature("float32", 2, default=0.5)}
+    assert_gathered(source_of(tmp_path, map(usual, range(SIZE)), spec))
+    assert_gathered(source_of(tmp_path, map(usual, range(SIZE)), {"none": spec["none"]}))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "bool", "uint64", "float64", "float16"])
+def test_numbers_of_other_dtypes(tmp_path, dtype):
+    value = 0.1 if "float" in dtype else 1
+    payloads = [encoded({"a": [value] * (number % 2 + 1)}) for number in range(4)]
+    source = open_records(file_of(tmp_path, payloads), decode={"a": Feature(dtype)})
+    assert_gathered(source.select([0, 2]))
+
+
+def test_a_value_that_does_not_fit_is_an_error_in_a_batch_too(tmp_path):
+    path = file_of(tmp_path, [encoded({"a": [value]}) for value in (1, 300, 255, -1)])
+    source = open_records(path, decode={"a": Feature("uint8")})
+    with pytest.raises(RecordError, match=r"record 1, .*values of uint8, found 300"):
+        batch_of(plan_of(source, 4))
+    assert batch_of(plan_of(source, 2, on_error="skip"), 0, 0)["a"].tolist() == [1, 255]
+    assert batch_of(plan_of(source, 2, on_error=lambda error, number: {"a": 9}), 0, 1)[
+        "a"
+    ].tolist() == [255, 9]
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_damaged_record_is_noticed_as_one_by_one(tmp_path, verify):
+    path = file_of(tmp_path, map(usual, range(8)))
+    open_records(path)  # Writes the index.
+    source = open_records(path, decode=SPEC)
+    start = int(source._files.shards[0].offsets[3])
+    place = path.read_bytes().index(sample(3)["image"][0], start)
+    source.close()
+    damage(path, place)
+    source = open_records(path, decode=SPEC, verify=verify)
+    if verify:
+        with pytest.raises(RecordError, match=r"record 3, .* the CRC of the data"):
+            batch_of(plan_of(source, 8))
+        return
+    batch = batch_of(plan_of(source, 8))
+    assert batch["image"][3].ravel()[0] == sample(3)["image"][0][0] ^ 255
+
+
+def test_any_damaged_byte_is_noticed_or_makes_what_it_makes_one_by_one(tmp_path):
+    """Without a CRC: what is gathered is what is read by itself, or both are errors."""
+    payload = usual(1)
+    for place in range(len(payload)):
+        for mask in (1, 8, 128):
+            changed = bytearray(payload)
+            changed[place] ^= mask
+            path = file_of(tmp_path, [payload, bytes(changed), payload], f"{place}.{mask}")
+            source = open_records(path, decode=SPEC, verify=False)
+            expected = outcome(source, 1)
+            if isinstance(expected, str):
+                with pytest.raises(RecordError) as raised:
+                    batch_of(plan_of(source, 3))
+                assert str(raised.value) == expected
+                continue
+            batch = batch_of(plan_of(source, 3))
+            for name, value in expected.items():
+                np.testing.assert_array_equal(batch[name][1], value)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("processes", [False, True])
+def test_every_crew_gives_the_same_batches(tmp_path, workers, processes):
+    if processes and not workers:
+        pytest.skip("no workers, no processes")
+    source = source_of(tmp_path, map(one_in_thirty, range(SIZE)), outputs=("image", "label"))
+    options = {"workers": workers, "use_multiprocessing": processes}
+    with SafeSequence(source, BATCH, shuffle=True, **options) as sequence:
+        found = [(x.copy(), y.copy()) for x, y in sequence]
+    expected = epoch_of(plan_of(source, BATCH, shuffle=True))
+    assert len(found) == len(expected)
+    for own, theirs in zip(found, expected):
+        np.testing.assert_array_equal(own[0], theirs[0])
+        np.testing.assert_array_equal(own[1], theirs[1])
+
+
+def test_an_index_that_names_places_outside_of_the_file(tmp_path):
+    path = file_of(tmp_path, map(usual, range(4)))
+    source = open_records(path, decode=SPEC)
+    source._files.shards[0].offsets = np.array([0, -50, 2**62, path.stat().st_size - 20])
+    with pytest.raises(RecordError, match="record 1"):
+        batch_of(plan_of(source, 4))
+
+
+def test_a_recordio_file_of_examples_is_read_one_by_one(tmp_path):
+    path = write(tmp_path / "a.rec", "recordio", map(usual, range(5)))
+    source = open_records(path, decode=SPEC)
+    assert batch_of(plan_of(source, 5))["label"].tolist() == [
+        sample(number)["label"][0] for number in range(5)
+    ]
+
+
+# --- the walk and the reader agree ---
+
+WANTED = [layouts.Wanted(b"a", wire.INT64_LIST, 2, 0), layouts.Wanted(b"b", wire.FLOAT_LIST, 1, 0)]
+_NUMBERS = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, 127, 128, -1, 2**35, 2**56])
+
+
+@given(st.lists(st.lists(_NUMBERS, min_size=3, max_size=3), min_size=1, max_size=9))
+def test_rows_of_varints_are_read(rows):
+    by_size: dict[int, list[list[int]]] = {}
+    for row in rows:
+        by_size.setdefault(sum(len(varint(value)) for value in row), []).append(row)
+    for same in by_size.values():
+        lines = [b"".join(map(varint, row)) for row in same]
+        written = np.frombuffer(b"".join(lines), np.uint8).reshape(len(same), -1)
+        assert layouts.varints(written, 3).tolist() == same
+        firsts = [varint(row[0]) for row in same if len(varint(row[0])) == len(varint(same[0][0]))]
+        alone = np.frombuffer(b"".join(firsts), np.uint8).reshape(len(firsts), -1)
+        assert layouts.varints(alone, 1)[0, 0] == same[0][0]
+
+
+@given(st.data())
+def test_the_walk_says_nothing_that_the_reader_does_not(tmp_path_factory, data):
+    """Of Examples with any bytes changed, cut out or put in."""
+    payloads = []
+    for number in range(3):
+        content = bytearray(encoded({"a": [number * 100, -number], "b": [0.5], "c": [b"xyz"]}))
+        for _ in range(data.draw(st.integers(0, 3))):
+            place = data.draw(st.integers(0, len(content) - 1))
+            content[place : place + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=2))
+        payloads.append(bytes(content))
+    spec = {"a": Feature("int64", 2), "b": Feature("float32"), "d": Feature("int64", default=4)}
+    path = file_of(tmp_path_factory.mktemp("walk"), payloads)
+    source = open_records(path, decode=spec)
+    columns = [np.zeros((3, 2), np.int64), np.zeros(3, np.float32), np.zeros(3, np.int64)]
+    failures = dict(source.fill(np.arange(3), None, columns))
+    for number in range(3):
+        expected = outcome(source, number)
+        if isinstance(expected, str):
+            assert str(failures[number]) == expected
+            continue
+        assert number not in failures
+        for column, value in zip(columns, expected.values()):
+            np.testing.assert_array_equal(column[number], value)
