@@ -9,6 +9,7 @@ import itertools
 import time
 
 from adapters.alignment import aligned_empty
+from adapters.batch.key import BatchKey
 from adapters.batch.plan import Plan
 from adapters.clock import Spent
 from adapters.diagnosis.ablation import Ablations
@@ -122,7 +123,7 @@ class Parts:
         for place in range(min(_ALONE, len(plan))):
             index = (self._made + place) % len(plan)
             before, cpu = Spent.now(), time.thread_time()
-            plan.settle(plan.batch(0, index, aligned_empty))
+            plan.wait_for(plan.batch(BatchKey(0, index), aligned_empty))
             spent, cpu = before.until_now(), time.thread_time() - cpu
             undisturbed = max(spent.own_seconds, cpu)
             best = min(best, (spent.seconds, cpu * spent.seconds / undisturbed))

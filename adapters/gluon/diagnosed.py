@@ -15,6 +15,7 @@ import mxnet as mx
 import numpy as np
 from mxnet.gluon.data import dataloader as _dataloader
 
+from adapters.batch.key import BatchKey
 from adapters.batch.order import DrawnOrder
 from adapters.batch.plan import Allocate, Assembled
 from adapters.diagnosis.ablation import Ablations, KeptSamples, Repeated
@@ -99,10 +100,10 @@ def _observed(plain: Callable[[Any], Iterator[Any]], observer: Observer) -> Any:
 class GluonFetching(GluonPlan):
     """Fetches the samples of a batch from the data set at the bottom, and forgets them."""
 
-    def batch(self, epoch: int, index: int, allocate: Allocate) -> Assembled:
+    def batch(self, key: BatchKey, allocate: Allocate) -> Assembled:
         """One number, as there must be something to deliver."""
         try:
-            self._fetch(self.order.batch(epoch, index))
+            self._fetch(self.samples(key))
         except Exception:
             if self.on_error == "raise":
                 raise
