@@ -51,7 +51,7 @@ def test_a_damaged_header_in_the_first_record_does_not_tell_what_labels_are_like
     path = jpeg_file(tmp_path, "recordio")
     damage(path, 8, 1)
     done = plan_of(open_records(path, decode=ImageDecoder(8)), 4, on_error="skip").batch(
-        0, 0, np.empty
+        BatchKey(0, 0), np.empty
     )
     assert (done.batch[1].tolist(), done.skipped) == ([1.0, 1.0, 2.0, 3.0], 1)
 
