@@ -42,7 +42,7 @@ def gathered(source: RecordSource) -> list[bool]:
     leaves = source.leaves
     assert leaves is not None
     rows = [np.empty((len(numbers), *shape), dtype) for shape, dtype in leaves]
-    return source._gather(numbers, rows[0], rows[1]).tolist()
+    return source._images().gather(numbers, rows[0], rows[1]).tolist()
 
 
 def batch_in(paths: Any, size: int, **arguments: Any) -> Any:
@@ -356,5 +356,5 @@ def test_what_is_remembered_of_a_file_is_small_beside_its_arrays(tmp_path):
     path = raw_file(tmp_path, "tfrecord", raw(3, (200, 200, 3)))
     source = open_records(path, decode="image")
     batch_of(plan_of(source, 3))
-    (strided,) = source._strided.values()
+    (strided,) = source._rows._strided.values()
     assert strided.fixed.nbytes + strided.model.nbytes < 4000
