@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.batch.key import BatchKey
 from adapters.batch.order import Order
 from adapters.batch.plan import Allocate, Assembled, Plan
 from adapters.batch.sourceplan import SourcePlan
@@ -99,10 +100,10 @@ class Known:
 class Fetching(SourcePlan):
     """Fetches the samples of a batch, and forgets them."""
 
-    def batch(self, epoch: int, index: int, allocate: Allocate) -> Assembled:
+    def batch(self, key: BatchKey, allocate: Allocate) -> Assembled:
         """One number, as there must be something to deliver."""
         try:
-            self.source.fetch(self.order.batch(epoch, index))
+            self.source.fetch(self.order.batch(key.epoch, key.index))
         except Exception:
             if self.on_error == "raise":
                 raise

@@ -11,11 +11,16 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 
+import hypothesis
 import pytest
 
 from adapters.engine import arena, pool, standin
 from tests.engine.crews import end_idle_workers
 from tests.leftovers import Leftovers
+
+# A limit of 200 ms for each example would be one on what else the machine does.
+hypothesis.settings.register_profile("without_a_clock", deadline=None)
+hypothesis.settings.load_profile("without_a_clock")
 
 pytest_plugins = ["tests.limits", "tests.side_by_side"]
 

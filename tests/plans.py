@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from adapters.alignment import aligned_empty
+from adapters.batch.key import BatchKey
 from adapters.batch.order import Order
 from adapters.batch.sourceplan import SourcePlan
 from adapters.sources import SequenceSource, as_source
@@ -30,7 +31,7 @@ def plan_of(
 
 def batch_of(plan: SourcePlan, epoch: int = 0, index: int = 0) -> Any:
     """A batch, computed here and now."""
-    return plan.batch(epoch, index, aligned_empty).batch
+    return plan.batch(BatchKey(epoch, index), aligned_empty).batch
 
 
 def epoch_of(plan: SourcePlan, epoch: int = 0) -> list[Any]:

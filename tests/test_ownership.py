@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from adapters.alignment import aligned_empty
+from adapters.batch.key import BatchKey
 from adapters.ownership import detached, taken
 from adapters.structure import flatten
 from tests.batches import exact
@@ -260,7 +261,7 @@ KEPT: list[Any] = []
 def test_what_a_batch_transform_keeps_of_a_batch_made_in_parts_is_copied(keeps):
     KEPT.clear()
     plan = plan_of((np.arange(4), np.arange(4)), batch_transform=keeps)
-    batch = plan.finish(0, 0, (np.zeros(4), np.ones(4)))
+    batch = plan.finish(BatchKey(0, 0), (np.zeros(4), np.ones(4)))
     kept = KEPT.pop()
     (kept if isinstance(kept, np.ndarray) else kept[0])[...] = 9
     assert exact(batch[0] if isinstance(batch, tuple) else batch) == exact(np.zeros(4))

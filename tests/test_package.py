@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import os
 import subprocess
 import sys
@@ -69,7 +70,7 @@ ALLOWED = {
     "__init__": ANY | {"diagnosis", "keras", "gluon", "packing"},
 }
 # Of the batch room, the engine knows the protocol and what a batch is called.
-ENGINE_KNOWS = {"adapters.batch.plan", "adapters.batch.order"}
+ENGINE_KNOWS = {"adapters.batch.plan", "adapters.batch.key"}
 FRAMEWORKS = {"keras", "tf_keras", "tensorflow", "mxnet", "torch", "jax"}
 # TensorFlow is imported nowhere: Keras knows it.
 OWN_FRAMEWORK = {"keras": {"keras", "jax", "torch"}, "gluon": {"mxnet"}}
@@ -142,6 +143,48 @@ def test_the_engine_knows_a_protocol_and_no_kind_of_batch():
         if name.startswith("adapters.batch")
     }
     assert names == ENGINE_KNOWS
+
+
+def at_the_top(node: ast.AST) -> Iterator[str]:
+    """Dotted names that a file imports before any of its functions runs, or for type checkers."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.Import, ast.ImportFrom)):
+            yield from imported(ast.unparse(child))
+        elif not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            yield from at_the_top(child)
+
+
+def circle_among(sources: dict[str, str]) -> list[str]:
+    """Modules that import each other in a circle; none where there is no such thing."""
+    graph = {}
+    for name, source in sources.items():
+        found = at_the_top(ast.parse(source))
+        modules = {each if each in sources else each.rpartition(".")[0] for each in found}
+        graph[name] = (modules & set(sources)) - {name}
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_modules_import_each_other():
+    """Also none for the sake of types; packages import their modules, and not the other way."""
+    modules = {
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path.read_text()
+        for path in FILES
+    }
+    named = {name.removesuffix(".__init__"): source for name, source in modules.items()}
+    assert circle_among(named) == []
+
+
+def test_a_circle_for_types_is_found():
+    sources = {
+        "adapters.a": "from __future__ import annotations\nfrom adapters.b import x",
+        "adapters.b": "if TYPE_CHECKING:\n    from adapters import a",
+        "adapters.c": "def later():\n    import adapters.c.d",
+    }
+    assert set(circle_among(sources)) == {"adapters.a", "adapters.b"}
 
 
 def test_every_file_is_in_a_known_room():

@@ -16,20 +16,19 @@ positions that are left over at the end of the order belong to no shard in that 
 from __future__ import annotations
 
 import functools
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
 
     _Round = Callable[[NDArray[np.int64]], NDArray[np.integer[Any]]]
 
-# Rounds until the pair statistics in tests/test_order.py can't tell the result from NumPy's own
+# Rounds until the pair statistics in tests/batch/ can't tell the result from NumPy's own
 # permutation, doubled.
 _ROUNDS = 8
 # Positions that are mapped at once: the temporaries of a block fit into a core's L2 cache.
@@ -109,66 +108,15 @@ class Order:
         )
 
 
-class Drawn(int):
-    """The number of a batch, with the samples that a sampler has drawn for it.
-
-    Args:
-        number: Of the batch in its epoch.
-        samples: Their numbers, or whatever the sampler names them by.
-    """
-
-    samples: Sequence[Any]
-
-    def __new__(cls, number: int, samples: Sequence[Any] = ()) -> Drawn:
-        """An integer cannot be changed once it is there."""
-        drawn = super().__new__(cls, number)
-        drawn.samples = samples
-        return drawn
-
-
-class Epoch(int):
-    """The number of an epoch whose random numbers depend on something else.
-
-    Args:
-        number: Of the epoch.
-        entropy: In the place of the number, for whoever draws; below 2**64.
-    """
-
-    entropy: int
-
-    def __new__(cls, number: int, entropy: int = 0) -> Epoch:
-        """An integer cannot be changed once it is there."""
-        epoch = super().__new__(cls, number)
-        epoch.entropy = entropy
-        return epoch
-
-
-class DrawnOrder(Order):
-    """An order that isn't known ahead: the batches carry their samples, see ``Drawn``.
+@dataclass(frozen=True)
+class DrawnOrder:
+    """An order that isn't known ahead: the keys of the batches carry their samples.
 
     Args:
         batch_size: Samples in most batches.
     """
 
-    def __init__(self, batch_size: int) -> None:
-        super().__init__(sys.maxsize, batch_size)
-
-    def __len__(self) -> int:
-        """No end is known."""
-        return sys.maxsize
-
-    def batch(self, epoch: int, index: int) -> Any:
-        """The samples of a ``Drawn`` batch."""
-        assert isinstance(index, Drawn)
-        return index.samples
-
-    def first(self, epoch: int, index: int) -> Any:
-        """The first of them."""
-        return self.batch(epoch, index)[0]
-
-    def shuffled_batch(self, epoch: int, step: int) -> int:
-        """The batches come as they are drawn."""
-        return step
+    batch_size: int
 
 
 @functools.lru_cache(maxsize=32)

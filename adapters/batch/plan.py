@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.batch.key import BatchKey
 from adapters.ownership import Allocate as Allocate
 
 
@@ -70,15 +71,15 @@ class Plan(abc.ABC):
         """Samples in most batches."""
 
     @abc.abstractmethod
-    def batch(self, epoch: int, index: int, allocate: Allocate) -> Assembled:
-        """Compute batch ``index`` of ``epoch``.
+    def batch(self, key: BatchKey, allocate: Allocate) -> Assembled:
+        """Compute a batch.
 
         Raises:
             Exception: Whatever the user's code raises, with notes that say where.
         """
 
     @abc.abstractmethod
-    def rows(self, epoch: int, index: int) -> int:
+    def rows(self, key: BatchKey) -> int:
         """Samples in a batch."""
 
     def shuffled(self, epoch: int, step: int) -> int:
@@ -87,14 +88,11 @@ class Plan(abc.ABC):
 
     # --- batches in parts, of plans that give a layout ---
 
-    def part(
-        self, epoch: int, index: int, start: int, rows: Sequence[NDArray[Any]], layout: Layout
-    ) -> int:
+    def part(self, key: BatchKey, start: int, rows: Sequence[NDArray[Any]], layout: Layout) -> int:
         """Compute rows ``start`` and on of a batch whose layout is known, into ``rows``.
 
         Args:
-            epoch: Epoch of the batch.
-            index: Number of the batch.
+            key: Of the batch.
             start: First row of the part.
             rows: One array per leaf, ``(rows in the part, ...)``.
             layout: Of the samples.
@@ -112,7 +110,7 @@ class Plan(abc.ABC):
         """Whether a batch that was computed in parts goes through ``finish``."""
         return False
 
-    def finish(self, epoch: int, index: int, batch: Any) -> Any:
+    def finish(self, key: BatchKey, batch: Any) -> Any:
         """What becomes of a batch that was computed in parts, in memory of its own.
 
         Raises:
@@ -120,7 +118,7 @@ class Plan(abc.ABC):
         """
         return batch
 
-    def settle(self, assembled: Assembled) -> None:
+    def wait_for(self, assembled: Assembled) -> None:
         """Wait until the batch is there, where a framework computes on by itself."""
 
     # --- what the choice of workers depends on ---

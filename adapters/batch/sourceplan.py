@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from adapters.alignment import aligned_empty
 from adapters.batch.collate import collate, fill
+from adapters.batch.key import BatchKey
 from adapters.batch.order import Order
 from adapters.batch.plan import Allocate, Assembled, Layout, LayoutChanged, Plan
 from adapters.batch.replacement import OnError, Replacements, for_a_generator
@@ -44,7 +45,7 @@ from adapters.structure import flatten, private, unflatten
 
 @dataclass
 class SourcePlan(Plan):
-    """The pure function (epoch, batch index) -> batch.
+    """The pure function key -> batch.
 
     Args:
         source: Where samples, or whole batches, come from.
@@ -88,9 +89,9 @@ class SourcePlan(Plan):
         """Samples in most batches."""
         return self.order.batch_size
 
-    def rows(self, epoch: int, index: int) -> int:
+    def rows(self, key: BatchKey) -> int:
         """Samples in a batch."""
-        return len(self.order.batch(epoch, index))
+        return len(self.order.batch(key.epoch, key.index))
 
     def shuffled(self, epoch: int, step: int) -> int:
         """Number of the batch that comes at ``step`` where batches are permuted as wholes."""
@@ -139,66 +140,62 @@ class SourcePlan(Plan):
         """In a forked process."""
         self.source.renew_locks()
 
-    def batch(self, epoch: int, index: int, allocate: Allocate) -> Assembled:
-        """Compute batch ``index`` of ``epoch``.
+    def batch(self, key: BatchKey, allocate: Allocate) -> Assembled:
+        """Compute a batch.
 
         Raises:
             Exception: Whatever the source or a transform raises, with notes that say where.
             ValueError: Samples that don't fit together.
         """
         if self._only_reads:
-            held, layout, skipped = self._collated(epoch, index, allocate)
+            held, layout, skipped = self._collated(key, allocate)
             return Assembled(held[0], layout, skipped)
         with seeded(self.draws):
-            return self._turns.compute(self._assembled, epoch, index, allocate)
+            return self._turns.compute(self._assembled, key, allocate)
 
-    def _assembled(self, epoch: int, index: int, allocate: Allocate) -> Assembled:
+    def _assembled(self, key: BatchKey, allocate: Allocate) -> Assembled:
         # What a transform is given is not the batch yet.
         memory = allocate if self.batch_transform is None else np.empty
-        held, layout, skipped = self._collated(epoch, index, memory)
-        return Assembled(self._finished(epoch, index, held.pop, allocate), layout, skipped)
+        held, layout, skipped = self._collated(key, memory)
+        return Assembled(self._finished(key, held.pop, allocate), layout, skipped)
 
-    def _collated(
-        self, epoch: int, index: int, allocate: Allocate
-    ) -> tuple[list[Any], Layout | None, int]:
+    def _collated(self, key: BatchKey, allocate: Allocate) -> tuple[list[Any], Layout | None, int]:
         """The batch before ``batch_transform``, which nothing but this list refers to."""
         layout, skipped = None, 0
         source = self.source
         if source.whole_batches:
-            number = self.order.first(epoch, index)
-            return [self._whole(number, epoch, index, allocate)], None, 0
-        numbers = self.order.batch(epoch, index)
+            number = self.order.first(key.epoch, key.index)
+            return [self._whole(number, key, allocate)], None, 0
+        numbers = self.order.batch(key.epoch, key.index)
         if source.gathers and self.transform is None:
             batch = source.gather(numbers, allocate)
         elif (known := self._foretold()) is not None:
             columns = known.allocate(len(numbers), allocate)
-            skipped = self._filled(epoch, index, numbers, columns)
+            skipped = self._filled(key, numbers, columns)
             batch, layout = tuple(columns), known
         else:
-            samples = _Samples(self, epoch, index, numbers)
+            samples = _Samples(self, key, numbers)
             batch, layout = collate(samples, numbers, allocate)
             skipped = samples.skipped
             if self.draws and source.fetches_many:
                 layout = None  # Fetched in parts, it would draw something else.
         return [batch], layout, skipped
 
-    def part(
-        self, epoch: int, index: int, start: int, rows: Sequence[NDArray[Any]], layout: Layout
-    ) -> int:
+    def part(self, key: BatchKey, start: int, rows: Sequence[NDArray[Any]], layout: Layout) -> int:
         """Compute rows ``start`` and on of a batch whose layout is known, into ``rows``."""
-        numbers = self.order.batch(epoch, index)[start : start + len(rows[0])]
+        numbers = self.order.batch(key.epoch, key.index)[start : start + len(rows[0])]
         if self._foretold() is not None:
-            return self._filled(epoch, index, numbers, rows)
+            return self._filled(key, numbers, rows)
 
         def filled() -> int:
-            samples = _Samples(self, epoch, index, numbers)
+            samples = _Samples(self, key, numbers)
             fill(samples, rows, layout)
             return samples.skipped
 
         with seeded(self.draws):
             return self._turns.compute(filled)
 
-    def finish(self, epoch: int, index: int, batch: Any) -> Any:
+    def finish(self, key: BatchKey, batch: Any) -> Any:
         """Apply ``batch_transform`` to a batch that was computed in parts, in memory of its own.
 
         Raises:
@@ -209,16 +206,13 @@ class SourcePlan(Plan):
             with seeded(self.draws):
                 # Containers of the call's own, so that nothing but the transform can keep them.
                 new = functools.partial(unflatten, skeleton, leaves)
-                return self._turns.compute_once(
-                    self._finished, epoch, index, new, aligned_empty, leaves
-                )
+                return self._turns.compute_once(self._finished, key, new, aligned_empty, leaves)
         except Mixed:
             raise LayoutChanged from None
 
     def _finished(
         self,
-        epoch: int,
-        index: int,
+        key: BatchKey,
         batch_of: Callable[[], Any],
         allocate: Allocate,
         ours: Sequence[NDArray[Any]] = (),
@@ -226,13 +220,14 @@ class SourcePlan(Plan):
         """Transform a batch in a container of its own; others refer to ``ours``."""
         if self.batch_transform is None:
             return batch_of()
-        batch, kept = taken(lambda: self._batch_transformed(batch_of, epoch, index), allocate, ours)
+        batch, kept = taken(lambda: self._batch_transformed(batch_of, key), allocate, ours)
         if kept:
             self._turns.one_at_a_time = True
         return batch
 
-    def _batch_transformed(self, batch_of: Callable[[], Any], epoch: int, index: int) -> Any:
+    def _batch_transformed(self, batch_of: Callable[[], Any], key: BatchKey) -> Any:
         assert self.batch_transform is not None
+        epoch, index = key.epoch, key.index
         try:
             seed(self.draws, self.seed, epoch, index, GLOBAL_BATCH)
             batch = self._call(BATCH_TRANSFORM, self.batch_transform, batch_of(), epoch, index)
@@ -259,13 +254,13 @@ class SourcePlan(Plan):
         return None if leaves is None else Layout(tuple(range(len(leaves))), leaves)
 
     def _filled(
-        self, epoch: int, index: int, numbers: NDArray[np.int64], rows: Sequence[NDArray[Any]]
+        self, key: BatchKey, numbers: NDArray[np.int64], rows: Sequence[NDArray[Any]]
     ) -> int:
         """Have the source write these samples; how many ``on_error`` replaced."""
-        source, samples = self.source, _Samples(self, epoch, index, numbers)
+        source, samples = self.source, _Samples(self, key, numbers)
 
         def filled(own: NDArray[np.int64], into: Sequence[NDArray[Any]]) -> Any:
-            rng_of = generators(self.seed, epoch, DECODE) if source.draws else None
+            rng_of = generators(self.seed, key.epoch, DECODE) if source.draws else None
             return source.fill(own, rng_of, into)
 
         def another(number: int) -> tuple[Any, ...]:
@@ -312,7 +307,8 @@ class SourcePlan(Plan):
         rng_of = functools.partial(generator, self.seed, epoch, number, stream)
         return call_with(rng_of, self._generator_arguments[stream], function, item)
 
-    def _whole(self, number: int, epoch: int, index: int, allocate: Allocate) -> Any:
+    def _whole(self, number: int, key: BatchKey, allocate: Allocate) -> Any:
+        epoch, index = key.epoch, key.index
         try:
             # What a transform is given is not the batch yet.
             memory = allocate if self.batch_transform is None else np.empty
@@ -329,12 +325,10 @@ class SourcePlan(Plan):
 class _Samples:
     """Fetches and transforms the samples of a batch one after another, minding ``on_error``."""
 
-    def __init__(
-        self, plan: SourcePlan, epoch: int, index: int, numbers: NDArray[np.int64]
-    ) -> None:
+    def __init__(self, plan: SourcePlan, key: BatchKey, numbers: NDArray[np.int64]) -> None:
         self._plan = plan
-        self._epoch = epoch
-        self._index = index
+        self._epoch = epoch = key.epoch
+        self._index = index = key.index
         self._numbers = numbers
         self.replacements = Replacements(
             plan.on_error,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from adapters.ablation import Ablations
 from adapters.alignment import aligned_empty
+from adapters.batch.key import BatchKey
 from adapters.batch.plan import Plan
 from adapters.diagnosis.loaders import settled_of
 from adapters.diagnosis.trainers import SKIPPED_AGAIN
@@ -125,7 +126,7 @@ class Parts:
         for place in range(min(_ALONE, len(plan))):
             index = (self._made + place) % len(plan)
             started, cpu, waited = time.perf_counter(), time.thread_time(), _waited_for_a_cpu()
-            plan.settle(plan.batch(0, index, aligned_empty))
+            plan.wait_for(plan.batch(BatchKey(0, index), aligned_empty))
             wall, cpu = time.perf_counter() - started, time.thread_time() - cpu
             undisturbed = max(wall - (_waited_for_a_cpu() - waited), cpu)
             best = min(best, (wall, cpu * wall / max(undisturbed, 1e-9)))

@@ -30,7 +30,7 @@ class Consumer:
         self.lost_seconds += seconds
         self._losses = self._losses[1], seconds
 
-    def is_worth_processes(self, batches_left: int) -> bool:
+    def is_worth_processes(self, batches_left: float) -> bool:
         """Whether starting some pays, in what is left of the epoch or by what was lost before."""
         pool = kept()
         # One batch alone may have waited for something else.

@@ -42,7 +42,7 @@ _POLL_SECONDS = 0.05
 _START_SECONDS = 60.0
 
 # What needs no job: given up, read before a thread reported it, or not asked for in the end.
-_SETTLED = (GIVEN_UP, HERE, EXPECTED)
+_WITHOUT_JOBS = (GIVEN_UP, HERE, EXPECTED)
 
 _of_other_processes: list[Crew | None] = []
 
@@ -197,7 +197,7 @@ class Dispatcher:
                     since = now  # A batch can't be late before there is anybody to make it.
                 if pending.state is QUEUED and now - since > timeout_seconds:
                     raise multiprocessing.TimeoutError(
-                        f"timeout: the workers have not made batch {pending.index} in "
+                        f"timeout: the workers have not made batch {pending.key.index} in "
                         f"{timeout_seconds:g} seconds; give a longer one if the work is that slow, "
                         "or look for what hangs with no workers"
                     )
@@ -287,7 +287,7 @@ class Dispatcher:
 
     def _queue_parts(self, crew: Crew, pending: Pending, layout: Layout) -> None:
         pending.layout = layout
-        pending.samples = self._plan.rows(pending.epoch, pending.index)
+        pending.samples = self._plan.rows(pending.key)
         crew.allocate(pending)
         parts = min(crew.count, pending.samples)
         edges = [pending.samples * i // parts for i in range(parts + 1)]
@@ -323,7 +323,7 @@ class Dispatcher:
         pending.jobs_left -= 1
         if pending.jobs_left:
             return
-        if pending.state in _SETTLED:
+        if pending.state in _WITHOUT_JOBS:
             crew.discard(pending)  # Now no worker writes there any more.
         elif pending.dropped:
             crew.discard(pending)
@@ -386,7 +386,7 @@ class Dispatcher:
         who = (blamed or crew.deaths or ["worker processes died"])[-1]
         times = len(blamed) or self._restarts
         pending.error = WorkerError(
-            f"{who} while computing batch {pending.index} of epoch {pending.epoch}; tried "
+            f"{who} while computing batch {pending.key.index} of epoch {pending.key.epoch}; tried "
             f"{times} times. Look for a crash in the source or the transform (workers=0 runs it in "
             "this process), or for a memory limit (fewer workers, smaller batches)"
         )

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from adapters.batch.key import BatchKey
 from adapters.batch.plan import Assembled, Layout
 from adapters.clock import Spent
 from adapters.engine.states import EXPECTED, FAILED, GIVEN_UP, QUEUED, Changing, State
@@ -26,6 +27,10 @@ class Kind(enum.Enum):
     FINISH = "finish"
 
 
+class Exhausted(Exception):
+    """There is no further batch in the stream."""
+
+
 @dataclass(eq=False)
 class Pending(Changing):
     """A batch between being asked for and being delivered.
@@ -34,13 +39,11 @@ class Pending(Changing):
     thread at a time.
 
     Args:
-        epoch: Of the batch.
-        index: Number of the batch.
+        key: Of the batch.
         state: What has become of it.
     """
 
-    epoch: int
-    index: int
+    key: BatchKey
     state: State = EXPECTED
     outcome: Assembled | None = None
     """Its arrays and what is known of them. A thread writes them before it reports its job, which

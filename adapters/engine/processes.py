@@ -279,16 +279,13 @@ class Processes:
             for pending in job.batches:
                 if pending not in self._in_slots:
                     self._in_slots[pending] = self._slots.take()
-            return remote.WholeTask(
-                [(p.epoch, p.index, self._in_slots[p].name) for p in job.batches]
-            )
+            return remote.WholeTask([(p.key, self._in_slots[p].name) for p in job.batches])
         (pending,) = job.batches
         assert pending.layout is not None
         slot = self._in_slots[pending].name
         if job.kind is Kind.PART:
             return remote.PartTask(
-                pending.epoch,
-                pending.index,
+                pending.key,
                 slot,
                 job.start,
                 job.stop,
@@ -299,8 +296,7 @@ class Processes:
         if pending not in self._results:
             self._results[pending] = self._slots.take()
         return remote.FinishTask(
-            pending.epoch,
-            pending.index,
+            pending.key,
             slot,
             pending.samples,
             pending.layout,

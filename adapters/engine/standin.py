@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from adapters.batch.key import BatchKey
 from adapters.batch.plan import Allocate, Assembled, LayoutChanged
 from adapters.engine.jobs import Done, Job
 from adapters.engine.parcel import Address, copy_of
@@ -72,7 +73,7 @@ class _Copy:
         self._plan: Any = None
         self._classes: frozenset[type] = frozenset()
 
-    def batch(self, epoch: int, index: int, allocate: Allocate) -> Assembled:
+    def batch(self, key: BatchKey, allocate: Allocate) -> Assembled:
         """Compute a batch.
 
         Raises:
@@ -82,7 +83,7 @@ class _Copy:
         if self._opened is not self.address:
             self._open()
         try:
-            assembled: Assembled = self._plan.batch(epoch, index, allocate)
+            assembled: Assembled = self._plan.batch(key, allocate)
         except BaseException as error:
             if self._classes.isdisjoint(type(error).__mro__):
                 raise
@@ -91,9 +92,9 @@ class _Copy:
             self._refuse("a batch")
         return assembled
 
-    def settle(self, assembled: Assembled) -> None:
+    def wait_for(self, assembled: Assembled) -> None:
         """As a plan does."""
-        self._plan.settle(assembled)
+        self._plan.wait_for(assembled)
 
     def _open(self) -> None:
         assert self.address is not None

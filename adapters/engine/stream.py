@@ -10,42 +10,37 @@ from __future__ import annotations
 
 import collections
 import logging
+import math
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from adapters.alignment import aligned_empty
-from adapters.batch.order import Drawn
-from adapters.clock import Spent
-from adapters.engine.jobs import Pending
+from adapters.batch.key import BatchKey
+from adapters.engine.jobs import Exhausted, Pending
 from adapters.engine.states import DROPPED, EXPECTED, FAILED, HERE, QUEUED
+from adapters.engine.supply import Supply
 from adapters.errors import ClosedError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from adapters.engine.engine import Engine
-
 log = logging.getLogger("adapters")
-
-
-class Exhausted(Exception):
-    """There is no further batch in the stream."""
 
 
 class Stream:
     """An endless sequence of batches.
 
     Args:
-        engine: Whose workers compute them.
+        supply: Who computes them.
         epoch: Of the first batch.
         step: Of the first batch in its epoch.
         shuffled: Permute the batches of an epoch as wholes.
+        batches: In an epoch; infinite if nobody knows.
     """
 
-    def __init__(self, engine: Engine, epoch: int, step: int, shuffled: bool) -> None:
-        self._engine = engine
+    def __init__(
+        self, supply: Supply, epoch: int, step: int, shuffled: bool, batches: float
+    ) -> None:
+        self._supply = supply
         self._shuffled = shuffled
-        self._batches = self._expected = len(engine.plan)
+        self._batches = self._expected = batches
         self._window: collections.deque[Pending] = collections.deque()
         self._asked = epoch, step
         self.position = epoch, step
@@ -64,28 +59,28 @@ class Stream:
             ClosedError: The stream or its engine is closed.
             Exhausted: There is none; only a ``DrawnStream`` ends.
         """
-        engine = self._engine
+        supply = self._supply
         epoch, step = self.position
-        if epoch != self._entered or self.closed or engine.closed:
+        if epoch != self._entered or self.closed or supply.closed:
             self._enter(epoch)
-        if engine.undecided and not self._window:
-            engine.choose_workers(self)
+        if supply.undecided and not self._window:
+            supply.choose_workers(self)
         started = time.perf_counter()
-        engine.batches_left = self._expected - step
+        supply.batches_left = self._expected - step
         if not self._window:
-            engine.stand_in()
-        if self._window or engine.depth:
+            supply.change_workers()
+        if self._window or supply.depth:
             self._ask(1)
             pending = self._first()
-            assembled = engine.result(pending)
+            assembled = supply.result(pending)
             self._take(pending)
             self.position = self._after(epoch, step)
             self._ask(0)
         else:
-            assembled = engine.compute(epoch, self._index(epoch, step))
+            assembled = supply.compute(self._key(epoch, step))
             self._asked = self.position = self._after(epoch, step)
         self._returned, busy = time.perf_counter(), started - self._returned
-        engine.delivered((epoch, step), self._returned, self._returned - started, busy)
+        supply.delivered((epoch, step), self._returned, self._returned - started, busy)
         if assembled.skipped or self._skipped:
             self._count_skipped(assembled.skipped, epoch)
         return assembled.batch
@@ -93,10 +88,10 @@ class Stream:
     def peek(self, count: int) -> list[Any]:
         """The next batches, which stay the next ones."""
         self._enter(self.position[0])
-        while self._engine.undecided and len(self._window) < count and not self.failed:
-            self._engine.choose_workers(self)
+        while self._supply.undecided and len(self._window) < count and not self.failed:
+            self._supply.choose_workers(self)
         self._ask(count)
-        return [self._engine.result(self._window[i]).batch for i in range(count)]
+        return [self._supply.result(self._window[i]).batch for i in range(count)]
 
     def _first(self) -> Pending:
         try:
@@ -115,10 +110,10 @@ class Stream:
         self._ask(0)
 
     def _enter(self, epoch: int) -> None:
-        if self.closed or self._engine.closed:
+        if self.closed or self._supply.closed:
             raise ClosedError("batches were asked of a closed sequence")
         if epoch != self._entered:
-            self._engine.enter_epoch(epoch)
+            self._supply.enter_epoch(epoch)
             self._entered = epoch
 
     def compute(self) -> Pending:
@@ -130,31 +125,21 @@ class Stream:
     def expect(self) -> Pending:
         """The first batch that hasn't been asked for, which the caller will ``fulfil``."""
         epoch, step = self._asked
-        pending = Pending(epoch, self._index(epoch, step))
+        pending = Pending(self._key(epoch, step))
         self._asked = self._after(epoch, step)
         self._window.append(pending)
         return pending
 
     def fulfil(self, pending: Pending) -> None:
         """Compute a batch in the calling thread; an error waits for whoever reads the batch."""
-        started = Spent.now()
-        plan, state = self._engine.plan, HERE
-        try:
-            outcome = plan.batch(pending.epoch, pending.index, aligned_empty)
-            plan.settle(outcome)
-            pending.outcome = outcome
-        except BaseException as error:
-            pending.error, state = error, FAILED
-        pending.spent = started.until_now()
-        pending.seconds = pending.spent.seconds
-        pending.become(state)
+        self._supply.fulfil(pending)
 
     @property
     def ready(self) -> bool:
         """Whether ``next`` would not have to wait for a worker."""
         first = next(iter(tuple(self._window)), None)
         if first is None:
-            return not self._engine.depth
+            return not self._supply.depth
         return first.state not in (EXPECTED, QUEUED)
 
     @property
@@ -166,7 +151,7 @@ class Stream:
         """Let go of what is under way."""
         if not self.closed:
             self.closed = True
-            self._engine.drop(list(self._window))
+            self._supply.drop(list(self._window))
             # An error among them would keep every frame that it has passed through.
             self._window.clear()
 
@@ -184,22 +169,22 @@ class Stream:
 
     def _ask(self, least: int) -> None:
         """Fill the window, with ``least`` batches at the least."""
-        engine = self._engine
-        wanted = max(least, engine.depth)
+        supply = self._supply
+        wanted = max(least, supply.depth)
         if len(self._window) >= wanted:
             return
         try:
-            while len(self._window) < min(wanted, max(least, engine.window)):
+            while len(self._window) < min(wanted, max(least, supply.window)):
                 if len(self._window) >= least and not self._may_read_ahead():
                     break
-                engine.ask(self.expect())
+                supply.ask(self.expect())
         except Exhausted:
             if len(self._window) < least:
                 raise
-        engine.start_jobs()
+        supply.start_jobs()
 
     def _may_read_ahead(self) -> bool:
-        return not self._engine.plan.own_epochs or self._asked[0] == self._entered
+        return not self._supply.plan.own_epochs or self._asked[0] == self._entered
 
     def _count_skipped(self, skipped: int, epoch: int) -> None:
         self._skipped += skipped
@@ -211,8 +196,9 @@ class Stream:
             log.warning("epoch %d: on_error replaced %d samples", epoch, self._skipped)
             self._skipped = 0
 
-    def _index(self, epoch: int, step: int) -> int:
-        return self._engine.plan.shuffled(epoch, step) if self._shuffled else step
+    def _key(self, epoch: int, step: int) -> BatchKey:
+        index = self._supply.plan.shuffled(epoch, step) if self._shuffled else step
+        return BatchKey(epoch, index)
 
     def _after(self, epoch: int, step: int) -> tuple[int, int]:
         return (epoch, step + 1) if step + 1 < self._batches else (epoch + 1, 0)
@@ -222,39 +208,50 @@ class DrawnStream(Stream):
     """One epoch of batches whose samples somebody else draws, as a sampler does.
 
     Args:
-        engine: Whose workers compute them.
-        epoch: For the random generators.
+        supply: Who computes them.
+        epoch: Its number.
         batches: The sample numbers of a batch each; drawn as far ahead as batches are asked for.
         count: How many there are in the epoch; None if nobody knows.
         step: Of the first of them in it.
+        entropy: What random numbers depend on, in the place of the epoch's number.
     """
 
     def __init__(
         self,
-        engine: Engine,
+        supply: Supply,
         epoch: int,
         batches: Iterator[Sequence[Any]],
         count: int | None,
         step: int = 0,
+        entropy: int | None = None,
     ) -> None:
-        super().__init__(engine, epoch, step, False)
-        self._expected = self._batches if count is None else count
+        super().__init__(supply, epoch, step, False, math.inf)
+        if count is not None:
+            self._expected = count
         self._drawn = batches
-        self.problem: BaseException | None = None
-        """Why ``batches`` gives no more: its ``StopIteration``, or an error."""
+        self._entropy = entropy
+        # Why ``batches`` gives no more: its ``StopIteration``, or an error.
+        self._problem: BaseException | None = None
 
     def next(self) -> Any:
-        """The next batch."""
+        """The next batch.
+
+        Raises:
+            Exception: What its computation raised, or drawing it.
+            Exhausted: There is none.
+        """
         try:
             return super().next()
         except Exhausted:
             self._say_skipped(self.position[0])
-            raise
+            if self._problem is None or isinstance(self._problem, StopIteration):
+                raise
+            raise self._problem from None
 
-    def _index(self, epoch: int, step: int) -> int:
-        if self.problem is None:
+    def _key(self, epoch: int, step: int) -> BatchKey:
+        if self._problem is None:
             try:
-                return Drawn(step, next(self._drawn))
+                return BatchKey(epoch, step, next(self._drawn), self._entropy)
             except BaseException as problem:  # Belongs to whoever has read the batches before.
-                self.problem = problem
+                self._problem = problem
         raise Exhausted

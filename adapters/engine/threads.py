@@ -33,7 +33,7 @@ class Threads:
     """A crew of threads.
 
     Args:
-        plan: What is computed, a ``Plan``; or something with its ``batch`` and ``settle``.
+        plan: What is computed, a ``Plan``; or something with its ``batch`` and ``wait_for``.
         count: Threads.
     """
 
@@ -144,20 +144,18 @@ class Threads:
         done(job)
 
     def _compute(self, job: Job, pending: Pending) -> None:
-        epoch, index = pending.epoch, pending.index
+        key = pending.key
         if job.kind is Kind.WHOLE:
-            outcome = self._plan.batch(epoch, index, self._arena.empty)
-            self._plan.settle(outcome)
+            outcome = self._plan.batch(key, self._arena.empty)
+            self._plan.wait_for(outcome)
             pending.outcome = outcome  # Only now, as it may be taken at once.
             return
         assert pending.layout is not None
         if job.kind is Kind.PART:
             rows = [column[job.start : job.stop] for column in pending.memory]
-            job.skipped = self._plan.part(epoch, index, job.start, rows, pending.layout)
+            job.skipped = self._plan.part(key, job.start, rows, pending.layout)
         else:
-            batch = self._plan.finish(
-                epoch, index, unflatten(pending.layout.skeleton, pending.memory)
-            )
+            batch = self._plan.finish(key, unflatten(pending.layout.skeleton, pending.memory))
             pending.outcome = Assembled(batch, pending.layout, pending.skipped)
 
 

@@ -10,19 +10,15 @@ import multiprocessing
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import loky
 
 from adapters.batch.plan import Plan
 from adapters.clock import Spent
-from adapters.engine.jobs import Pending
+from adapters.engine.jobs import Exhausted, Pending
 from adapters.engine.parcel import pickles
 from adapters.engine.processes import NO_CHILDREN
-from adapters.engine.stream import Exhausted
-
-if TYPE_CHECKING:
-    from adapters.engine.stream import Stream
 
 # Up to here a batch is not worth a handover to a process (0.5 ms, loky 3.7, two cores), and one
 # thread that reads ahead hides it.
@@ -82,6 +78,23 @@ def usable_cpus() -> int:
     return int(loky.cpu_count())
 
 
+class Untried(Protocol):
+    """A stream whose first batches are measured."""
+
+    def expect(self) -> Pending:
+        """The first batch that hasn't been asked for, which the caller will ``fulfil``.
+
+        Raises:
+            Exhausted: There is none.
+        """
+
+    def fulfil(self, pending: Pending) -> None:
+        """Compute a batch in the calling thread; an error waits for whoever reads the batch."""
+
+    def compute(self) -> Pending:
+        """Both at once."""
+
+
 class Trial:
     """The measurement behind ``workers="auto"``: one batch or two at a time, as they are needed.
 
@@ -105,7 +118,7 @@ class Trial:
         self._together = math.inf
         self._tries = 0
 
-    def step(self, stream: Stream) -> Choice | None:
+    def step(self, stream: Untried) -> Choice | None:
         """Compute the stream's next batches; returns the choice when it can be made."""
         cpus = self._cpus
         if self._processes:
@@ -131,7 +144,7 @@ class Trial:
             return _read_ahead(f"{self._cost}, which needs no more")
         return self._scaled_choice(self._gain, f"two threads make {self._gain:.2g} times as many")
 
-    def _compute_alone(self, stream: Stream) -> int:
+    def _compute_alone(self, stream: Untried) -> int:
         """Compute the next batch in this thread; how many have been by now."""
         pending = stream.compute()
         if pending.error is None:
@@ -152,7 +165,7 @@ class Trial:
     def _samples(self) -> int:
         """In the second batch; a sampler may give any number."""
         second = self._alone[1]
-        return self._plan.rows(second.epoch, second.index)
+        return self._plan.rows(second.key)
 
     @property
     def _gain(self) -> float:
@@ -217,7 +230,7 @@ def _read_ahead(reason: str) -> Choice:
     return Choice("threads", 1, 1, reason, only_if_busy=True)
 
 
-def _on_two_threads(stream: Stream) -> float | None:
+def _on_two_threads(stream: Untried) -> float | None:
     """Seconds that two batches take on two threads.
 
     Infinite where one of them fails, or where they were not made at the same time: a busy machine

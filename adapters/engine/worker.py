@@ -16,6 +16,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
+from adapters.batch.key import BatchKey
 from adapters.batch.plan import Layout, LayoutChanged, Plan
 from adapters.clock import Spent
 from adapters.engine.failure import Failure
@@ -31,17 +32,16 @@ _SPARE_DESCRIPTORS = 64
 
 @dataclass(frozen=True)
 class WholeTask:
-    """Compute whole batches, each into its slot: ``(epoch, index, slot)``."""
+    """Compute whole batches, each into its slot: ``(key, slot)``."""
 
-    batches: list[tuple[int, int, FileName]]
+    batches: list[tuple[BatchKey, FileName]]
 
 
 @dataclass(frozen=True)
 class PartTask:
     """Compute rows ``start`` to ``stop`` of a batch of ``samples`` into its slot."""
 
-    epoch: int
-    index: int
+    key: BatchKey
     slot: FileName
     start: int
     stop: int
@@ -54,8 +54,7 @@ class PartTask:
 class FinishTask:
     """Apply ``batch_transform`` to the collated batch in ``slot``, and put it into ``result``."""
 
-    epoch: int
-    index: int
+    key: BatchKey
     slot: FileName
     samples: int
     layout: Layout
@@ -97,9 +96,9 @@ def work(address: Address, task: Task) -> bytes:
     slots = _slots_of(address)
     answers: list[Answer | bytes]
     if isinstance(task, WholeTask):
-        answers, places = [], [(name, 0) for _, _, name in task.batches]
-        for epoch, index, name in task.batches:
-            answer = _guarded(_whole, address, epoch, index, name)
+        answers, places = [], [(name, 0) for _, name in task.batches]
+        for key, name in task.batches:
+            answer = _guarded(_whole, address, key, name)
             if len(answers) + 1 == len(task.batches):
                 answers.append(answer)
                 break
@@ -150,11 +149,11 @@ def _guarded(function: Any, *arguments: Any) -> Answer:
         return Failure.of(error)
 
 
-def _whole(address: Address, epoch: int, index: int, name: FileName) -> Written:
+def _whole(address: Address, key: BatchKey, name: FileName) -> Written:
     started = Spent.now()
     slot = _slots_of(address).get(name)
     slot.begin(0)
-    assembled = open_plan(address).batch(epoch, index, slot.allocate)
+    assembled = open_plan(address).batch(key, slot.allocate)
     return _written(slot, assembled.batch, assembled.layout, assembled.skipped, started)
 
 
@@ -166,8 +165,7 @@ def _part(address: Address, task: PartTask) -> PartWritten:
     skipped: int | None
     try:
         skipped = open_plan(address).part(
-            task.epoch,
-            task.index,
+            task.key,
             task.start,
             [column[task.start : task.stop] for column in columns],
             task.layout,
@@ -184,7 +182,7 @@ def _finish(address: Address, task: FinishTask) -> Written:
     result.begin(0)
     columns = [slot.array(place) for place in places_of(task.samples, task.layout.leaves)]
     batch = unflatten(task.layout.skeleton, columns)
-    batch = open_plan(address).finish(task.epoch, task.index, batch)
+    batch = open_plan(address).finish(task.key, batch)
     return _written(result, batch, task.layout, 0, started)
 
 

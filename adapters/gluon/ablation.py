@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from adapters.ablation import Ablations, Known, Repeated
+from adapters.batch.key import BatchKey
 from adapters.batch.order import DrawnOrder
 from adapters.batch.plan import Allocate, Assembled
 from adapters.gluon.plan import GluonPlan
@@ -24,10 +25,10 @@ _DRAWN_BATCHES = 256
 class GluonFetching(GluonPlan):
     """Fetches the samples of a batch from the data set at the bottom, and forgets them."""
 
-    def batch(self, epoch: int, index: int, allocate: Allocate) -> Assembled:
+    def batch(self, key: BatchKey, allocate: Allocate) -> Assembled:
         """One number, as there must be something to deliver."""
         try:
-            self._fetch(self.order.batch(epoch, index))
+            self._fetch(self.samples(key))
         except Exception:
             if self.on_error == "raise":
                 raise

@@ -15,9 +15,7 @@ from mxnet.util import is_np_array
 from numpy.typing import NDArray
 
 from adapters.gluon.ndarrays import DTYPES, as_ndarray, copy_into
-from adapters.ownership import Census, is_kept
-
-Allocate = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]
+from adapters.ownership import Allocate, Census, is_kept
 
 
 class Leaf(NamedTuple):

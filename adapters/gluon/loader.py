@@ -24,11 +24,11 @@ from adapters.gluon.ablation import ablations_of
 from adapters.gluon.arguments import check_arguments
 from adapters.gluon.devices import mover
 from adapters.gluon.explanation import explanation
-from adapters.gluon.passes import Begun, Pass, begin
+from adapters.gluon.iteration import Begun, Iteration, begin
 from adapters.gluon.plan import GluonPlan
 from adapters.gluon.progress import Progress
 from adapters.gluon.recipe import Opaque, Recipe, recipe_of
-from adapters.gluon.recordfiles import make_reading_atomic
+from adapters.gluon.recorddatasets import make_reading_atomic
 from adapters.gluon.samplers import (
     OrderBatchSampler,
     batch_sampler_of,
@@ -217,7 +217,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             self.refresh()
 
     def __iter__(self) -> Iterator[Any]:
-        return Pass(self)
+        return Iteration(self)
 
     def __len__(self) -> int:
         """Batches in a pass: in the latest one, or the next when that has ended."""

@@ -1,7 +1,7 @@
 """NDArrays and NumPy arrays over the same memory.
 
 An NDArray made by ``as_ndarray`` keeps the NumPy array alive, and through it the slot or the block
-that it lies in, for as long as MXNet refers to it; see ``lending``.
+that it lies in, for as long as MXNet refers to it; see ``dlpack``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mxnet.ndarray import ndarray as _ndarray
 from numpy.typing import NDArray
 
 from adapters.engine import parcel
-from adapters.gluon.lending import lend
+from adapters.gluon.dlpack import lend
 
 # What nd.array takes: MXNet has no other types.
 DTYPES = frozenset(each for each in _ndarray._DTYPE_NP_TO_MX if isinstance(each, type))

@@ -1,6 +1,6 @@
 """One batch of a Gluon data set: fetch, transform, batchify, with MXNet's own rules.
 
-What a ``GluonPlan`` gives for (epoch, index) depends on nothing else, as every ``Plan`` has it.
+What a ``GluonPlan`` gives for a batch's key depends on nothing else, as every ``Plan`` has it.
 In the trainer's process a batch may hold NDArrays; in a worker process it is written into the slot
 as NumPy arrays. Either way it is a flat tuple of arrays and a ``Skeleton``, from which the loader
 makes what the user sees.
@@ -20,7 +20,8 @@ import numpy as np
 from mxnet.util import is_np_array, is_np_shape, set_np
 
 from adapters.alignment import aligned_empty
-from adapters.batch.order import DrawnOrder, Epoch, Order
+from adapters.batch.key import BatchKey
+from adapters.batch.order import DrawnOrder, Order
 from adapters.batch.plan import Allocate, Assembled, Plan
 from adapters.batch.replacement import OnError, Replacements
 from adapters.batch.turns import Turns
@@ -28,10 +29,10 @@ from adapters.errors import note
 from adapters.generators import BATCH_TRANSFORM, call_with, generator, generator_argument
 from adapters.gluon.batchify import Skeleton, batchify_default, packed
 from adapters.gluon.blocks import call
+from adapters.gluon.members import Members, compute, split
 from adapters.gluon.ndarrays import as_numpy, map_arrays
 from adapters.gluon.randomness import Seeding
 from adapters.gluon.recipe import Recipe
-from adapters.gluon.state import State, settle, split
 from adapters.gluon.steps import Steps
 
 _Made = tuple[list[Any], Skeleton, int]
@@ -39,7 +40,7 @@ _Made = tuple[list[Any], Skeleton, int]
 
 @dataclass
 class GluonPlan(Plan):
-    """The pure function (epoch, batch index) -> batch of a Gluon data set.
+    """The pure function key -> batch of a Gluon data set.
 
     Args:
         order: Which samples make which batch.
@@ -54,7 +55,7 @@ class GluonPlan(Plan):
         batch_transform: ``batch_transform(batch)`` or ``batch_transform(batch, rng)``.
     """
 
-    order: Order
+    order: Order | DrawnOrder
     recipe: Recipe
     data: Any = ()
     batchify: Callable[[list[Any]], Any] | None = None
@@ -91,7 +92,13 @@ class GluonPlan(Plan):
         }
 
     def __len__(self) -> int:
-        """Batches in an epoch."""
+        """Batches in an epoch, where that is known.
+
+        Raises:
+            TypeError: A sampler draws them.
+        """
+        if isinstance(self.order, DrawnOrder):
+            raise TypeError("how many batches a sampler draws isn't known")
         return len(self.order)
 
     @property
@@ -99,10 +106,16 @@ class GluonPlan(Plan):
         """Samples in most batches."""
         return self.order.batch_size
 
-    def rows(self, epoch: int, index: int) -> int:
+    def rows(self, key: BatchKey) -> int:
         """Samples in a batch."""
-        keys: Any = self.order.batch(epoch, index)
-        return len(keys)
+        return len(self.samples(key))
+
+    def samples(self, key: BatchKey) -> Any:
+        """What the samples of a batch are named by: numbers, or what a sampler has drawn."""
+        if key.samples is not None:
+            return key.samples
+        assert isinstance(self.order, Order)
+        return self.order.batch(key.epoch, key.index)
 
     def stand_in(self) -> None:
         """Be a copy that isn't in a worker process."""
@@ -151,132 +164,126 @@ class GluonPlan(Plan):
         """A pass by this thread is over; the thread's number may become another's."""
         self._consumers.discard(threading.get_ident())
 
-    def batch(self, epoch: int, index: int, allocate: Allocate) -> Assembled:
-        """Compute batch ``index`` of ``epoch``: ``(*arrays, Skeleton)``.
+    def batch(self, key: BatchKey, allocate: Allocate) -> Assembled:
+        """Compute a batch: ``(*arrays, Skeleton)``.
 
         Raises:
             Exception: Whatever the data set, a transform or batchify raises, with notes that name
                 the sample and the batch.
         """
-        keys: Any = self.order.batch(epoch, index)
+        samples = self.samples(key)
         try:
             consumers = threading.get_ident() in self._consumers
             if not consumers and self.semantics != (is_np_shape(), is_np_array()):
                 set_np(*self.semantics)  # Of this thread, which is a worker's.
             leaves, skeleton, skipped = self._turns.compute(
-                self._batch, epoch, index, keys, allocate, consumers
+                self._batch, key, samples, allocate, consumers
             )
         except BaseException as error:
-            note(error, f"in batch {int(index)} of epoch {epoch}")
+            note(error, f"in batch {key.index} of epoch {key.epoch}")
             raise
         return Assembled((*leaves, skeleton), None, skipped)
 
-    def settle(self, assembled: Assembled) -> None:
+    def wait_for(self, assembled: Assembled) -> None:
         """Wait for MXNet's engine, which computes after its functions have returned."""
         map_arrays(lambda array: array.wait_to_read(), assembled.batch[:-1], lists=True)
 
     def _batch(
-        self, epoch: int, index: int, keys: Sequence[Any], allocate: Allocate, consumers: bool
+        self, key: BatchKey, samples: Sequence[Any], allocate: Allocate, consumers: bool
     ) -> _Made:
         if not self.used or not (self._remote or consumers):
-            return self._made(epoch, index, keys, allocate, None)
+            return self._made(key, samples, allocate, None)
         seeding = Seeding(self.used, self.seed, restore=not self._remote)
-        with self._inline, seeding.batch(_randomness(epoch), int(index)):
-            return self._made(epoch, index, keys, allocate, seeding)
+        with self._inline, seeding.batch(key.randomness, key.index):
+            return self._made(key, samples, allocate, seeding)
 
     def _made(
         self,
-        epoch: int,
-        index: int,
-        keys: Sequence[Any],
+        key: BatchKey,
+        names: Sequence[Any],
         allocate: Allocate,
         seeding: Seeding | None,
     ) -> _Made:
         # What somebody else makes the batch of is not the batch yet.
         memory = allocate if self._batches_itself else aligned_empty
-        state, skipped = self._samples(epoch, index, keys, memory, seeding)
+        state, skipped = self._samples(key, names, memory, seeding)
         if self._batches_itself:
-            return *self._batchified(state, keys, self._remote, memory), skipped
+            return *self._batchified(state, names, self._remote, memory), skipped
         if seeding is not None:
-            seeding.reseed(_randomness(epoch), int(index))
-        make = functools.partial(self._of_functions, state, _randomness(epoch), index, keys)
-        return *self._packed(make, index), skipped
+            seeding.reseed(key.randomness, key.index)
+        make = functools.partial(self._of_functions, state, key, names)
+        return *self._packed(make, key.index), skipped
 
     # --- samples ---
 
     def _samples(
         self,
-        epoch: int,
-        index: int,
-        keys: Sequence[Any],
+        key: BatchKey,
+        names: Sequence[Any],
         allocate: Allocate,
         seeding: Seeding | None,
-    ) -> tuple[State | list[Any], int]:
+    ) -> tuple[Members | list[Any], int]:
         """Those of a batch, and how many ``on_error`` has replaced."""
 
-        def made(keys: Sequence[Any], memory: Allocate, first: int = 0) -> State | list[Any]:
-            numpy_semantics, randomness = self.semantics[1], _randomness(epoch)
-            return self._steps.made(
-                randomness, index, keys, memory, seeding, numpy_semantics, first
-            )
+        def made(names: Sequence[Any], memory: Allocate, first: int = 0) -> Members | list[Any]:
+            numpy_semantics = self.semantics[1]
+            return self._steps.made(key, names, memory, seeding, numpy_semantics, first)
 
         if self.on_error == "raise":
-            return made(keys, allocate), 0
+            return made(names, allocate), 0
 
-        def settled(keys: Sequence[Any], memory: Allocate, first: int = 0) -> State | list[Any]:
-            state = made(keys, memory, first)
-            settle(state) if isinstance(state, list) else state.settle()
+        def computed(names: Sequence[Any], memory: Allocate, first: int = 0) -> Members | list[Any]:
+            state = made(names, memory, first)
+            compute(state) if isinstance(state, list) else state.compute()
             return state
 
         with contextlib.suppress(Exception):
-            return settled(keys, allocate), 0
+            return computed(names, allocate), 0
         # Whichever failed: each by itself, as it is then seen.
-        return self._replaced(settled, keys, f"batch {int(index)} of epoch {epoch}")
+        return self._replaced(computed, names, f"batch {key.index} of epoch {key.epoch}")
 
     def _replaced(
-        self, made: Callable[..., State | list[Any]], keys: Any, where: str
+        self, made: Callable[..., Members | list[Any]], names: Any, where: str
     ) -> tuple[list[Any], int]:
         """Samples one by one, others in the places of those that fail."""
-        several = np.array if isinstance(keys, np.ndarray) else list
+        several = np.array if isinstance(names, np.ndarray) else list
 
-        def sample(number: Any) -> Any:
-            state = made(several([number]), np.empty, len(samples))
+        def sample(name: Any) -> Any:
+            state = made(several([name]), np.empty, len(samples))
             (one,) = state if isinstance(state, list) else state.samples()
             return one
 
         samples: list[Any] = []
         replacements = Replacements(self.on_error, self._size, where, sample)
-        for key in keys.tolist() if isinstance(keys, np.ndarray) else keys:
+        for name in names.tolist() if isinstance(names, np.ndarray) else names:
             try:
-                samples.append(sample(key))
+                samples.append(sample(name))
             except BaseException as error:
-                if self.on_error == "skip" and not isinstance(key, (int, np.integer)):
+                if self.on_error == "skip" and not isinstance(name, (int, np.integer)):
                     raise ValueError(
                         'on_error="skip" takes the sample with the next higher number, and '
-                        f"batch_sampler names this one {key!r}: give a function as on_error"
+                        f"batch_sampler names this one {name!r}: give a function as on_error"
                     ) from error
-                samples.append(replacements.of(error, key))
+                samples.append(replacements.of(error, name))
         return samples, replacements.count
 
     # --- from samples to a batch ---
 
     def _batchified(
-        self, state: State | list[Any], keys: Sequence[Any], remote: bool, allocate: Allocate
+        self, state: Members | list[Any], names: Sequence[Any], remote: bool, allocate: Allocate
     ) -> tuple[list[Any], Skeleton]:
         """By MXNet's rules."""
         if isinstance(state, list):
-            state = split(state, keys)
+            state = split(state, names)
         columns = [each if isinstance(each, list) else each.array for each in state.columns]
-        return batchify_default(columns, state.single, remote, allocate, keys)
+        return batchify_default(columns, state.single, remote, allocate, names)
 
-    def _of_functions(
-        self, state: State | list[Any], epoch: int, index: int, keys: Sequence[Any]
-    ) -> Any:
+    def _of_functions(self, state: Members | list[Any], key: BatchKey, names: Sequence[Any]) -> Any:
         """What the user's own ``batchify`` and ``batch_transform`` make of samples."""
         if self.batchify is not None:
             batch = self.batchify(state if isinstance(state, list) else state.samples())
         else:
-            leaves, skeleton = self._batchified(state, keys, False, aligned_empty)
+            leaves, skeleton = self._batchified(state, names, False, aligned_empty)
             batch = skeleton.built(leaves, is_np_array())
             del leaves  # Nothing but the batch may refer to its arrays.
         if self.batch_transform is None:
@@ -284,7 +291,7 @@ class GluonPlan(Plan):
         function = self.batch_transform
         if isinstance(function, mx.gluon.Block):
             function = functools.partial(call, function)
-        rng_of = functools.partial(generator, self.seed, epoch, index, BATCH_TRANSFORM)
+        rng_of = functools.partial(generator, self.seed, key.randomness, key.index, BATCH_TRANSFORM)
         held = [batch]
         del batch
         try:
@@ -307,8 +314,3 @@ class GluonPlan(Plan):
         if kept:
             self._turns.one_at_a_time = True
         return leaves, skeleton
-
-
-def _randomness(epoch: int) -> int:
-    """What random numbers depend on in the place of the epoch's number."""
-    return epoch.entropy if isinstance(epoch, Epoch) else epoch

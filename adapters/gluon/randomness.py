@@ -10,7 +10,7 @@ that was drawn from it, and only where the code is found to use it. Seeding it t
 1.9.1 fills 1,024 states), so it is done once per batch, where the others are seeded per sample.
 
 A loader without a seed has its randomness from ``numpy.random``, as it stands when a pass begins:
-``fresh_epoch``.
+``fresh_entropy``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ import mxnet as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.batch.order import Epoch
 from adapters.generators import generator
 
 # The stream of the generators that seed others; 0 and 1 are for transforms, see ``assemble``.
@@ -148,21 +147,18 @@ def _draw_seed() -> int:
 # --- without a seed ---
 
 
-def fresh_epoch(
-    number: int, batches: Iterator[Any], generators: Any = np.random
-) -> tuple[Epoch, Iterator[Any]]:
-    """The epoch of a pass whose random numbers NumPy's global generator decides.
+def fresh_entropy(batches: Iterator[Any], generators: Any = np.random) -> tuple[int, Iterator[Any]]:
+    """What the random numbers of a pass depend on that NumPy's global generator decides.
 
     They depend on the state that it has before the order is drawn. Where the order takes nothing
     from it, one number is taken, so that the next pass, or another loader, gets others.
 
     Args:
-        number: Of the epoch.
         batches: Of sample numbers; the first of them is drawn.
         generators: ``numpy.random``, or a ``RandomState`` in its place.
 
     Returns:
-        The epoch, and all of the batches.
+        The entropy of the keys of its batches, and all of the batches.
     """
     before = _fingerprint(generators)
     begun: Iterator[Any]
@@ -174,7 +170,7 @@ def fresh_epoch(
         begun = map(_raise, [error])
     if _fingerprint(generators) == before:
         generators.bytes(4)
-    return Epoch(number, before), begun
+    return before, begun
 
 
 def _raise(error: BaseException) -> Any:

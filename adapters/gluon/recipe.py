@@ -22,7 +22,7 @@ from mxnet.gluon.data.vision import datasets as _vision
 
 from adapters.gluon.blocks import call
 from adapters.gluon.ndarrays import as_numpy
-from adapters.gluon.recordfiles import source_of
+from adapters.gluon.recorddatasets import source_of
 from adapters.gluon.stages import Stage, stages_of
 from adapters.sources import RecordSource
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from adapters.gluon.blocks import call
 from adapters.gluon.ndarrays import DTYPES, as_ndarray, as_numpy, copy_into
+from adapters.ownership import Allocate
 
-Allocate = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]
 Rows = NDArray[Any]
 _FLOAT32 = np.dtype(np.float32)
 

@@ -16,14 +16,15 @@ import mxnet as mx
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.batch.key import BatchKey
 from adapters.batch.plan import Allocate
 from adapters.batch.turns import Turns
 from adapters.errors import RecordError, note
 from adapters.generators import DECODE, generator, generators
+from adapters.gluon.members import Members, items_of, split, stacked
 from adapters.gluon.ndarrays import as_ndarray, as_numpy, map_arrays
 from adapters.gluon.randomness import Seeding, uniforms
 from adapters.gluon.recipe import Column, Known, Opaque, Recipe
-from adapters.gluon.state import State, items_of, split, stacked
 from adapters.ownership import detached
 from adapters.sources import RecordSource, stretch_of, take_rows
 
@@ -62,51 +63,50 @@ class Steps:
 
     def made(
         self,
-        epoch: int,
-        index: int,
-        keys: Sequence[Any],
+        key: BatchKey,
+        names: Sequence[Any],
         allocate: Allocate,
         seeding: Seeding | None,
         numpy_semantics: bool,
         first: int = 0,
-    ) -> State | list[Any]:
+    ) -> Members | list[Any]:
         """Make samples.
 
         Args:
-            epoch: For what is random.
-            index: Number of their batch.
-            keys: What the samples are called: numbers, or whatever the data set takes.
+            key: Of their batch.
+            names: What the samples are called: numbers, or whatever the data set takes.
             allocate: Gives the memory of those that come as rows of arrays.
             seeding: Of the process's generators.
             numpy_semantics: NDArrays are ``mx.np.ndarray``.
             first: Place of the first of them in the batch.
         """
-        state: State | list[Any] | None
+        state: Members | list[Any] | None
+        epoch, index = key.randomness, key.index
         if self._recipe.records is not None:
             records = self._recipe.records
-            state = self._recorded(records, epoch, keys, allocate, numpy_semantics)
+            state = self._recorded(records, epoch, names, allocate, numpy_semantics)
         else:
-            state = self.gathered(keys, allocate)
+            state = self.gathered(names, allocate)
         for place, run in enumerate(self._runs):
             if isinstance(run, Known):
                 assert state is not None
-                drawn = self._drawn(run, epoch, index, keys, first)
-                members = split(state, keys) if isinstance(state, list) else state
+                drawn = self._drawn(run, epoch, index, names, first)
+                members = split(state, names) if isinstance(state, list) else state
                 last = place == len(self._runs) - 1
-                state = self._staged(run, members, drawn, allocate if last else np.empty, keys)
+                state = self._staged(run, members, drawn, allocate if last else np.empty, names)
             else:
-                numbers = _numbers(keys, index, first)
+                numbers = _numbers(names, index, first)
                 seed = seeding.of_samples(epoch, numbers, place) if seeding else None
-                state = self._called(run, state, keys, seed)
+                state = self._called(run, state, names, seed)
         assert state is not None
         return state
 
-    def gathered(self, keys: Sequence[Any], allocate: Allocate) -> State | None:
+    def gathered(self, names: Sequence[Any], allocate: Allocate) -> Members | None:
         """The base's rows for these samples; None where the base must be asked for each."""
         recipe = self._recipe
         if recipe.columns is None:
             return None
-        rows: Any = keys
+        rows: Any = names
         if self._indices is not None:
             rows = self._indices[_in_range(rows, len(self._indices))]
         if self._indices is not None or self._checked:
@@ -122,7 +122,7 @@ class Steps:
                 gathered.append(Column(taken, column.kind))
             else:
                 gathered.append([column.array[row] for row in rows.tolist()])
-        return State(gathered[0], list(gathered[1:]), recipe.single)
+        return Members(gathered[0], list(gathered[1:]), recipe.single)
 
     # --- records ---
 
@@ -130,15 +130,15 @@ class Steps:
         self,
         source: RecordSource,
         epoch: int,
-        keys: Sequence[Any],
+        names: Sequence[Any],
         allocate: Allocate,
         numpy_semantics: bool,
-    ) -> State | list[Any]:
+    ) -> Members | list[Any]:
         """Records, decoded into the batch where the shape is known, else one by one."""
-        own = _in_range(self._recipe.base_numbers(keys), len(source))
+        own = _in_range(self._recipe.base_numbers(names), len(source))
         leaves = None if self._uneven else source.leaves
         if leaves is None:
-            return self._records(source, epoch, own, keys, numpy_semantics)
+            return self._records(source, epoch, own, names, numpy_semantics)
         # An image that goes through stages is not the batch yet.
         memories = [np.empty if self._runs else allocate, allocate]
         rows = [
@@ -147,7 +147,7 @@ class Steps:
         rng_of = generators(self._seed, epoch, DECODE) if source.draws else None
         if source.fill(own, rng_of, rows):
             # Damaged, or unlike the first one, with more labels perhaps: then by themselves.
-            samples = self._records(source, epoch, own, keys, numpy_semantics)
+            samples = self._records(source, epoch, own, names, numpy_semantics)
             self._uneven = self._recipe.base is source
             return samples
         kind: Any = np.ndarray
@@ -155,23 +155,23 @@ class Steps:
             kind = mx.np.ndarray if numpy_semantics else mx.nd.NDArray
         # A record with one label has it as a Python number.
         labels = object if rows[1].ndim == 1 else np.ndarray
-        return State(Column(rows[0], kind), [Column(rows[1], labels)], False)
+        return Members(Column(rows[0], kind), [Column(rows[1], labels)], False)
 
     def _records(
         self,
         source: RecordSource,
         epoch: int,
         own: NDArray[np.int64],
-        keys: Sequence[Any],
+        names: Sequence[Any],
         numpy_semantics: bool,
     ) -> list[Any]:
         """Records one by one, as samples."""
         samples = []
-        for number, key in zip(own.tolist(), keys):
+        for number, name in zip(own.tolist(), names):
             try:
                 samples.append(self._record(source, epoch, number, numpy_semantics))
             except BaseException as error:
-                note(error, f"in sample {key!r}")
+                note(error, f"in sample {name!r}")
                 raise
         return samples
 
@@ -190,41 +190,41 @@ class Steps:
     # --- runs ---
 
     def _drawn(
-        self, run: Known, epoch: int, index: int, keys: Sequence[Any], first: int
+        self, run: Known, epoch: int, index: int, names: Sequence[Any], first: int
     ) -> NDArray[np.float64]:
         draws = run.stage.draws
         if not draws:
-            return np.empty((len(keys), 0))
-        return uniforms(self._seed, epoch, _numbers(keys, index, first), run.number, draws)
+            return np.empty((len(names), 0))
+        return uniforms(self._seed, epoch, _numbers(names, index, first), run.number, draws)
 
     def _called(
         self,
         functions: list[Opaque],
-        state: State | list[Any] | None,
-        keys: Any,
+        state: Members | list[Any] | None,
+        names: Any,
         seed: Callable[[int], None] | None,
     ) -> list[Any]:
         """Run the user's functions on each sample; ``seed`` is called with its row before."""
         samples: Iterator[Any]
         if state is None:
-            names = keys.tolist() if isinstance(keys, np.ndarray) else keys
+            names = names.tolist() if isinstance(names, np.ndarray) else names
             samples = map(self._recipe.base.__getitem__, self._recipe.base_numbers(names))
         else:
             samples = iter(state if isinstance(state, list) else state.samples())
         results: list[Any] = []
         turns = self._turns
         try:
-            for row in range(len(keys)):
+            for row in range(len(names)):
                 if seed is not None:
                     seed(row)
                 sample = next(samples)
                 for opaque in functions:
                     sample = opaque(sample)
                 if turns.watching or turns.one_at_a_time:
-                    sample = self._taken(sample, keys[row])
+                    sample = self._taken(sample, names[row])
                 results.append(sample)
         except BaseException as error:
-            where = f"in sample {keys[len(results)]!r}"
+            where = f"in sample {names[len(results)]!r}"
             if isinstance(error, StopIteration):
                 stopped = RuntimeError("the data set or a transform raised StopIteration")
                 note(stopped, where)
@@ -233,10 +233,10 @@ class Steps:
             raise
         return results
 
-    def _taken(self, sample: Any, key: Any) -> Any:
+    def _taken(self, sample: Any, name: Any) -> Any:
         """A sample, or a copy where it lies in memory that another sample lay in, or may lie."""
         if self._turns.watching:
-            self._turns.watch(key, map_arrays(as_numpy, sample, lists=True))
+            self._turns.watch(name, map_arrays(as_numpy, sample, lists=True))
         copied = detached(sample)
         map_arrays(lambda array: array.wait_to_read(), copied, lists=True)
         return copied
@@ -244,31 +244,31 @@ class Steps:
     def _staged(
         self,
         run: Known,
-        state: State,
+        state: Members,
         drawn: NDArray[np.float64],
         allocate: Allocate,
-        keys: Sequence[Any],
-    ) -> State | list[Any]:
+        names: Sequence[Any],
+    ) -> Members | list[Any]:
         """Run a stage on the samples, or on their first members."""
         if not (run.first or state.single):
             # MXNet gives a block all members of a tuple, whether it can take them or not.
-            return self._called([Opaque(run.stage.block)], state, keys, None)
+            return self._called([Opaque(run.stage.block)], state, names, None)
         # As transform_first does to a tuple of one.
         single = state.single or not state.rest
         rows, kind = stacked(state.first)
         if rows is not None:
             done = run.stage.batch(rows, drawn, allocate)
             if done is not None:
-                return State(Column(done, kind), state.rest, single)
+                return Members(Column(done, kind), state.rest, single)
         items = items_of(state.first)
         results = []
-        for item, own, key in zip(items, drawn, keys):
+        for item, own, name in zip(items, drawn, names):
             try:
                 results.append(run.stage.item(item, own))
             except BaseException as error:
-                note(error, f"in {run.stage.name}, sample {key!r}")
+                note(error, f"in {run.stage.name}, sample {name!r}")
                 raise
-        return State(results, state.rest, single)
+        return Members(results, state.rest, single)
 
 
 def _runs(recipe: Recipe) -> Iterator[Known | list[Opaque]]:
@@ -290,23 +290,23 @@ def _runs(recipe: Recipe) -> Iterator[Known | list[Opaque]]:
         yield group
 
 
-def _numbers(keys: Sequence[Any], index: int, first: int) -> NDArray[np.int64]:
+def _numbers(names: Sequence[Any], index: int, first: int) -> NDArray[np.int64]:
     """What the random numbers of these samples depend on: theirs, or their places."""
-    numbers = np.asarray(keys)
+    numbers = np.asarray(names)
     if numbers.ndim == 1 and numbers.dtype.kind in "iu":
         return numbers.astype(np.int64)
-    return np.arange(first, first + len(keys)) + (int(index) << 24)
+    return np.arange(first, first + len(names)) + (index << 24)
 
 
-def _in_range(keys: Sequence[Any], size: int) -> NDArray[np.int64]:
+def _in_range(names: Sequence[Any], size: int) -> NDArray[np.int64]:
     """Row numbers from what a sampler may give, negative ones too.
 
     Raises:
-        IndexError: A key is out of range, or no integer.
+        IndexError: A name is out of range, or no integer.
     """
-    numbers = np.asarray(keys)
+    numbers = np.asarray(names)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
-        raise IndexError(f"samples must be named by integers, got {list(keys)[:3]!r}")
+        raise IndexError(f"samples must be named by integers, got {list(names)[:3]!r}")
     numbers = numbers.astype(np.int64, copy=False)
     least, most = int(numbers.min()), int(numbers.max())
     if least < -size or most >= size:

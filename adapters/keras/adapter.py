@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
 
-from adapters.engine import Stream
+from adapters.engine import Reading, Stream, raise_as_itself
 from adapters.errors import ClosedError
 from adapters.keras.dataset import Groups, small, tf_dataset
 from adapters.keras.hooks import turn
 from adapters.keras.internals import PyDatasetAdapter, get_tensor_spec, jax_lag
-from adapters.keras.iteration import raise_as_itself
-from adapters.keras.progress import Pass
+from adapters.keras.progress import Account
 from adapters.keras.sequence import SafeSequence
 from adapters.structure import flatten, map_leaves
 
@@ -61,7 +60,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         self._steps = steps
         self._progress = x._progress
         self._stamp = -1
-        self._pass: Pass | None = None
+        self._account: Account | None = None
         self._batches: weakref.ref[_Batches] | None = None
         self._within = False
         self._used = False
@@ -110,25 +109,25 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
                 raise error
             finally:
                 del error  # The traceback would refer to it through this frame, in a circle.
-        if self._pass is not None and not (self._within and self._may_be_probe(self._pass)):
-            self._progress.settle(self._pass)
+        if self._account is not None and not (self._within and self._may_be_probe(self._account)):
+            self._progress.advance_past(self._account)
             # TensorFlow may have read all batches of this epoch within the one before.
             if self._turns and self._within and (self._used or self._on_tensorflow):
                 turn(self._engine, self._source)
         self._within = False
 
-    def _may_be_probe(self, a_pass: Pass) -> bool:
+    def _may_be_probe(self, account: Account) -> bool:
         """Whether the pass may be the symbolic build of JAX and PyTorch.
 
         That takes one batch, and never asks on at what may be an epoch's end.
         """
         known = self._on_tensorflow or self._confirmed or (self._turns and self._steps == 1)
-        return a_pass.taken == 1 and not known
+        return account.taken == 1 and not known
 
     def _get_iterator(self) -> Iterator[Any]:
         # Keras asks for the next iterator when an epoch has come to its end, still within it.
-        if self._pass is not None and self._within and self._used:
-            self._progress.settle(self._pass)
+        if self._account is not None and self._within and self._used:
+            self._progress.advance_past(self._account)
             self._confirmed, self._within = True, False
         return _Batches(self)
 
@@ -176,18 +175,18 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         dataset, self._consumed = tf_dataset(iterator, signature, grouped)
         return dataset
 
-    def _begin(self) -> tuple[Pass, Stream]:
+    def _begin(self) -> tuple[Account, Stream]:
         """Start a pass; what an earlier one of this adapter has under way is let go."""
         self._close_batches()
         start = self._next_start()
         self._confirmed = False
-        self._pass = self._progress.begin(start)
+        self._account = self._progress.begin(start)
         self._stamp = self._progress.stamp
         if self._consumed is not None:
             counter, before = self._consumed, int(self._consumed.numpy())
-            self._pass.count = lambda: int(counter.numpy()) - before
-        self._pass.lag = self._lag
-        return self._pass, self._open_stream((self._pass.epoch, self._pass.step))
+            self._account.count = lambda: int(counter.numpy()) - before
+        self._account.lag = self._lag
+        return self._account, self._open_stream((self._account.epoch, self._account.step))
 
     def _close_batches(self) -> None:
         batches = self._batches() if self._batches is not None else None
@@ -197,85 +196,92 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
     def _next_start(self) -> tuple[int, int] | None:
         # The epochs of one fit follow on each other, whatever else is done with the sequence in
         # between, such as evaluating it in a callback; but for set_epoch and load_state_dict.
-        if self._pass is None or self._stamp != self._progress.stamp:
+        if self._account is None or self._stamp != self._progress.stamp:
             return None
-        if self._may_be_probe(self._pass):
-            return self._pass.epoch, self._pass.step
-        return self._pass.start_of_next
+        if self._may_be_probe(self._account):
+            return self._account.epoch, self._account.step
+        return self._account.start_of_next
 
     def _open_stream(self, start: tuple[int, int] | None) -> Stream:
         epoch, step = start or self._progress.start
         return self._engine.stream(epoch, step, self._shuffled)
 
 
-class _Batches:
+class _Batches(Reading):
     """The iterator that Keras reads; TensorFlow does so from a thread of its own.
 
     TensorFlow may keep it long after the adapter is gone.
     """
 
     def __init__(self, adapter: SafeSequenceAdapter) -> None:
-        self._adapter = weakref.ref(adapter)
-        self._engine = adapter._engine
-        self._pass: Pass | None = None
-        self._stream: Stream | None = None
-        self._closed = False
+        super().__init__(adapter._engine)
+        self._owner = weakref.ref(adapter)
+        self._account: Account | None = None
+        self._endless = adapter._endless
+        self._finished = False
 
-    def __iter__(self) -> _Batches:
-        return self
+    @property
+    def _adapter(self) -> SafeSequenceAdapter:
+        adapter = self._owner()
+        assert adapter is not None
+        return adapter
 
     def __next__(self) -> Any:
-        adapter = self._adapter()
-        if self._closed or adapter is None:
+        adapter = self._owner()  # Which stays as long as somebody waits for a batch here.
+        if adapter is None:
             raise StopIteration
-        if self._pass is None:
-            self._pass, self._stream = adapter._begin()
-            adapter._batches = weakref.ref(self)
-        stream = self._stream
-        if stream is None:  # Closed from another thread.
-            raise StopIteration
-        if not (adapter._endless or self._pass.left):
-            self._end(adapter, self._pass, stream)
-            raise StopIteration
-        try:
-            batch = adapter._standardize_batch(stream.next())
-            if adapter._signature is not None:
-                _check_batch(batch, *adapter._signature, self._pass)
-        except BaseException as error:
-            self.close()
-            if not adapter._on_tensorflow:
-                raise_as_itself(error)
-            if not isinstance(error, ClosedError):
-                adapter._error = error
-            raise StopIteration from error
+        return super().__next__()
+
+    def _begin(self) -> Stream:
+        adapter = self._adapter
+        self._account, stream = adapter._begin()
+        adapter._batches = weakref.ref(self)
+        return stream
+
+    @property
+    def _at_end(self) -> bool:
+        return self._account is not None and not (self._endless or self._account.left)
+
+    @property
+    def _parks(self) -> bool:
+        if self._finished:
+            return True
+        own_epochs = self._engine.plan.own_epochs
+        return self._account is not None and not (self._account.left or own_epochs)
+
+    def _made(self, batch: Any) -> Any:
+        adapter = self._adapter
+        assert self._account is not None
+        batch = adapter._standardize_batch(batch)
+        if adapter._signature is not None:
+            _check_batch(batch, *adapter._signature, self._account)
         adapter._used = True
-        adapter._progress.hand_out(self._pass)
         return batch
 
-    def _end(self, adapter: SafeSequenceAdapter, a_pass: Pass, stream: Stream) -> None:
+    def _hand_out(self) -> None:
+        assert self._account is not None
+        self._adapter._progress.hand_out(self._account)
+
+    def _finish(self) -> None:
         """The epoch has been handed out; on TensorFlow the trainer may not have seen it yet."""
-        self._closed = True
-        adapter._confirmed = True
-        a_pass.lag = 0
+        adapter = self._adapter
+        assert self._account is not None
+        self._finished = adapter._confirmed = True
+        self._account.lag = 0
         if not adapter._on_tensorflow and not adapter._lag:
-            adapter._progress.settle(a_pass)
-        self._engine.park(stream)
-
-    def close(self) -> None:
-        """Let go of what is under way; at the end of an epoch, that is the next one's start."""
-        stream, self._stream = self._stream, None
-        if not self._closed and stream is not None and self._pass is not None:
-            if self._pass.left or self._engine.plan.own_epochs:
-                stream.close()
-            else:
-                self._engine.park(stream)
-        self._closed = True
-
-    def __del__(self) -> None:
+            adapter._progress.advance_past(self._account)
         self.close()
 
+    def _fail(self, error: BaseException) -> NoReturn:
+        adapter = self._adapter
+        if not adapter._on_tensorflow:
+            raise_as_itself(error)
+        if not isinstance(error, ClosedError):
+            adapter._error = error
+        raise StopIteration from error
 
-def _check_batch(batch: Any, specs: list[Any], skeleton: Any, a_pass: Pass) -> None:
+
+def _check_batch(batch: Any, specs: list[Any], skeleton: Any, account: Account) -> None:
     """Say what TensorFlow wouldn't: which batch is not like the first ones, and what to do."""
     leaves, structure = flatten(batch)
     if structure == skeleton:
@@ -290,6 +296,6 @@ def _check_batch(batch: Any, specs: list[Any], skeleton: Any, a_pass: Pass) -> N
         problem = f"is made like {structure}, the first ones were like {skeleton}"
     raise ValueError(
         f"batches must have one structure and equal shapes on TensorFlow: number "
-        f"{a_pass.step + a_pass.taken} of epoch {a_pass.epoch} {problem}; pad, crop or resize in "
-        "transform, or let the two first batches differ as later ones do"
+        f"{account.step + account.taken} of epoch {account.epoch} {problem}; pad, crop or resize "
+        "in transform, or let the two first batches differ as later ones do"
     )

@@ -24,13 +24,13 @@ from typing import Any
 
 import keras
 
-from adapters.engine import Stream
+from adapters.batch.key import BatchKey
+from adapters.engine import Stream, raise_as_itself
 from adapters.errors import ClosedError
 from adapters.keras.arguments import check_steps
 from adapters.keras.hooks import turn
 from adapters.keras.internals import tensorflow
-from adapters.keras.iteration import raise_as_itself
-from adapters.keras.progress import Pass
+from adapters.keras.progress import Account
 from adapters.keras.sequence import SafeSequence
 
 # Batches that are asked for before the trainer begins.
@@ -63,7 +63,7 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
         )
         self._turns = sequence._endless and sequence._plan.own_epochs
         self._lock = threading.Lock()
-        self._pass: Pass | None = None
+        self._account: Account | None = None
         self._stream: Stream | None = None
         self._stamp = -1
         self._offset = 0
@@ -148,38 +148,38 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
     # --- batches ---
 
     def _batch(self, number: int) -> Any:
-        if self._pass is None or (number == 0 and self._pass.taken):
+        if self._account is None or (number == 0 and self._account.taken):
             self._begin(number)
-        a_pass, stream = self._pass, self._stream
-        assert a_pass is not None
+        account, stream = self._account, self._stream
+        assert account is not None
         assert stream is not None
-        if number - self._offset != a_pass.taken:
-            return self._computed(a_pass.epoch, a_pass.step, number - self._offset)
+        if number - self._offset != account.taken:
+            return self._computed(account.epoch, account.step, number - self._offset)
         batch = stream.next()
-        self._progress.hand_out(a_pass)
+        self._progress.hand_out(account)
         return batch
 
     def _begin(self, number: int) -> None:
         # Keras 3.6 keeps the iterator that it has built the model with: not 0 then.
         start = self._place(*self._start(), number)
         self._leave()
-        self._pass = a_pass = self._progress.begin(start)
+        self._account = account = self._progress.begin(start)
         self._stamp, before = self._progress.stamp, self._begun_before
-        a_pass.count = lambda: min(a_pass.taken, self._begun - before)
+        account.count = lambda: min(account.taken, self._begun - before)
         self._offset = number
         self._open(start)
 
     def _settle(self) -> None:
         # But for set_epoch and load_state_dict, which have the last word.
-        if self._pass is not None and self._stamp == self._progress.stamp:
-            self._progress.settle(self._pass)
+        if self._account is not None and self._stamp == self._progress.stamp:
+            self._progress.advance_past(self._account)
 
     def _leave(self) -> None:
         """The pass is over; how far it has come is asked of nobody any more."""
-        if self._pass is not None:
+        if self._account is not None:
             self._settle()
-            consumed = self._pass.consumed
-            self._pass.count = lambda: consumed
+            consumed = self._account.consumed
+            self._account.count = lambda: consumed
 
     def _open(self, start: tuple[int, int]) -> Stream:
         """The stream that stands there: the one that was read, if it has come just so far."""
@@ -195,8 +195,8 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
     def _start(self) -> tuple[int, int]:
         # The epochs of one fit follow on each other, whatever else is done with the sequence in
         # between, such as evaluating it in a callback; but for set_epoch and load_state_dict.
-        if self._pass is not None and self._stamp == self._progress.stamp:
-            return self._pass.start_of_next
+        if self._account is not None and self._stamp == self._progress.stamp:
+            return self._account.start_of_next
         return self._progress.start
 
     def _probed(self, number: int) -> Any:
@@ -221,7 +221,7 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
         epoch, step = self._place(epoch, step, further)
         index = self._engine.plan.shuffled(epoch, step) if self._shuffled else step
         self._engine.enter_epoch(epoch)
-        return self._engine.compute(epoch, index).batch
+        return self._engine.compute(BatchKey(epoch, index)).batch
 
 
 class _Trainer(keras.callbacks.Callback):  # type: ignore[misc]

@@ -2,62 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from adapters.engine import Stream
-    from adapters.keras.progress import Pass
-    from adapters.keras.sequence import SafeSequence
+from adapters.engine import Engine, Reading, Stream
+from adapters.keras.progress import Account, Progress
 
 
-class Epoch:
-    """``iter(seq)``: keeps the sequence, and with it the workers, alive."""
+class Iteration(Reading):
+    """``iter(seq)``.
 
-    def __init__(self, sequence: SafeSequence) -> None:
+    Args:
+        sequence: Is kept alive, and with it the workers.
+        engine: Of the sequence.
+        progress: Of the sequence.
+    """
+
+    def __init__(self, sequence: Any, engine: Engine, progress: Progress) -> None:
+        super().__init__(engine)
         self._sequence = sequence
-        self._progress = sequence._progress
-        self._engine = sequence._engine
-        self._pass: Pass | None = None
-        self._stream: Stream | None = None
+        self._progress = progress
+        self._account: Account | None = None
 
-    def __iter__(self) -> Epoch:
-        return self
+    def _begin(self) -> Stream:
+        self._account = account = self._progress.begin()
+        return self._engine.stream(account.epoch, account.step, False)
 
-    def __next__(self) -> Any:
-        if self._pass is None:
-            self._pass = self._progress.begin()
-            self._stream = self._engine.stream(self._pass.epoch, self._pass.step, False)
-        if self._stream is None or not self._pass.left:
-            self._end()
-            raise StopIteration
-        try:
-            batch = self._stream.next()
-        except BaseException as error:
-            self._stream.close()
-            self._stream = None
-            raise_as_itself(error)
-        self._progress.hand_out(self._pass)
-        return batch
+    @property
+    def _at_end(self) -> bool:
+        return self._account is not None and not self._account.left
 
-    def _end(self) -> None:
-        stream, self._stream = self._stream, None
-        if self._pass is not None and stream is not None:
-            self._progress.settle(self._pass)
-            if self._pass.left:
-                stream.close()
-            else:
-                self._engine.park(stream)
+    def _hand_out(self) -> None:
+        assert self._account is not None
+        self._progress.hand_out(self._account)
 
-    def __del__(self) -> None:
-        if getattr(self, "_stream", None) is not None:
-            self._end()
-
-
-def raise_as_itself(error: BaseException) -> None:
-    """Raise an exception out of an iterator, where ``StopIteration`` would end it in silence."""
-    try:
-        if isinstance(error, StopIteration):
-            raise RuntimeError("source or transform raised StopIteration") from error
-        raise error
-    finally:
-        del error  # The traceback would refer to it through this frame, in a circle.
+    def close(self) -> None:
+        """Let go of what is under way; a pass that has come to its end counts."""
+        if not self._over and self._account is not None:
+            self._progress.advance_past(self._account)
+        super().close()

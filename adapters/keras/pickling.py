@@ -7,11 +7,11 @@ from typing import Any
 import keras
 
 from adapters.engine import parcel
-from adapters.sources.standin import PyDatasetStandIn
+from adapters.sources.pydataset import PyDatasetWithoutKeras
 
 
 def _stand_in() -> type:
-    return PyDatasetStandIn
+    return PyDatasetWithoutKeras
 
 
 def _reduce(value: Any) -> Any:

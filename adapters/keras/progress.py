@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
-class Pass:
+class Account:
     """The account of one walk through batches, over the ends of epochs if it is endless.
 
     Args:
@@ -64,7 +64,7 @@ class Progress:
         self._batches = batches
         self._on_advance = on_advance
         self._start = 0, 0
-        self._latest: Pass | None = None
+        self._latest: Account | None = None
         self.stamp = 0
         """Changes when somebody moves the sequence by hand."""
 
@@ -77,23 +77,23 @@ class Progress:
     def start(self) -> tuple[int, int]:
         """(epoch, step) at which the next pass begins."""
         if self._latest is not None:
-            self.settle(self._latest)
+            self.advance_past(self._latest)
         return self._start
 
-    def begin(self, start: tuple[int, int] | None = None) -> Pass:
+    def begin(self, start: tuple[int, int] | None = None) -> Account:
         """Start a pass, at the start of the current epoch or at ``start``."""
-        self._latest = Pass(self._batches, *(start or self.start))
+        self._latest = Account(self._batches, *(start or self.start))
         return self._latest
 
-    def hand_out(self, a_pass: Pass) -> None:
+    def hand_out(self, account: Account) -> None:
         """The pass has delivered a batch; it is the one that ``position`` is about."""
-        a_pass.taken += 1
-        self._latest = a_pass
+        account.taken += 1
+        self._latest = account
 
-    def settle(self, a_pass: Pass) -> None:
+    def advance_past(self, account: Account) -> None:
         """Advance the epoch if the pass has come to the end of one."""
-        start = a_pass.start_of_next
-        if start[0] > max(a_pass.epoch, self._start[0]):
+        start = account.start_of_next
+        if start[0] > max(account.epoch, self._start[0]):
             self._start = start
             self.advanced()
 

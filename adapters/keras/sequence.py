@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from adapters.ablation import Ablations, ablations_of
 from adapters.arguments import check_integer, position_of
+from adapters.batch.key import BatchKey
 from adapters.batch.order import Order
 from adapters.batch.replacement import OnError
 from adapters.batch.sourceplan import SourcePlan
@@ -27,7 +28,7 @@ from adapters.keras.asked import Asked
 from adapters.keras.explanation import explanation
 from adapters.keras.hooks import HookedEngine, divert_keras, own_hooks
 from adapters.keras.internals import called_by_keras
-from adapters.keras.iteration import Epoch
+from adapters.keras.iteration import Iteration
 from adapters.keras.progress import Progress
 from adapters.keras.sources import Inner, source_of
 from adapters.sources import SequenceSource, Source, reduce_iterator
@@ -278,14 +279,14 @@ class SafeSequence(Asked):
         """
         number = index_of(index, len(self._plan), self._endless)
         self._engine.enter_epoch(self.epoch)
-        batch = self._engine.compute(self.epoch, number).batch
+        batch = self._engine.compute(BatchKey(self.epoch, number)).batch
         if self._served is not None:
             self._served.add(number)
         return batch
 
     def __iter__(self) -> Iterator[Any]:
         """One epoch, or what ``load_state_dict`` left of it; no end if the source has none."""
-        return Epoch(self)
+        return Iteration(self, self._engine, self._progress)
 
     @property
     def epoch(self) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from adapters.alignment import aligned_empty
+from adapters.batch.key import BatchKey
 from adapters.batch.sourceplan import SourcePlan
 from adapters.keras.hooks import own_hooks
 from adapters.sources import SequenceSource, Source, as_source, holds_arrays
@@ -37,7 +38,7 @@ class Inner:
         return None if self._plan.source.endless else len(self._plan)
 
     def __getitem__(self, index: int) -> Any:
-        return self._plan.batch(self._epoch, index, aligned_empty).batch
+        return self._plan.batch(BatchKey(self._epoch, index), aligned_empty).batch
 
     def on_epoch_begin(self) -> None:
         """Call the hook of the sequence's class."""

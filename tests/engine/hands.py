@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from adapters.batch.key import BatchKey
 from adapters.batch.plan import Assembled, Layout
 from adapters.engine.dispatch import Dispatcher
 from adapters.engine.jobs import Done, Job, Pending
@@ -49,7 +50,7 @@ class Hands:
 
     def collect(self, pending: Pending) -> Assembled:
         self.held.remove(pending)
-        return Assembled(pending.index, None, 0)
+        return Assembled(pending.key.index, None, 0)
 
     def discard(self, pending: Pending) -> None:
         assert pending.crew is self
@@ -86,7 +87,7 @@ class Hands:
                 pending.layout_changed = True
             elif here:
                 self.held.discard(pending)
-                pending.outcome = Assembled(pending.index, None, 0)
+                pending.outcome = Assembled(pending.key.index, None, 0)
         job.lost = lost
         if reports:
             del self.jobs[number]
@@ -121,7 +122,7 @@ class Stage:
 
     def ask(self, parts: bool = False, start: bool = True) -> Pending:
         """Ask for the next batch, whole or in two parts; with ``start``, workers get it."""
-        pending = Pending(0, len(self.asked))
+        pending = Pending(BatchKey(0, len(self.asked)))
         self.asked.append(pending)
         layout, seconds = (LAYOUT, LONG_SECONDS) if parts else (None, SHORT_SECONDS)
         self.dispatcher.ask(pending, layout, seconds)

@@ -16,7 +16,6 @@ def run(machine: Any, examples: int, steps: int, **options: Any) -> None:
     limits = settings(
         max_examples=examples * TIMES,
         stateful_step_count=steps,
-        deadline=None,
         suppress_health_check=list(HealthCheck),
         **options,
     )

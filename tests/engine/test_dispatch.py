@@ -73,7 +73,7 @@ class Dispatching(RuleBasedStateMachine):
         except ClosedError:
             assert pending.crew is not self.stage.dispatcher._crew
         else:
-            assert (found, pending.state) == (pending.index, State.HERE)
+            assert (found, pending.state) == (pending.key.index, State.HERE)
         self.wanted.remove(pending)
 
     @precondition(lambda self: self.stage.crew.jobs)
@@ -155,7 +155,7 @@ class Late(SourcePlan):
         super().__post_init__()
         self.returned, self.allowed = threading.Event(), threading.Event()
 
-    def settle(self, assembled: Assembled) -> None:
+    def wait_for(self, assembled: Assembled) -> None:
         self.returned.set()
         assert self.allowed.wait(20)
         raise SpoiltError

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from adapters.engine import Engine, Settings, usable_cpus
-from adapters.engine.engine import _STAND_IN
+from adapters.engine.supply import _MEANWHILE
 from adapters.engine.tuning import Choice, Trial
 from tests.engine.crews import end_idle_workers
 from tests.plans import plan_of
@@ -128,7 +128,7 @@ def test_the_thread_gives_way_to_processes_when_there_is_more_work():
     end_idle_workers()
     plan = plan_of(np.arange(4000), 4, transform=with_thread)
     engine = Engine(plan, Settings(2, True, at_once=False))
-    engine._later, engine._choice = engine._choice, _STAND_IN
+    engine._later, engine._choice = engine._choice, _MEANWHILE
     stream = engine.stream(0, 0, False)
     assert read_slowly(stream, 5)[0][0] == os.getpid()
     engine._consumer.lost_seconds = 100.0
@@ -150,7 +150,7 @@ def test_two_streams_are_read_on_when_processes_take_over():
     end_idle_workers()
     plan = plan_of(np.arange(400), 4, transform=with_thread)
     engine = Engine(plan, Settings(2, True, at_once=False))
-    engine._later, engine._choice = engine._choice, _STAND_IN
+    engine._later, engine._choice = engine._choice, _MEANWHILE
     streams = [engine.stream(0, 0, False) for _ in range(2)]
     read = [[stream.next() for stream in streams] for _ in range(5)]
     engine._consumer.busy_seconds = 1.0  # So that the thread reads ahead for both.

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import adapters.engine
+from adapters.batch.key import BatchKey
 from adapters.batch.sourceplan import SourcePlan
 from adapters.engine import Engine, Settings
 from adapters.engine.jobs import Pending
@@ -38,7 +39,7 @@ def names(pair: Any) -> str:
 @pytest.mark.parametrize("pair", FORBIDDEN, ids=names)
 def test_what_may_not_follow_is_refused_and_changes_nothing(pair):
     state, following = pair
-    pending = Pending(0, 0, state)
+    pending = Pending(BatchKey(0, 0), state)
     with pytest.raises(IllegalTransition, match=f"that is {state.name} can't .* {following.name}"):
         pending.become(following)
     assert pending.state is state
@@ -154,7 +155,7 @@ def read() -> Pending:
     stage = Stage()
     pending = stage.ask()
     stage.crew.do()
-    assert stage.read(pending) == pending.index
+    assert stage.read(pending) == pending.key.index
     assert not stage.crew.held
     return pending
 
@@ -210,7 +211,7 @@ def test_what_may_follow_does(pair, changes):
 def test_in_a_forked_process_what_failed_is_computed_and_what_is_here_stays():
     assert forked(spoilt()).state is E
     assert forked(made_by_a_thread()).state is H
-    assert forked(Pending(0, 0)).state is E
+    assert forked(Pending(BatchKey(0, 0))).state is E
 
 
 # --- what else comes to a batch, in a state ---
@@ -233,7 +234,7 @@ def test_a_batch_whose_parts_do_not_fit_is_computed_whole():
     ((job, _),) = stage.crew.jobs
     assert (job.kind.value, pending.state, pending.layout) == ("whole", Q, None)
     stage.crew.do()
-    assert stage.read(pending) == pending.index
+    assert stage.read(pending) == pending.key.index
 
 
 def test_a_finish_whose_worker_died_begins_with_the_samples():
@@ -252,7 +253,7 @@ def test_a_reader_need_not_wait_for_the_rest_of_a_threads_job():
     stage = Stage()
     pending = stage.ask()
     stage.crew.do(here=True, reports=False)
-    assert (stage.read(pending), pending.state) == (pending.index, H)
+    assert (stage.read(pending), pending.state) == (pending.key.index, H)
     stage.crew.do(here=True)
     assert pending.state is H
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from adapters.batch.key import BatchKey
 from adapters.batch.sourceplan import SourcePlan
 from adapters.clock import Spent
 from adapters.engine import tuning
@@ -58,7 +59,7 @@ class Scripted:
         return Spent(self.seconds, self.seconds * self.cpu_share, 0.0, 1)
 
     def expect(self) -> Pending:
-        pending = Pending(0, self.made, State.HERE)
+        pending = Pending(BatchKey(0, self.made), State.HERE)
         self.made += 1
         if self.made <= self.errors:
             pending.state, pending.error = State.FAILED, ValueError("spoilt")

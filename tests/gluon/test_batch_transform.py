@@ -13,6 +13,7 @@ from mxnet.gluon.data import ArrayDataset
 from mxnet.gluon.data.vision.transforms import Cast, ToTensor
 
 from adapters import gluon_loader
+from adapters.batch.key import BatchKey
 from tests.gluon.crews import CREWS, THREADS, every_crew, opened
 from tests.gluon.data_sets import IN_MEMORY, nd, numpy_semantics, outline, pixels, values
 from tests.plans import notes_of
@@ -206,7 +207,7 @@ def test_a_twin_and_a_diagnosis_have_it():
         assert parts.memory.batch_transform is mixed
         assert parts.collation.batch_transform is None
         for plan in (parts.whole, parts.storage, parts.memory, parts.collation):
-            plan.batch(0, 0, np.empty)
+            plan.batch(BatchKey(0, 0), np.empty)
 
 
 def test_an_estimator_takes_a_loader_with_all_of_it():

@@ -76,13 +76,13 @@ def check(kinds: tuple[Kind, ...], crew: str, **options: Any) -> None:
                 np.testing.assert_array_equal(found, np.stack(expected), f"{number} {kind}")
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(samples, st.sampled_from(["inline", "processes-2"]))
 def test_samples(kinds, crew):
     check(kinds, crew)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     samples,
     st.sampled_from(["inline", "processes-2"]),

@@ -12,6 +12,7 @@ from mxnet.gluon.data.vision import ImageFolderDataset, ImageRecordDataset
 from mxnet.gluon.data.vision.transforms import CenterCrop, RandomFlipLeftRight, ToTensor
 
 from adapters import ImageDecoder, RecordError, gluon_loader, open_records
+from adapters.batch.key import BatchKey
 from tests.gluon.crews import CREWS, THREADS, every_crew, opened
 from tests.gluon.data_sets import (
     IN_MEMORY,
@@ -259,7 +260,7 @@ def test_a_diagnosis_leaves_out_what_fails():
     with opened(Broken(), "inline", 5, on_error="skip") as loader:
         parts = loader._ablations()
         for plan in (parts.whole, parts.storage, parts.memory, parts.collation):
-            plan.batch(0, 0, np.empty)
+            plan.batch(BatchKey(0, 0), np.empty)
 
 
 def test_explain_names_it(capsys):

@@ -70,7 +70,7 @@ def works(draw: Any) -> tuple[bytes, Crop, tuple[int, int]]:
 
 
 @given(works())
-@settings(deadline=None, max_examples=600)
+@settings(max_examples=600)
 def test_any_box_differs_by_1_at_most_from_all_of_it_decoded(work):
     """Of 256: what OpenCV's resizing may round otherwise. Boxes at any border of MCUs."""
     content, crop, goal = work
@@ -163,7 +163,6 @@ def test_the_size_of_anything_else_is_not(content):
 
 
 @given(st.data())
-@settings(deadline=None)
 def test_a_size_that_is_known_is_the_decoders(data):
     content = bytearray(BASELINE[:700])
     for _ in range(data.draw(st.integers(0, 3))):

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 import simplejpeg
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -272,7 +272,6 @@ def crops(draw: Any) -> Crop:
 @given(crops(), st.integers(1, 9), st.integers(1, 9))
 @example(Crop((32, 32), None, 12, 12, 8, 8, False), 1, 1)
 @example(Crop((33, 33), None, 32, 32, 1, 1, False), 1, 1)
-@settings(deadline=None)
 def test_any_box_of_a_flat_jpeg_is_flat(crop, height, width):
     """None is empty, and none goes beyond the image."""
     content = _flat(*crop.image)

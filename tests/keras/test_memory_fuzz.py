@@ -159,40 +159,40 @@ IN_THIS_PROCESS = st.sampled_from([INLINE, FOUR_THREADS, AUTO])
 ONE_AT_A_TIME = st.just(INLINE)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(structures(OF_NUMPY + INSTALLED), IN_THIS_PROCESS)
 def test_batches_of_a_py_dataset(structure, workers):
     check(Batches(structure), structure, **workers)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(structures(OF_NUMPY), IN_THIS_PROCESS, st.lists(st.sampled_from(OF_NUMPY), min_size=1))
 def test_what_a_batch_transform_gives(structure, workers, ways):
     transform = None if workers is FOUR_THREADS else Again(ways)
     check(Batches(structure), structure, batch_transform=transform, **workers)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(structures(OF_NUMPY, rows=None), ONE_AT_A_TIME)
 def test_samples(structure, workers):
     check(Samples(structure), structure, **workers)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(structures(OF_NUMPY, rows=None), ONE_AT_A_TIME)
 def test_samples_that_are_given_together(structure, workers):
     check(Together(structure), structure, **workers)
 
 
 @pytest.mark.usefixtures("numpy_in_workers")
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(structures(OF_NUMPY), st.lists(st.sampled_from(OF_NUMPY), min_size=1))
 def test_batches_from_processes(structure, ways):
     check(Batches(structure), structure, batch_transform=Again(ways), **PROCESSES)
 
 
 @pytest.mark.usefixtures("numpy_in_workers")
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(structures(OF_NUMPY, rows=None), st.sampled_from([Samples, Together]))
 def test_samples_from_processes(structure, kind):
     check(kind(structure), structure, **PROCESSES)

@@ -129,7 +129,7 @@ process = psutil.Process()
 before = process.memory_info().rss
 plan = SourcePlan(as_source((file["x"], file["y"])), Order(4000, 16, shuffle=True))
 for index in range(100):
-    plan.batch(0, index, np.empty)
+    plan.batch(BatchKey(0, index), np.empty)
 print((process.memory_info().rss - before) >> 20)
 """
 

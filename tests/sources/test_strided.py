@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from adapters import RecordError, open_records, pack
+from adapters.batch.key import BatchKey
 from adapters.records import example, irheader
 from adapters.sources import RecordSource
 from tests.batches import exact
@@ -275,7 +276,7 @@ def test_skip_takes_the_next_record_in_the_place_of_a_damaged_one(tmp_path, form
     damage(path, record * (path.stat().st_size // SIZE) + 70, 255)
     with open_records(path, decode="image") as source:
         plan = plan_of(source, SIZE, on_error="skip")
-        done = plan.batch(0, 0, lambda shape, dtype: np.empty(shape, dtype))
+        done = plan.batch(BatchKey(0, 0), lambda shape, dtype: np.empty(shape, dtype))
     expected = [(record + 1) % SIZE if n == record else n for n in range(SIZE)]
     np.testing.assert_array_equal(done.batch[0], np.stack(raw())[expected])
     assert (done.batch[1].tolist(), done.skipped) == (expected, 1)

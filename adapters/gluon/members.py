@@ -15,7 +15,7 @@ from adapters.gluon.recipe import Column
 
 
 @dataclass
-class State:
+class Members:
     """The members of a batch's samples, each a column of rows or a list of items.
 
     Args:
@@ -33,11 +33,11 @@ class State:
         """Of all members."""
         return [self.first, *self.rest]
 
-    def settle(self) -> None:
+    def compute(self) -> None:
         """Have MXNet compute what it has put off: what fails there fails here."""
         for column in self.columns:
             if isinstance(column, list):
-                settle(column)
+                compute(column)
 
     def samples(self) -> list[Any]:
         """As the data set would give them."""
@@ -45,7 +45,7 @@ class State:
         return columns[0] if self.single else list(zip(*columns))
 
 
-def settle(samples: list[Any]) -> None:
+def compute(samples: list[Any]) -> None:
     """Wait for the NDArrays in samples."""
     map_arrays(lambda array: array.wait_to_read(), samples, lists=True)
 
@@ -79,12 +79,12 @@ def stacked(column: Column | list[Any]) -> tuple[NDArray[Any] | None, type]:
     return rows, type(first)
 
 
-def split(results: list[Any], keys: Sequence[Any]) -> State:
+def split(results: list[Any], keys: Sequence[Any]) -> Members:
     """Samples into columns, as MXNet's own batchify would."""
     if not results:
         raise IndexError("a batch must have a sample: the sampler gave none")
     if not isinstance(results[0], tuple):
-        return State(results, [], True)
+        return Members(results, [], True)
     length = len(results[0])
     for result, key in zip(results, keys):
         if not isinstance(result, tuple) or len(result) != length:
@@ -96,4 +96,4 @@ def split(results: list[Any], keys: Sequence[Any]) -> State:
     columns = [list(members) for members in zip(*results)]
     if not columns:
         raise ValueError(f"samples must have members: sample {keys[0]!r} is an empty tuple")
-    return State(columns[0], list(columns[1:]), False)
+    return Members(columns[0], list(columns[1:]), False)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from adapters.alignment import aligned_empty
+from adapters.batch.key import BatchKey
 from adapters.batch.sourceplan import SourcePlan
 from tests.plans import batch_of, epoch_of, notes_of, plan_of
 
@@ -89,7 +90,11 @@ def test_a_sample_in_anothers_place_is_the_same_as_in_its_own():
 
 def test_replaced_samples_are_counted():
     plan = plan_of(Data(), 8, on_error="skip")
-    assert [plan.batch(0, index, aligned_empty).skipped for index in range(3)] == [2, 1, 1]
+    assert [plan.batch(BatchKey(0, index), aligned_empty).skipped for index in range(3)] == [
+        2,
+        1,
+        1,
+    ]
 
 
 @pytest.mark.parametrize("data", [Data(5, range(5)), Data(1, {0}), Data(300, range(299))])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 
-class PyDatasetStandIn:
+class PyDatasetWithoutKeras:
     """The attributes and hooks of ``keras.utils.PyDataset``; an instance's state is that class's.
 
     Args:

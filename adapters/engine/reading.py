@@ -1,0 +1,127 @@
+"""The one iterator: how a loop, or a framework, reads a stream's batches.
+
+    first next --> _begin: a stream
+    next       --> the stream's batch --> _made --> _hand_out
+    no more    --> _finish --> close
+    an error   --> close --> raised as itself
+    close      --> the stream is parked for whoever goes on there, or closed
+
+One thread at a time may ask for a batch; ``close`` may come from any thread, also while another
+waits, which then gets a ``ClosedError``. Nothing happens before the first batch is asked for.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, NoReturn
+
+from adapters.engine.engine import Engine
+from adapters.engine.jobs import Exhausted
+from adapters.engine.stream import Stream
+
+
+class Reading(abc.ABC):
+    """One walk through batches; once it has ended, it stays so.
+
+    Args:
+        engine: Whose batches they are.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._stream: Stream | None = None
+        self._begun = self._over = False
+
+    def __iter__(self) -> Reading:
+        return self
+
+    def __next__(self) -> Any:
+        batch = self._fetch()
+        self._hand_out()
+        return batch
+
+    def _fetch(self) -> Any:
+        """The next batch.
+
+        Raises:
+            StopIteration: There is none.
+            Exception: What its computation raised.
+        """
+        if self._over:
+            raise StopIteration
+        if not self._begun:
+            self._begun = True
+            self._stream = self._begin()
+        if self._at_end:
+            self._finish()
+            raise StopIteration
+        stream = self._stream
+        if stream is None:  # Closed from another thread.
+            raise StopIteration
+        try:
+            return self._made(stream.next())
+        except Exhausted:
+            self._finish()
+            raise StopIteration from None
+        except BaseException as error:
+            self.close()
+            self._fail(error)
+
+    def close(self) -> None:
+        """Let go of what is under way."""
+        if self._over:
+            return
+        self._over = True
+        stream, self._stream = self._stream, None
+        if stream is None:
+            return
+        if self._parks:
+            self._engine.park(stream)
+        else:
+            stream.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_over"):
+            self.close()
+
+    # --- what is read, and for whom ---
+
+    @abc.abstractmethod
+    def _begin(self) -> Stream | None:
+        """Start the pass: what it reads; None where there are no batches."""
+
+    @property
+    @abc.abstractmethod
+    def _at_end(self) -> bool:
+        """Whether all batches of the pass were fetched, as far as that is known."""
+
+    @property
+    def _parks(self) -> bool:
+        """Whether somebody may go on where the stream stands."""
+        return self._at_end
+
+    @abc.abstractmethod
+    def _hand_out(self) -> None:
+        """The reader is given a batch."""
+
+    def _made(self, batch: Any) -> Any:
+        """What the reader is given."""
+        return batch
+
+    def _finish(self) -> None:
+        """The reader was given all batches, and has asked for one more."""
+        self.close()
+
+    def _fail(self, error: BaseException) -> NoReturn:
+        """Raise what has gone wrong."""
+        raise_as_itself(error)
+
+
+def raise_as_itself(error: BaseException) -> NoReturn:
+    """Raise an exception out of an iterator, where ``StopIteration`` would end it in silence."""
+    try:
+        if isinstance(error, StopIteration):
+            raise RuntimeError("source or transform raised StopIteration") from error
+        raise error
+    finally:
+        del error  # The traceback would refer to it through this frame, in a circle.
