@@ -63,11 +63,12 @@ class ImageRows:
             ``ContentError``, which doesn't say yet which record it is.
         """
         decoder = self._content.decoder
-        todo = numbers.argsort(kind="stable")
         if decoder is None:
             done = self.gather(numbers, images, labels)
             if done.all():
                 return []
+        todo = numbers.argsort(kind="stable")
+        if decoder is None:
             todo = todo[~done[todo]]
         located = self._located
         if located is None:
