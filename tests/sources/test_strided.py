@@ -294,7 +294,7 @@ def test_skip_takes_the_next_record_in_the_place_of_a_damaged_one(tmp_path, form
 def test_skip_passes_over_records_of_another_shape(tmp_path, format):
     arrays = [*raw(2, (4, 6)), *raw(2, (6, 4)), *raw(1, (4, 6))]
     with open_records(raw_file(tmp_path, format, arrays), decode="image") as source:
-        done = plan_of(source, 5, on_error="skip").batch(0, 0, np.empty)
+        done = plan_of(source, 5, on_error="skip").batch(BatchKey(0, 0), np.empty)
     assert (done.batch[1].tolist(), done.skipped) == ([0, 1, 4, 4, 4], 2)
 
 
