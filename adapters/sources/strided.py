@@ -90,7 +90,7 @@ class Strided:
             self._compare(matrix, numbers[~right])
             right = self.alike[numbers]
         begin, end = self.pixels
-        # An array is copied as one, not as its bytes. Worth it: 0.37 against 0.40 us an image.
+        # An array is copied as one, not as its bytes. Worth it: 0.37 against 0.40 us in RecordIO.
         whole = np.dtype(f"V{end - begin}")
         column: NDArray[Any] = np.ndarray(records, whole, view, start + begin, (self.stride,))
         images[...] = column[numbers].view(self.dtype).reshape(-1, *self.shape)
