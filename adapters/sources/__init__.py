@@ -16,7 +16,8 @@ import numpy as np
 from adapters.sources.arrays import ArraySource, holds_arrays, stretch_of, take_rows
 from adapters.sources.contents import Images, guessed, identity
 from adapters.sources.mapped import MapSource, Rows, has_rows
-from adapters.sources.records import RecordSource, open_guessed, open_records
+from adapters.sources.opening import open_guessed, open_records
+from adapters.sources.records import RecordSource
 from adapters.sources.sequence import SequenceSource, reduce_iterator
 from adapters.sources.source import Source
 from adapters.sources.stored import is_stored

@@ -1,0 +1,85 @@
+"""``open_records``: from the names of record files to a source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from adapters.images import ImageDecoder
+from adapters.records import RecordFiles
+from adapters.records.files import Paths
+from adapters.sources.contents import Images, content_of, guessed
+from adapters.sources.records import RecordSource
+from adapters.sources.selection import is_without_image
+
+
+def open_records(
+    paths: Paths,
+    *,
+    format: str = "auto",
+    decode: str | ImageDecoder | Callable[[bytes], Any] | None = None,
+    fields: Mapping[str, str] | None = None,
+    verify: bool = True,
+) -> RecordSource:
+    """Open RecordIO and TFRecord files as one source with random access.
+
+    An index beside a file is used if it fits, ``train.idx`` as MXNet or DALI have it for
+    ``train.rec`` or ``train.tfrecord``; a missing one is built, and written where that is possible.
+
+    Args:
+        paths: A path, a glob, whose files are sorted by name, or a sequence of these.
+        format: ``"recordio"``, ``"tfrecord"``, or ``"auto"``, which is told from the content. A
+            TFRecord may be compressed with GZIP or ZLIB; it is then inflated into a temporary file.
+        decode: What a record becomes. None: its bytes. ``"image"``: (array, label), of the image in
+            a tf.train.Example, or behind MXNet's IRHeader; the array is uint8 (height, width, 3),
+            RGB, or, where a raw one in NPY's format was stored, that. An ``ImageDecoder``: (array
+            as it says, label). ``"example"``: a dict of an Example's features, for each name a list
+            of bytes, float32 ``(values,)`` or int64 ``(values,)``. A function: what that makes of
+            the bytes. One label is a Python number, several are float32 or int64 ``(labels,)``.
+        fields: What features are called in the record: for images, ``{"image/encoded": ...,
+            "image/class/label": ...}`` or ``{"image": ..., "label": ...}``, if otherwise; for
+            ``"example"``, the sample's names to those in the record.
+        verify: Check the CRCs of a record the first time that it is read.
+
+    Returns:
+        A source: ``len``, ``[i]``, slices, iteration, ``read(i)``, ``close`` and ``with``; for
+        ``SafeSequence`` and ``gluon_loader``, or for any other loader of map-style data sets.
+
+    Raises:
+        FileNotFoundError: No such file, or a glob that finds none.
+        RecordError: A file of neither format, or a damaged one.
+        ValueError: An unknown format or ``decode``.
+
+    Example:
+        >>> import os, tempfile
+        >>> from adapters import RecordWriter, open_records
+        >>> path = os.path.join(tempfile.mkdtemp(), "numbers.rec")
+        >>> with RecordWriter(path, format="recordio") as writer:
+        ...     numbers = [writer.write(bytes([i])) for i in range(3)]
+        >>> open_records(path, decode=ord)[:]
+        [0, 1, 2]
+    """
+    content = content_of(decode, fields)
+    return RecordSource(RecordFiles(paths, format, bool(verify)), content)
+
+
+def open_guessed(paths: Paths) -> RecordSource:
+    """As ``open_records``, with the ``decode`` that the first record suggests.
+
+    Images where it holds one, features where it is another Example, else the bytes.
+
+    Raises:
+        FileNotFoundError: No such file, or a glob that finds none.
+        RecordError: A file of neither format, or damaged as a whole.
+    """
+    files = RecordFiles(paths)
+    source = RecordSource(files, content_of(None, None))
+
+    def look(number: int) -> str | None:
+        return guessed(files.read(number), files.locate(number)[0].format)
+
+    found = source.first(look)
+    if found is None and len(files) and is_without_image(files, Images(None, {}), 0):
+        # A header, as in insightface's files.
+        found = source.select(range(1, len(files))).first(lambda number: look(number + 1))
+    return source if found is None else RecordSource(files, content_of(found, None))
