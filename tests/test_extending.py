@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters import RecordWriter, open_records
+from adapters import RecordWriter, open_records, pack
 from adapters.batch.order import Order
 from adapters.batch.sourceplan import SourcePlan
+from adapters.cli import main
 from adapters.engine import Engine, Settings
 from adapters.engine.crews import CREWS
 from adapters.engine.threads import Threads
@@ -161,7 +162,7 @@ def begins(head: bytes) -> bool:
     return head.startswith(_MAGIC)
 
 
-TOY = Codec("toy", "Toy", encode, scan, read, end, begins, 8, 0, has_sizes=True)
+TOY = Codec("toy", "Toy", encode, scan, read, end, begins, 8, 0, has_sizes=True, suffixes=(".toy",))
 
 
 @pytest.fixture
@@ -176,10 +177,50 @@ def test_a_format_of_record_files(toy_format, tmp_path):
         for word in words:
             writer.write(word)
     assert open_records(path)[:] == words
-    assert Path(f"{path}.idx").read_text().split()[:2] == ["0", "11"]
+    assert path.with_suffix(".idx").read_text().split()[:2] == ["0", "11"]
     path.write_bytes(b"TOY1\x03\x00\x00\x00oneTOY")
     with pytest.raises(RecordError, match="expected a toy record"):
         open_records(path)
+
+
+@pytest.fixture
+def toy_images(toy_format, tmp_path: Path) -> Path:
+    """Raw images, which are packed under a name that tells the format."""
+    images = np.arange(SIZE * 6, dtype=np.uint8).reshape(SIZE, 2, 3)
+    assert pack((images, range(SIZE)), tmp_path / "x.toy", format="toy", encoding="raw").files
+    return tmp_path / "x.toy"
+
+
+def test_a_format_is_packed_and_its_images_are_gathered(toy_images):
+    with open_records(toy_images, decode="image") as source:
+        plan = SourcePlan(source, Order(SIZE, SIZE))
+        engine = Engine(plan, Settings(0))
+        arrays, labels = engine.stream(0, 0, shuffled=False).next()
+        engine.close()
+        assert arrays.ravel().tolist() == list(range(SIZE * 6))
+        assert labels.tolist() == list(range(SIZE))
+
+
+def test_a_format_is_indexed_from_the_command_line(toy_images, capsys):
+    index = toy_images.with_suffix(".idx")
+    before = index.read_bytes()
+    index.unlink()
+    assert main(["index", str(toy_images)]) == 0
+    assert index.read_bytes() == before
+
+
+def test_a_format_is_checked_from_the_command_line(toy_images, capsys):
+    assert main(["verify", str(toy_images), str(toy_images.with_suffix(".json"))]) == 0
+    assert capsys.readouterr().out == f"{2 * SIZE} records are right, 0 things are wrong\n"
+    toy_images.write_bytes(toy_images.read_bytes()[:-1])
+    assert main(["verify", str(toy_images)]) == 1
+
+
+def test_a_format_is_converted_by_the_endings_of_names(toy_images, capsys):
+    first, second = toy_images.with_name("y.rec"), toy_images.with_name("z.toy")
+    assert main(["convert", str(toy_images), str(first)]) == 0
+    assert main(["convert", str(first), str(second)]) == 0
+    assert second.read_bytes() == toy_images.read_bytes()
 
 
 def test_a_format_reaches_worker_processes(toy_format, tmp_path):

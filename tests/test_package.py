@@ -21,7 +21,6 @@ MOST_LINES = 400
 
 # Which rooms a room may look into, besides itself: "the way through them" in the design.
 BELOW_ENGINE = {
-    "ablation",
     "alignment",
     "arguments",
     "batch",
@@ -33,7 +32,6 @@ BELOW_ENGINE = {
     "seeding",
     "sources",
     "structure",
-    "timing",
 }
 ANY = BELOW_ENGINE | {"engine", "images", "records"}
 ALLOWED = {
@@ -42,12 +40,10 @@ ALLOWED = {
     "arguments": {"generators"},
     "generators": set(),
     "structure": set(),
-    "ablation": {"batch", "sources"},
     "ownership": {"structure"},
     "bytecode": set(),
     "clock": set(),
     "seeding": {"generators"},
-    "timing": {"structure"},
     "records": {"errors"},
     "images": {"errors"},
     "sources": {"records", "images", "clock", "ownership", "structure", "generators", "errors"},
@@ -64,7 +60,7 @@ ALLOWED = {
     "engine": {"alignment", "batch", "clock", "errors", "seeding", "structure"},
     "keras": ANY,
     "gluon": ANY,
-    "diagnosis": ANY | {"keras", "gluon"},
+    "diagnosis": ANY,
     "planning": {"errors"},
     "cli": ANY | {"diagnosis", "keras", "gluon", "packing", "planning", "__init__"},
     "__init__": ANY | {"diagnosis", "keras", "gluon", "packing"},
@@ -72,6 +68,10 @@ ALLOWED = {
 # Of the batch room, the engine knows the protocol and what a batch is called.
 ENGINE_KNOWS = {"adapters.batch.plan", "adapters.batch.key"}
 FRAMEWORKS = {"keras", "tf_keras", "tensorflow", "mxnet", "torch", "jax"}
+# What a face tells the diagnosis, which knows faces by its registry alone.
+DIAGNOSED = "diagnosed.py"
+REGISTRY = PACKAGE / "diagnosis" / "registry.py"
+FACES = FRAMEWORKS | {"gluon", "safesequence", "pydataset"}
 # TensorFlow is imported nowhere: Keras knows it.
 OWN_FRAMEWORK = {"keras": {"keras", "jax", "torch"}, "gluon": {"mxnet"}}
 
@@ -94,15 +94,15 @@ def imported(source: str) -> Iterator[str]:
                 yield str(node.args[0].value)
 
 
-def wrong_imports(room: str, source: str) -> list[str]:
-    """What a file of this room imports and should not."""
+def wrong_imports(room: str, source: str, also: frozenset[str] = frozenset()) -> list[str]:
+    """What a file of this room imports and should not; it may look into the rooms ``also``, too."""
     wrong = []
     for name in imported(source):
         package, _, rest = name.partition(".")
         other = rest.partition(".")[0]
         if package == "adapters":
             other = other if other in ALLOWED else "__init__"
-            right = other == room or other in ALLOWED[room]
+            right = other == room or other in ALLOWED[room] | also
         else:
             right = package not in FRAMEWORKS - OWN_FRAMEWORK.get(room, set())
         if not right:
@@ -112,7 +112,8 @@ def wrong_imports(room: str, source: str) -> list[str]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_a_file_imports_only_what_its_room_may(path):
-    assert wrong_imports(room_of(path), path.read_text()) == []
+    also = frozenset({"diagnosis"} if path.name == DIAGNOSED else ())
+    assert wrong_imports(room_of(path), path.read_text(), also) == []
 
 
 @pytest.mark.parametrize(
@@ -129,6 +130,8 @@ def test_a_file_imports_only_what_its_room_may(path):
         ("keras", "if TYPE_CHECKING:\n    import tensorflow as tf", "tensorflow"),
         ("cli", "import importlib\nimportlib.import_module('mxnet')", "mxnet"),
         ("images", "from adapters import records", "adapters.records"),
+        ("keras", "from adapters.diagnosis.timing import timed", "adapters.diagnosis.timing.timed"),
+        ("diagnosis", "from adapters.gluon import gluon_loader", "adapters.gluon.gluon_loader"),
     ],
 )
 def test_a_wrong_import_is_noticed(room, source, wrong):
@@ -185,6 +188,49 @@ def test_a_circle_for_types_is_found():
         "adapters.c": "def later():\n    import adapters.c.d",
     }
     assert set(circle_among(sources)) == {"adapters.a", "adapters.b"}
+
+
+# --- the diagnosis ---
+
+
+def named(source: str) -> set[str]:
+    """Words for frameworks and faces in a file's code and strings; docstrings are for people."""
+    tree = ast.parse(source)
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    bodies = [node.body for node in ast.walk(tree) if isinstance(node, kinds)]
+    documented = {id(each.value) for body in bodies for each in body if isinstance(each, ast.Expr)}
+    words = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and id(node) not in documented:
+            words.add(str(node.value))
+        for field in ("id", "attr", "arg", "name", "module"):
+            words.add(str(getattr(node, field, "")))
+    return {face for face in FACES if any(face in word.lower() for word in words)}
+
+
+def test_the_diagnosis_names_no_framework_and_no_face_but_in_its_registry():
+    files = set((PACKAGE / "diagnosis").glob("*.py")) - {REGISTRY}
+    assert {path.name: found for path in files if (found := named(path.read_text()))} == {}
+    assert named(REGISTRY.read_text()) >= {"keras", "mxnet", "gluon", "torch"}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import sys\nsys.modules.get('mxnet')",
+        "def f(x):\n    return x.keras_step",
+        'def f():\n    """Of Keras."""\n    return "a PyDataset"',
+        "from adapters.gluon.loader import x",
+    ],
+)
+def test_a_framework_that_is_named_is_noticed(source):
+    assert len(named(source)) == 1
+
+
+def test_what_a_face_tells_the_diagnosis_is_imported_by_nobody():
+    """Importing a face doesn't import the diagnosis; the registry does, when it is asked."""
+    names = {name for path in FILES for name in imported(path.read_text())}
+    assert [name for name in names if DIAGNOSED.removesuffix(".py") in name.split(".")] == []
 
 
 def test_every_file_is_in_a_known_room():

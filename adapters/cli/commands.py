@@ -6,16 +6,16 @@ import argparse
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from adapters.cli.inspection import contact_sheet, described
 from adapters.packing import convert, pack, verify
-from adapters.packing.encoding import SUFFIXES
-from adapters.records import index_paths
+from adapters.records import CODECS
 from adapters.records.files import expanded
+from adapters.records.formats import codec_of
 from adapters.records.index import Index, text_of, write_atomically
 from adapters.records.shard import Shard
+from adapters.records.sidecar import place_of_command, record_files
 from adapters.records.storage import InflatedFile
 
 
@@ -51,7 +51,7 @@ def run_index(options: argparse.Namespace) -> int:
         shard = Shard(path, "auto", True, index="search")
         if isinstance(shard.storage, InflatedFile):
             raise ValueError(f"{path} is compressed: its records have no offsets to be listed")
-        target = _index_of(shard, path)
+        target = place_of_command(path)
         write_atomically(target, text_of(Index(shard.offsets, shard.sizes), shard.codec))
         print(f"{target}: {len(shard)} records")
     return 0
@@ -60,7 +60,7 @@ def run_index(options: argparse.Namespace) -> int:
 def run_verify(options: argparse.Namespace) -> int:
     """``adapters verify``; 1 if anything is wrong."""
     with bar("verify") as progress:
-        good, wrong = verify(_record_files(options.files, ".idx"), progress)
+        good, wrong = verify(_record_files(options.files, manifests=True), progress)
     for problem in wrong:
         print(problem)
     print(f"{good} records are right, {len(wrong)} things are wrong")
@@ -88,35 +88,19 @@ def run_inspect(options: argparse.Namespace) -> int:
     return 0
 
 
-def _record_files(given: list[str], *beside: str) -> list[str]:
+def _record_files(given: list[str], manifests: bool = False) -> list[str]:
     """Without the indexes and manifests that a shell finds, too, where one says ``train*``."""
-    files = [path for path in given if not path.endswith(beside or (".idx", ".json"))]
-    return files or given
+    return record_files(given, manifests) or given
 
 
 def _format_of(out: str) -> str:
-    for format, suffix in SUFFIXES.items():
-        if Path(out).suffix == suffix or Path(out).suffix == f"{suffix}s":
-            return format
-    listed = " or ".join(f"{suffix} ({format})" for format, suffix in SUFFIXES.items())
+    codec = codec_of(out)
+    if codec is not None:
+        return codec.name
+    listed = " or ".join(f"{CODECS[name].suffix} ({name})" for name in sorted(CODECS))
     raise argparse.ArgumentError(
         None, f"--format must be given where OUT doesn't end in {listed}, got {out!r}"
     )
-
-
-def _index_of(shard: Shard, path: str) -> Path:
-    """The shared name, unless another file of that stem is there."""
-    shared, own = index_paths(path)
-    others = [
-        each
-        for each in shared.parent.glob(f"{Path(path).stem}.*")
-        if each not in (shared, own, Path(path)) and each.suffix in _record_suffixes()
-    ]
-    return own if others else shared
-
-
-def _record_suffixes() -> set[str]:
-    return {suffix + ending for suffix in SUFFIXES.values() for ending in ("", "s")}
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from adapters import __version__
 from adapters.cli import arguments, commands, doctor, planning, tune
 from adapters.diagnosis.script import ScriptError
 from adapters.errors import AdapterError
+from adapters.records import CODECS
 
 # Of the shell: the command was ended by Ctrl-C.
 _INTERRUPTED = 130
@@ -67,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     pack = subparsers.add_parser("pack", help="images into record files")
     pack.add_argument("source", help="a folder with a folder per class, or an .lst file")
     pack.add_argument("out", help='"train" gives train-00000-of-00003.tfrecord, and so on')
-    pack.add_argument("--format", choices=["recordio", "tfrecord"], help="else by OUT's ending")
+    pack.add_argument("--format", choices=sorted(CODECS), help="else by OUT's ending")
     pack.add_argument(
         "--resize", type=arguments.positive, metavar="PIXELS", help="of the shorter side"
     )
@@ -94,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     convert = subparsers.add_parser("convert", help="RecordIO to TFRecord and back")
     convert.add_argument("files", nargs="+")
     convert.add_argument("out")
-    convert.add_argument("--format", choices=["recordio", "tfrecord"], help="else by OUT's ending")
+    convert.add_argument("--format", choices=sorted(CODECS), help="else by OUT's ending")
     convert.set_defaults(run=commands.run_convert)
 
     inspect = subparsers.add_parser("inspect", help="show the first records")

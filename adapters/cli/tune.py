@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from adapters.diagnosis.loaders import own_of
 from adapters.diagnosis.script import ScriptError, code_of
 from adapters.diagnosis.sweep import ROUNDS, line_of, sweep, table_of
 
@@ -88,10 +89,10 @@ def _loader_of(name: str) -> Any:
     if attribute not in names:
         raise ValueError(f"{place} must define {attribute}, and doesn't")
     loader = names[attribute]
-    if not hasattr(loader, "_ablations") and callable(loader):
+    if own_of(loader) is None and callable(loader):
         with code_of(name):
             loader = loader()
-    if not hasattr(loader, "_ablations"):
+    if own_of(loader) is None:
         raise ValueError(
             f"{name} must be a SafeSequence, a gluon_loader, or a function that makes one, got "
             f"{type(loader).__name__}"

@@ -1,4 +1,6 @@
-"""Who has the CPUs meanwhile: this process and its workers, others, or nobody.
+"""Who has the machine's CPUs meanwhile: this process and its workers, others, or nobody.
+
+What became of one thread's time is in ``adapters.clock``.
 
 Linux counts it: ``/proc/stat`` how long each CPU was busy, ``/proc/<pid>/stat`` what each process
 took of that. Elsewhere nothing is known, and nothing is said.

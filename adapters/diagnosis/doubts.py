@@ -6,13 +6,12 @@ something else went on.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from adapters.diagnosis.figures import NAMES, values_of
-
-if TYPE_CHECKING:
-    from adapters.diagnosis.verdict import Diagnosis
+from adapters.diagnosis.verdict import Verdict
 
 # On two idle cores, figures that must be equal differed by up to a third; of short batches, what
 # handing one over takes comes on top.
@@ -25,53 +24,82 @@ _STEADY = 0.5
 _DECIDING = ("whole", "loader", "same", "alone")
 
 
-def contradictions_of(d: Diagnosis) -> Iterator[str]:
+@dataclass(frozen=True)
+class Doubts:
+    """What speaks against a verdict.
+
+    Args:
+        contradictions: Pairs of figures that exclude each other, in words.
+        noise: What made the figures uncertain, in words.
+        certain: Whether the bottleneck can be told all the same.
+    """
+
+    contradictions: tuple[str, ...]
+    noise: tuple[str, ...]
+    certain: bool
+
+
+def doubts_of(v: Verdict) -> Doubts:
+    """All that speaks against it."""
+    contradictions, noise = tuple(_contradictions_of(v)), tuple(_noise_of(v))
+    same = not noise or all(each == v.bottleneck for each in _bottlenecks_of_rounds(v))
+    return Doubts(contradictions, noise, not contradictions and same)
+
+
+def _bottlenecks_of_rounds(v: Verdict) -> Iterator[str]:
+    """What each round for itself says."""
+    for figures in v.rounds:
+        found = dataclasses.asdict(figures)
+        yield dataclasses.replace(v, rounds=(), **found).bottleneck
+
+
+def _contradictions_of(v: Verdict) -> Iterator[str]:
     """Pairs of figures that exclude each other, in words."""
-    yield from _of_workers(d)
-    yield from _of_the_whole(d)
+    yield from _of_workers(v)
+    yield from _of_the_whole(v)
     # A gather into new memory may take longer than one into memory that is used again.
-    parts = ("memory", "collation") if d.gathers else ("storage", "memory", "collation")
+    parts = ("memory", "collation") if v.gathers else ("storage", "memory", "collation")
     for name in parts:
-        if _longer(getattr(d, name), d.loader):
-            yield f"{_shown(d, name)}, and {_shown(d, 'loader')}, of which that is a part"
-    if _longer(d.copy, d.same):
-        yield f"{_shown(d, 'copy')}, and {_shown(d, 'same')}, of which that is a part"
+        if _longer(getattr(v, name), v.loader):
+            yield f"{_shown(v, name)}, and {_shown(v, 'loader')}, of which that is a part"
+    if _longer(v.copy, v.same):
+        yield f"{_shown(v, 'copy')}, and {_shown(v, 'same')}, of which that is a part"
 
 
-def _of_workers(d: Diagnosis) -> Iterator[str]:
-    if d.alone is None or d.workers.kind == "unknown":
+def _of_workers(v: Verdict) -> Iterator[str]:
+    if v.alone is None or v.workers.kind == "unknown":
         return
-    hands = max(1, d.workers.count)
-    if _longer(d.alone / hands, d.loader):
-        by = f"{hands} {d.workers.kind}" if d.workers.count else "no workers"
-        yield f"{_shown(d, 'loader')}, with {by}, and {_shown(d, 'alone')}"
-    if not d.workers.count and _longer(d.loader, d.alone):
-        yield f"{_shown(d, 'loader')}, with no workers, and {_shown(d, 'alone')}"
+    hands = max(1, v.workers.count)
+    if _longer(v.alone / hands, v.loader):
+        by = f"{hands} {v.workers.kind}" if v.workers.count else "no workers"
+        yield f"{_shown(v, 'loader')}, with {by}, and {_shown(v, 'alone')}"
+    if not v.workers.count and _longer(v.loader, v.alone):
+        yield f"{_shown(v, 'loader')}, with no workers, and {_shown(v, 'alone')}"
 
 
-def _of_the_whole(d: Diagnosis) -> Iterator[str]:
-    if d.whole is None:
+def _of_the_whole(v: Verdict) -> Iterator[str]:
+    if v.whole is None:
         return
-    if _longer(d.same, d.whole):
-        yield f"{_shown(d, 'same')}, and {_shown(d, 'whole')}, of which that is a part"
+    if _longer(v.same, v.whole):
+        yield f"{_shown(v, 'same')}, and {_shown(v, 'whole')}, of which that is a part"
     # What was examined in the place of a loader may be faster, or slower.
-    if d.replaced:
+    if v.replaced:
         return
-    if _longer(d.loader, d.whole):
-        yield f"{_shown(d, 'loader')}, and {_shown(d, 'whole')}, of which that is a part"
-    if d.same is not None and d.whole > _TURNS * (d.loader + d.same) + _TOLERATED_SECONDS:
-        yield f"{_shown(d, 'whole')}, {_shown(d, 'loader')}, and {_shown(d, 'same')}"
+    if _longer(v.loader, v.whole):
+        yield f"{_shown(v, 'loader')}, and {_shown(v, 'whole')}, of which that is a part"
+    if v.same is not None and v.whole > _TURNS * (v.loader + v.same) + _TOLERATED_SECONDS:
+        yield f"{_shown(v, 'whole')}, {_shown(v, 'loader')}, and {_shown(v, 'same')}"
 
 
-def noise_of(d: Diagnosis) -> Iterator[str]:
+def _noise_of(v: Verdict) -> Iterator[str]:
     """What made the figures uncertain, in words."""
-    if d.contention.disturbs:
+    if v.contention.disturbs:
         yield (
-            f"other programs took {d.contention.others:.0%} of the CPU time meanwhile, and "
-            f"{d.contention.idle:.0%} was left"
+            f"other programs took {v.contention.others:.0%} of the CPU time meanwhile, and "
+            f"{v.contention.idle:.0%} was left"
         )
     for name in _DECIDING:
-        values = values_of(d.rounds, name)
+        values = values_of(v.rounds, name)
         if not values:
             continue
         spread = max(values) - min(values)
@@ -86,5 +114,5 @@ def _longer(part: float | None, whole: float | None) -> bool:
     return part > _TOLERANCE * whole + _TOLERATED_SECONDS
 
 
-def _shown(d: Diagnosis, name: str) -> str:
-    return f"{NAMES[name]} takes {1000 * getattr(d, name):.3g} ms"
+def _shown(v: Verdict, name: str) -> str:
+    return f"{NAMES[name]} takes {1000 * getattr(v, name):.3g} ms"

@@ -14,21 +14,17 @@ from collections.abc import Callable
 from typing import Any
 
 from adapters.diagnosis.contention import Account, Contention
+from adapters.diagnosis.faces import Trainer
 from adapters.diagnosis.figures import Figures, medians_of
-from adapters.diagnosis.loaders import as_own, go_on, samples_in, settled_of
+from adapters.diagnosis.loaders import go_on, samples_in, settled_of, taken_as_own
 from adapters.diagnosis.parts import Parts, least_batches
 from adapters.diagnosis.randomness import undisturbed
-from adapters.diagnosis.trainers import (
-    SKIPPED,
-    SKIPPED_AGAIN,
-    FunctionTrainer,
-    Trainer,
-    trainer_of,
-)
-from adapters.diagnosis.verdict import Diagnosis, Workers
-from adapters.engine import Settings, usable_cpus
+from adapters.diagnosis.report import Diagnosis
+from adapters.diagnosis.timing import LEAST_OF_A_ROUND, endless, timed
+from adapters.diagnosis.trainers import SKIPPED, SKIPPED_AGAIN, FunctionTrainer, trainer_of
+from adapters.diagnosis.verdict import Workers
+from adapters.engine import Engine, Settings, usable_cpus
 from adapters.images.kernel import load
-from adapters.timing import LEAST_OF_A_ROUND, endless, timed
 
 # Of each measurement; where they leave doubts, as many again.
 ROUNDS, MOST_ROUNDS = 3, 6
@@ -115,16 +111,16 @@ class Examination:
         self._parts: Parts | None = None
         self._read: Any
         with undisturbed():
-            self._own, self._replaced = as_own(loader)
-            if self._own is None:
+            own = self._own = taken_as_own(loader)
+            if own is None:
                 # Whoever reads it goes on where the one before ended.
                 self._read = endless(loader)
             else:
-                self._read = self._own._twin()
+                self._read = own.face.twin(own.loader)
                 # Between two calls of fit, too, its workers are kept.
-                self._read._engine.retain()
-        # Keras reads any data in its own way; nobody else can be asked to.
-        own_way = self._replaced or self._own is None
+                self._engine.retain()
+        # A framework's own training reads any data in its own way; a function can't be asked to.
+        own_way = own is None or own.replaced
         others = not isinstance(trainer, FunctionTrainer)
         self._trained_on = loader if own_way and others else self._read
 
@@ -166,7 +162,8 @@ class Examination:
         parts = {}
         if self._own is not None:
             if self._parts is None:
-                self._parts = Parts(self._own._ablations(), self._settings)
+                ablations = self._own.face.ablations(self._own.loader)
+                self._parts = Parts(ablations, self._settings)
             parts = self._parts.round(seconds / 2)
         if trainer is not None:
             same = trainer.same(self._batch, seconds).batch_seconds
@@ -190,9 +187,13 @@ class Examination:
         return timing.batch_seconds
 
     @property
+    def _engine(self) -> Engine:
+        assert self._own is not None
+        return self._own.face.engine(self._read)
+
+    @property
     def _settings(self) -> Settings:
-        settings: Settings = self._read._engine.chosen
-        return settings
+        return self._engine.chosen
 
     @property
     def diagnosis(self) -> Diagnosis:
@@ -206,7 +207,7 @@ class Examination:
             fetch_computes=0.0,
             waits_seconds=tuple(self._waits),
             workers=Workers("unknown", 0, usable_cpus()),
-            replaced=self._replaced,
+            replaced=self._own.replaced if self._own is not None else "",
             t=self._t,
             rounds=tuple(self._rounds),
             contention=contention,
@@ -218,7 +219,8 @@ class Examination:
         return dataclasses.replace(
             told,
             fetch_computes=self._parts.fetch_computes,
-            workers=_workers(settings, self._own._workers_keyword),
+            workers=_workers(settings, self._own.face.workers_keyword),
+            hints=self._own.face.hints,
             one_at_a_time=shared and ablations.whole.most_at_once == 1,
             kernel_missing=ablations.decodes and load() is None,
             gathers=ablations.gathers,

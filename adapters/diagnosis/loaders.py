@@ -4,37 +4,53 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+from adapters.diagnosis.faces import Face, faces_near
+from adapters.diagnosis.registry import told
 from adapters.structure import flatten
 
 
-def as_own(loader: Any) -> tuple[Any, str]:
-    """The loader, or one of ours for the same, and what that replaces; None for others.
+@dataclass(frozen=True)
+class Own:
+    """A loader whose work can be taken apart.
+
+    Args:
+        loader: It.
+        face: Whose it is.
+        replaced: What it is in the place of, for people; "" for nothing.
+    """
+
+    loader: Any
+    face: Face
+    replaced: str = ""
+
+
+def own_of(loader: Any) -> Own | None:
+    """The loader, where it is one of a registered face's."""
+    return next((Own(loader, face) for face in faces_near(loader) if face.owns(loader)), None)
+
+
+def taken_as_own(loader: Any) -> Own | None:
+    """The loader, or one of ours in its place; None for what can only be iterated over.
 
     Raises:
         TypeError: It can't be iterated over.
     """
-    if hasattr(loader, "_twin") and hasattr(loader, "_ablations"):
-        return loader, ""
-    bases = {f"{base.__module__}.{base.__name__}" for base in type(loader).__mro__}
-    if any(base.startswith("keras.") and base.endswith(".PyDataset") for base in bases):
-        from adapters.keras import SafeSequence
-
-        workers = loader.workers if loader.workers > 1 else 0
-        processes = loader.use_multiprocessing
-        sequence = SafeSequence(loader, workers=workers, use_multiprocessing=processes)
-        return sequence, "SafeSequence in the place of the PyDataset"
-    if "mxnet.gluon.data.dataloader.DataLoader" in bases:
-        from adapters.gluon.interception import same_loader
-
-        return same_loader(loader), "gluon_loader in the place of DataLoader, same arguments"
+    if (own := own_of(loader)) is not None:
+        return own
+    for face in faces_near(loader):
+        if (replacing := face.in_place_of(loader)) is not None:
+            another, replaced = replacing
+            return Own(another, face, replaced)
     if not (hasattr(loader, "__iter__") or hasattr(loader, "__getitem__")):
+        kinds = ", ".join([*told("own"), *told("others")])
         raise TypeError(
-            "loader must be a SafeSequence, what gluon_loader returns, a PyDataset, or something "
-            f"else that gives batches when it is iterated over, got {type(loader).__name__}"
+            f"loader must be {kinds}, or something else that gives batches when it is iterated "
+            f"over, got {type(loader).__name__}"
         )
-    return None, ""
+    return None
 
 
 def samples_in(batch: Any) -> int:
@@ -47,9 +63,11 @@ def samples_in(batch: Any) -> int:
 
 
 def settled_of(loader: Any) -> Callable[[], bool]:
-    """Whether a loader, or an engine, has the workers that it will have; True for foreign ones."""
-    engine = getattr(loader, "_engine", loader)
-    return lambda: getattr(engine, "settled", True)
+    """Whether a loader has the workers that it will have; True for foreign ones."""
+    if (own := own_of(loader)) is None:
+        return lambda: True
+    engine = own.face.engine(loader)
+    return lambda: engine.settled
 
 
 def go_on(loader: Any) -> None:
@@ -58,5 +76,5 @@ def go_on(loader: Any) -> None:
     The same first batches again would come from the page cache.
     """
     if hasattr(loader, "load_state_dict"):
-        with contextlib.suppress(ValueError):  # Its passes differ: see a Gluon loader's state_dict.
+        with contextlib.suppress(ValueError):  # A loader whose passes differ has no state.
             loader.load_state_dict(loader.state_dict())

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import itertools
 import time
-from pathlib import Path
 
-from adapters.ablation import Ablations
 from adapters.alignment import aligned_empty
 from adapters.batch.key import BatchKey
 from adapters.batch.plan import Plan
-from adapters.diagnosis.loaders import settled_of
+from adapters.clock import Spent
+from adapters.diagnosis.ablation import Ablations
+from adapters.diagnosis.timing import LEAST_OF_A_ROUND, timed
 from adapters.diagnosis.trainers import SKIPPED_AGAIN
 from adapters.engine import Engine, Settings
-from adapters.timing import LEAST_OF_A_ROUND, timed
 
 # A batch made inline, often enough that what only the first one does doesn't count.
 _ALONE = 3
@@ -25,8 +24,6 @@ _MOST_AT_ONCE = 16
 # Worker processes that wait for their part's next round, of all parts; more would take the memory
 # that they are to be measured in.
 _KEPT_PROCESSES = 16
-# Nanoseconds on a CPU, and those that the thread waited for one.
-_SCHEDULED = Path("/proc/thread-self/schedstat")
 
 
 def least_batches(settings: Settings) -> int:
@@ -63,7 +60,7 @@ class Part:
                 None,
                 seconds,
                 SKIPPED_AGAIN,
-                settled_of(engine),
+                lambda: engine.settled,
                 least_batches(self._settings),
             ).batch_seconds
         finally:
@@ -125,17 +122,9 @@ class Parts:
         best = float("inf"), 0.0
         for place in range(min(_ALONE, len(plan))):
             index = (self._made + place) % len(plan)
-            started, cpu, waited = time.perf_counter(), time.thread_time(), _waited_for_a_cpu()
+            before, cpu = Spent.now(), time.thread_time()
             plan.wait_for(plan.batch(BatchKey(0, index), aligned_empty))
-            wall, cpu = time.perf_counter() - started, time.thread_time() - cpu
-            undisturbed = max(wall - (_waited_for_a_cpu() - waited), cpu)
-            best = min(best, (wall, cpu * wall / max(undisturbed, 1e-9)))
+            spent, cpu = before.until_now(), time.thread_time() - cpu
+            undisturbed = max(spent.own_seconds, cpu)
+            best = min(best, (spent.seconds, cpu * spent.seconds / undisturbed))
         return best
-
-
-def _waited_for_a_cpu() -> float:
-    """Seconds that this thread would have run, had others not been given the CPU; 0 if unknown."""
-    try:
-        return int(_SCHEDULED.read_text().split()[1]) / 1e9
-    except (OSError, ValueError, IndexError):
-        return 0.0

@@ -1,11 +1,12 @@
-"""A diagnosis for people."""
+"""A diagnosis: the verdict, what speaks against it and what to change, for people."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from adapters.diagnosis import verdict
+from adapters.diagnosis.advice import advice_of
+from adapters.diagnosis.doubts import doubts_of
 from adapters.diagnosis.figures import (
     COLLATION,
     COPY,
@@ -15,9 +16,7 @@ from adapters.diagnosis.figures import (
     TRANSFORMS,
     values_of,
 )
-
-if TYPE_CHECKING:
-    from adapters.diagnosis.verdict import Diagnosis
+from adapters.diagnosis.verdict import REQUIRED_SHARE, Verdict
 
 _BOTTLENECKS = {
     STORAGE: "storage: fetching the samples",
@@ -31,9 +30,43 @@ _BOTTLENECKS = {
 _PARTS = ("storage", "memory", "collation", "copy")
 
 
-def lines_of(diagnosis: Diagnosis) -> Iterator[str]:
+@dataclass(frozen=True)
+class Diagnosis(Verdict):
+    """Where the time goes, and what to change; ``print`` it.
+
+    The figures are those of ``Verdict``, in seconds per batch.
+    """
+
+    def __str__(self) -> str:
+        return "\n".join(_lines_of(self))
+
+    @property
+    def contradictions(self) -> tuple[str, ...]:
+        """Pairs of figures that exclude each other, in words."""
+        return doubts_of(self).contradictions
+
+    @property
+    def noise(self) -> tuple[str, ...]:
+        """What made the figures uncertain, in words: other programs, rounds that differ."""
+        return doubts_of(self).noise
+
+    @property
+    def certain(self) -> bool:
+        """Whether the bottleneck can be told from these figures.
+
+        They exclude none of each other, and on a noisy machine each round for itself names the same
+        bottleneck.
+        """
+        return doubts_of(self).certain
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What to change, the most useful first; nothing where the bottleneck isn't certain."""
+        return tuple(advice_of(self, doubts_of(self)))
+
+
+def _lines_of(d: Diagnosis) -> Iterator[str]:
     """The bottleneck, the numbers behind it, what to change."""
-    d = diagnosis
     if d.certain:
         yield f"bottleneck: {_BOTTLENECKS[d.bottleneck]}"
     else:
@@ -56,10 +89,10 @@ def lines_of(diagnosis: Diagnosis) -> Iterator[str]:
     if workers.kind != "unknown":
         yield f"workers: {workers.count} {workers.kind}, on {workers.cpus} CPUs"
     if d.ready_share is not None and d.step_seconds is not None:
-        enough = "enough" if d.ready_share >= verdict.REQUIRED_SHARE else "too few"
+        enough = "enough" if d.ready_share >= REQUIRED_SHARE else "too few"
         yield (
             f"ready within t = {1000 * d.step_seconds:.3g} ms: {d.ready_share:.1%} of the batches, "
-            f"{enough} (wanted: {verdict.REQUIRED_SHARE:.0%})"
+            f"{enough} (wanted: {REQUIRED_SHARE:.0%})"
         )
     for each in d.contradictions:
         yield f"contradiction: {each}"

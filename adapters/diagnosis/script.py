@@ -1,14 +1,13 @@
 """``adapters doctor script.py``: somebody's training script, run up to its first training loop.
 
 What gives the batches there is examined in the middle of the loop, whose body is the step: it is
-given the loader's batches for a while, and then one batch again and again. Keras's ``fit`` is
-called for both. Nothing of the script is changed, and it ends there.
+given the loader's batches for a while, and then one batch again and again. A framework's own
+``fit`` is called for both. Nothing of the script is changed, and it ends there.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import importlib.abc
 import importlib.util
 import itertools
@@ -19,13 +18,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from adapters.diagnosis.examination import ROUNDS, Examination, examine
+from adapters.diagnosis.faces import Trainer, face_towards
 from adapters.diagnosis.loaders import settled_of
-from adapters.diagnosis.trainers import SKIPPED, SKIPPED_AGAIN, Trainer
-from adapters.diagnosis.verdict import Diagnosis
-from adapters.timing import LEAST_OF_A_ROUND, Clock, Timing, endless
+from adapters.diagnosis.registry import FACES
+from adapters.diagnosis.report import Diagnosis
+from adapters.diagnosis.timing import LEAST_OF_A_ROUND, Clock, Timing, endless
+from adapters.diagnosis.trainers import SKIPPED, SKIPPED_AGAIN
 
 _SKIPPED_OF_THE_SAME = 3
-_FACES = {"keras": "adapters.keras.interception", "mxnet": "adapters.gluon.interception"}
 
 
 class ScriptError(Exception):
@@ -101,7 +101,7 @@ def diagnose_script(
 
 
 class _Observer:
-    """What is done with the loops of a script.
+    """What is done with the loops of a script; a ``faces.Observer``.
 
     Args:
         skip: As in ``diagnose_script``.
@@ -115,7 +115,7 @@ class _Observer:
         self._seconds = seconds
 
     def fit(self, loader: Callable[[], Any], trainer: Callable[[], Trainer]) -> None:
-        """Keras's ``fit`` was called."""
+        """A framework's own ``fit`` was called."""
         if self._skip:
             self._skip -= 1
             return
@@ -126,7 +126,7 @@ class _Observer:
         raise _Examined(examine(*examined, self._t, self._seconds))
 
     def loop(self, loader: Any, plain: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        """A loop over a Gluon loader has begun: what it reads from."""
+        """A loop over a loader has begun: what it reads from."""
         if self._skip:
             self._skip -= 1
             yield from plain()
@@ -194,7 +194,7 @@ class _Notice(importlib.abc.MetaPathFinder):
 
     def __init__(self, observer: _Observer) -> None:
         self._observer = observer
-        self._wanted = set(_FACES)
+        self._wanted = set(FACES)
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> None:
@@ -223,6 +223,4 @@ class _Notice(importlib.abc.MetaPathFinder):
         return spec
 
     def _intercept(self, name: str) -> None:
-        found = self._observer.fit if name == "keras" else self._observer.loop
-        face = importlib.import_module(_FACES[name])
-        self._stack.enter_context(face.intercepted(found))
+        self._stack.enter_context(face_towards(name).intercepted(self._observer))

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from adapters.batch.plan import Plan
-from adapters.diagnosis.loaders import samples_in, settled_of
+from adapters.diagnosis.loaders import Own, own_of, samples_in
 from adapters.diagnosis.randomness import undisturbed
+from adapters.diagnosis.registry import told
+from adapters.diagnosis.timing import timed
 from adapters.engine import Engine, Settings, obstacle_to_processes, usable_cpus
-from adapters.timing import timed
 
 ROUNDS = 3
 _SKIPPED = 14
@@ -94,7 +95,7 @@ def sweep(
     """Measure a loader's source and transforms behind other workers.
 
     Args:
-        loader: A ``SafeSequence``, or what ``gluon_loader`` returns.
+        loader: Of this package.
         seconds: For each measurement, once its workers are there.
         rounds: How often each setting is measured.
         progress: Called with the number of measurements that are done, and of all.
@@ -102,13 +103,16 @@ def sweep(
     Raises:
         TypeError: A loader of another package.
     """
-    if not hasattr(loader, "_ablations"):
-        raise TypeError(
-            "loader must be a SafeSequence or what gluon_loader returns, got "
-            f"{type(loader).__name__}"
-        )
+    own = _own(loader)
     with undisturbed():
-        return _swept(loader._ablations().whole, loader._settings, seconds, rounds, progress)
+        plan = own.face.ablations(loader).whole
+        return _swept(plan, own.face.engine(loader).chosen, seconds, rounds, progress)
+
+
+def _own(loader: Any) -> Own:
+    if (own := own_of(loader)) is None:
+        raise TypeError(f"loader must be {' or '.join(told('own'))}, got {type(loader).__name__}")
+    return own
 
 
 def _swept(
@@ -176,7 +180,7 @@ def _measured(plan: Plan, base: Settings, setting: Setting, seconds: float) -> t
         stream = engine.stream(0, 0, False)
         first = stream.next()
         batches: Iterator[Any] = (stream.next() for _ in itertools.count())
-        timing = timed(batches, None, seconds, _SKIPPED, settled_of(engine))
+        timing = timed(batches, None, seconds, _SKIPPED, lambda: engine.settled)
     finally:
         engine.close()
     samples = samples_in(first)
@@ -199,15 +203,7 @@ def table_of(found: Sequence[Found]) -> Iterator[str]:
 def line_of(loader: Any, setting: Setting) -> str:
     """The arguments to paste into the loader's call."""
     workers = '"auto"' if setting.kind == _AUTO else str(setting.workers)
-    if loader._workers_keyword == "workers":
-        processes = setting.kind == "processes"
-        return (
-            f"SafeSequence(..., workers={workers}, use_multiprocessing={processes}, "
-            f"max_queue_size={setting.queue})"
-        )
-    pool = {"threads": ", thread_pool=True", "processes": ", thread_pool=False"}
-    ahead = f", prefetch={setting.queue}" if setting.kind != "inline" else ""
-    return f"gluon_loader(..., num_workers={workers}{pool.get(setting.kind, '')}{ahead})"
+    return _own(loader).face.call(setting.kind, workers, setting.queue)
 
 
 def _cost(found: Found) -> tuple[bool, int, bool, int]:

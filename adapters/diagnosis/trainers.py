@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
+from adapters.diagnosis.faces import Trainer, faces_near
 from adapters.diagnosis.loaders import settled_of
-from adapters.timing import LEAST_OF_A_ROUND, Timing, endless, settle, timed
+from adapters.diagnosis.registry import told
+from adapters.diagnosis.timing import (
+    LEAST_OF_A_ROUND,
+    Timing,
+    endless,
+    timed,
+    wait_for_devices,
+)
 
 # "auto" takes up to a dozen batches to choose its workers.
 SKIPPED = 14
 SKIPPED_AGAIN = 6
 _SKIPPED_OF_THE_SAME = 3
-
-
-class Trainer(Protocol):
-    """Something that takes batches from a loader, on a clock."""
-
-    def whole(self, loader: Any, seconds: float) -> Timing:
-        """Train on the loader's batches."""
-        ...
-
-    def same(self, batch: Any, seconds: float) -> Timing:
-        """Train on one batch, again and again."""
-        ...
-
-    def copy_seconds(self, batch: Any, seconds: float) -> float | None:
-        """The time of its copy to the device; None where that is part of the step."""
-        ...
 
 
 class FunctionTrainer:
@@ -68,31 +60,27 @@ class FunctionTrainer:
             return None
         copy = self._to_device
         return timed(
-            itertools.repeat(batch), lambda each: settle(copy(each)), seconds, 1
+            itertools.repeat(batch), lambda each: wait_for_devices(copy(each)), seconds, 1
         ).batch_seconds
 
 
 def trainer_of(step: Any, to_device: Callable[[Any], Any] | None) -> Trainer | None:
-    """For a function or a compiled model; None for nothing.
+    """For a function or a model of a registered face's; None for nothing.
 
     Raises:
-        TypeError: ``step`` is neither.
+        TypeError: ``step`` is neither, or a model that can't be trained.
         ValueError: ``to_device`` without a function as ``step``.
     """
-    model = hasattr(step, "train_function") and hasattr(step, "fit")
-    if to_device is not None and (step is None or model):
+    found = (face.trainer(step) for face in faces_near(step))
+    trainer = next((each for each in found if each is not None), None)
+    if to_device is not None and (step is None or trainer is not None):
         raise ValueError(
             "to_device must be None unless step is a function, which is given what it returns; got "
             f"to_device={to_device!r} with step={step!r}"
         )
-    if step is None:
-        return None
-    if model:
-        from adapters.keras.fitting import ModelTrainer
-
-        return ModelTrainer(step)
+    if step is None or trainer is not None:
+        return trainer
     if not callable(step):
-        raise TypeError(
-            f"step must be a function of a batch or a compiled Keras model, got {step!r}"
-        )
+        kinds = " or ".join(["a function of a batch", *told("step")])
+        raise TypeError(f"step must be {kinds}, got {step!r}")
     return FunctionTrainer(step, to_device)

@@ -1,14 +1,10 @@
-"""From the times of the parts to the bottleneck: arithmetic only."""
+"""From the times of the parts to the bottleneck: arithmetic only, and no words."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from adapters.diagnosis.advice import advice_of
 from adapters.diagnosis.contention import Contention
-from adapters.diagnosis.doubts import contradictions_of, noise_of
 from adapters.diagnosis.figures import COLLATION, COPY, STEP, STORAGE, TRANSFORMS, Figures
 
 # The accelerator is taken to be busy where it stands still for less than that share of the time.
@@ -44,7 +40,20 @@ class Workers:
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class Hints:
+    """What to change, of what only some loaders have: in words, and "" where there is nothing.
+
+    Args:
+        transforms: Where transforms take the time.
+        one_at_a_time: Where threads would have to ask the source one at a time.
+    """
+
+    transforms: str = ""
+    one_at_a_time: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
     """Where the time goes; all in seconds per batch, None where it wasn't measured.
 
     Args:
@@ -67,6 +76,7 @@ class Diagnosis:
         t: The step time that was asked for.
         rounds: What each round found; the figures above are the medians.
         contention: Who had the CPUs meanwhile.
+        hints: What can be changed about this kind of loader.
     """
 
     samples: int
@@ -88,11 +98,7 @@ class Diagnosis:
     t: float | None = None
     rounds: tuple[Figures, ...] = ()
     contention: Contention = field(default_factory=Contention)
-
-    def __str__(self) -> str:
-        from adapters.diagnosis.report import lines_of
-
-        return "\n".join(lines_of(self))
+    hints: Hints = field(default_factory=Hints, repr=False)
 
     @property
     def busy_share(self) -> float | None:
@@ -152,34 +158,3 @@ class Diagnosis:
             return 1.0
         others = [seconds for part, seconds in self.parts.items() if part != self.bottleneck]
         return max(1.0, self.whole / max(self.same, *others, 1e-6))
-
-    @property
-    def contradictions(self) -> tuple[str, ...]:
-        """Pairs of figures that exclude each other, in words."""
-        return tuple(contradictions_of(self))
-
-    @property
-    def noise(self) -> tuple[str, ...]:
-        """What made the figures uncertain, in words: other programs, rounds that differ."""
-        return tuple(noise_of(self))
-
-    @property
-    def certain(self) -> bool:
-        """Whether the bottleneck can be told from these figures.
-
-        They exclude none of each other, and on a noisy machine each round for itself names the same
-        bottleneck.
-        """
-        if self.contradictions:
-            return False
-        return not self.noise or all(each == self.bottleneck for each in self._of_each_round())
-
-    def _of_each_round(self) -> Iterator[str]:
-        for figures in self.rounds:
-            found = dataclasses.asdict(figures)
-            yield dataclasses.replace(self, rounds=(), **found).bottleneck
-
-    @property
-    def advice(self) -> tuple[str, ...]:
-        """What to change, the most useful first; nothing where the bottleneck isn't certain."""
-        return tuple(advice_of(self))

@@ -13,14 +13,12 @@ import numpy as np
 from mxnet.gluon.data.dataloader import default_batchify_fn
 from mxnet.util import is_np_array, is_np_shape
 
-from adapters.ablation import Ablations
 from adapters.arguments import check_integer, position_of
 from adapters.batch.order import DrawnOrder
 from adapters.batch.replacement import OnError
 from adapters.bytecode import generators_used
 from adapters.engine import Engine, Waits
 from adapters.generators import generator_argument
-from adapters.gluon.ablation import ablations_of
 from adapters.gluon.arguments import check_arguments
 from adapters.gluon.devices import mover
 from adapters.gluon.explanation import explanation
@@ -125,8 +123,6 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         >>> [data.shape for data, label in loader]
         [(4, 3), (4, 3), (2, 3)]
     """
-
-    _workers_keyword = "num_workers"
 
     def __init__(
         self,
@@ -311,10 +307,6 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         twin._engine = Engine(self._plan, self._settings)
         _open.add(twin._engine)
         return twin
-
-    def _ablations(self) -> Ablations:
-        """What is left of the work without a part of it, for ``adapters.diagnose``."""
-        return ablations_of(self._plan, self._dataset, sampler_twin(self._batch_sampler))
 
     def __enter__(self) -> DataLoader:
         return self

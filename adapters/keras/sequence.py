@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
-from adapters.ablation import Ablations, ablations_of
 from adapters.arguments import check_integer, position_of
 from adapters.batch.key import BatchKey
 from adapters.batch.order import Order
@@ -105,8 +104,6 @@ class SafeSequence(Asked):
         >>> [len(x) for x, y in seq]
         [4, 4, 2]
     """
-
-    _workers_keyword = "workers"
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -331,10 +328,6 @@ class SafeSequence(Asked):
     def _twin(self) -> SafeSequence:
         """The same sequence once more, where this one stands, with workers of its own."""
         return copy.copy(self)
-
-    def _ablations(self) -> Ablations:
-        """What is left of the work without a part of it, for ``adapters.diagnose``."""
-        return ablations_of(self._plan, self.epoch)
 
     def close(self) -> None:
         """End the workers and free what they shared; batches that are held stay valid."""

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from adapters.errors import ContentError, RecordError
-from adapters.packing.encoding import labelled
 from adapters.records import CODECS, RecordFiles, RecordWriter
 from adapters.records.files import Paths
+from adapters.records.formats import listed
 from adapters.sources import Images, guessed, identity
 
 
@@ -42,7 +42,7 @@ def convert(
         ValueError: An unknown format.
     """
     if format not in CODECS:
-        raise ValueError(f'format must be "recordio" or "tfrecord", got {format!r}')
+        raise ValueError(f"format must be {listed()}, got {format!r}")
     files = RecordFiles(paths)
     images = Images(None, {})
     holds_images = len(files) > 0 and guessed(files.read(0), files.locate(0)[0].format) == "image"
@@ -60,7 +60,8 @@ def convert(
                 else:
                     image, label = images.split(payload, shard.format)
                     number_in_list = identity(payload, shard.format)
-                    writer.write(labelled(format, bytes(image), label, number_in_list))
+                    packed = CODECS[format].envelope.pack(bytes(image), label, number_in_list)
+                    writer.write(packed)
             except ContentError as error:
                 offset = int(shard.offsets[own])
                 raise RecordError(

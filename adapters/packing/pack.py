@@ -9,10 +9,12 @@ from typing import Any, Literal
 import loky
 
 from adapters.arguments import check_integer
-from adapters.packing.encoding import ENCODINGS, SUFFIXES, Encoder
+from adapters.packing.encoding import ENCODINGS, Encoder
 from adapters.packing.inputs import inputs_of
 from adapters.packing.manifest import Manifest
 from adapters.packing.run import OnError, Run
+from adapters.records import CODECS
+from adapters.records.formats import listed
 
 
 def pack(
@@ -108,8 +110,8 @@ def _check(
     workers: Any,
     on_error: Any,
 ) -> None:
-    if format not in SUFFIXES:
-        raise ValueError(f'format must be "recordio" or "tfrecord", got {format!r}')
+    if format not in CODECS:
+        raise ValueError(f"format must be {listed()}, got {format!r}")
     if encoding not in ENCODINGS:
         raise ValueError(f'encoding must be "jpeg" or "raw", got {encoding!r}')
     if on_error not in ("raise", "skip"):

@@ -24,11 +24,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from adapters.errors import ContentError, RecordError
-from adapters.packing.encoding import SUFFIXES, Encoder
+from adapters.packing.encoding import Encoder
 from adapters.packing.inputs import Inputs
 from adapters.packing.manifest import Manifest, PackedFile, Skipped, sha256_of
 from adapters.packing.publication import locked_folder, publish, remove
-from adapters.records import RecordWriter
+from adapters.records import CODECS, RecordWriter
+from adapters.records.formats import codec_of
 
 OnError = Literal["raise", "skip"]
 # Items that are under way for each worker: the file's writer shouldn't wait for a slow one.
@@ -66,10 +67,10 @@ class Run:
         on_error: OnError,
     ) -> None:
         out = Path(out)
-        self._suffix = SUFFIXES[encoder.format]
+        self._suffix = CODECS[encoder.format].suffix
         if out.is_dir():
             out = out / "data"
-        self._single = out.suffix in (*SUFFIXES.values(), ".tfrecords")
+        self._single = codec_of(out) is not None
         if self._single:
             self._suffix = out.suffix
         self._stem = out.with_suffix("") if self._single else out

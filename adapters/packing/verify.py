@@ -10,10 +10,10 @@ from typing import Any
 from adapters.errors import ContentError, RecordError
 from adapters.images import decode as decode_image
 from adapters.packing.manifest import Manifest, sha256_of
-from adapters.records import index_paths
 from adapters.records.files import Paths, expanded
 from adapters.records.index import misfit, parse
 from adapters.records.shard import Shard
+from adapters.records.sidecar import MANIFEST_SUFFIX, candidates
 from adapters.sources import Images, guessed
 
 
@@ -34,7 +34,7 @@ def verify(
     """
     good, wrong = 0, []
     for path in expanded(paths):
-        if path.endswith(".json"):
+        if path.endswith(MANIFEST_SUFFIX):
             files, problems = _listed(Path(path))
             wrong += problems
         else:
@@ -128,7 +128,7 @@ def _image_problem(shard: Shard, number: int, images: Images) -> str | None:
 
 
 def _index_problems(shard: Shard, path: str) -> Iterator[str]:
-    for file in dict.fromkeys(index_paths(path)):
+    for file in candidates(path):
         try:
             index = parse(file.read_bytes(), shard.codec)
         except FileNotFoundError:

@@ -1,6 +1,7 @@
-"""What a format of record files is: how records stand in a file, and in its index.
+"""What a format of record files is: how records stand in a file, in its index, and what in them.
 
-A new format is a ``Codec`` in a file of its own, and a line in ``formats.CODECS``.
+A new format is a ``Codec`` in a file of its own, and a line in ``formats.CODECS``. All that differs
+between formats is said here: no other file asks which of them it has.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.records.envelope import IN_EXAMPLE, Envelope
 from adapters.records.storage import Storage
 
 
@@ -56,6 +58,12 @@ class Codec:
         crc_bytes: Behind it, and over it alone.
         has_sizes: Whether a line of an index is ``offset size``, as DALI has it; else
             ``key<TAB>offset``, as MXNet has it.
+        suffixes: What the names of such files end in, the usual ending first; an index takes the
+            place of one of these.
+        envelope: How an image and its label stand in a record.
+        crcs_fit: Which of many records of one size, as they stand in the file, have the right CRC
+            over their payload; None where there is none, or where each is to be read by itself.
+        compressible: Whether a file may as well be compressed as a whole, with GZIP or ZLIB.
 
     Functions of a module, so that it can be sent to a process.
     """
@@ -70,3 +78,12 @@ class Codec:
     header_bytes: int
     crc_bytes: int
     has_sizes: bool
+    suffixes: tuple[str, ...] = ()
+    envelope: Envelope = IN_EXAMPLE
+    crcs_fit: Callable[[NDArray[np.uint8]], NDArray[np.bool_]] | None = None
+    compressible: bool = False
+
+    @property
+    def suffix(self) -> str:
+        """What the names of new files end in."""
+        return self.suffixes[0] if self.suffixes else f".{self.name}"

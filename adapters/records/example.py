@@ -11,6 +11,9 @@
 
 in Protocol Buffers' wire format. Source: TensorFlow, ``tensorflow/core/example/feature.proto``, and
 protobuf.dev, "Encoding".
+
+Figures beside what is longer than it need be are CPU time for a record, of a JPEG and a label alone
+where nothing else is said, from its payload to both (2 cores, 2026-11).
 """
 
 from __future__ import annotations
@@ -83,7 +86,10 @@ def values(kind: int, view: memoryview) -> Feature:
 
 
 def integer(view: memoryview) -> int | None:
-    """The value of a list of one integer, as labels are; None of any other list."""
+    """The value of a list of one integer, as labels are; None of any other list.
+
+    Worth it: 4.5 against 6.8 us, by ``values`` and NumPy.
+    """
     if len(view) > 1 and view[0] == _TAG_UNPACKED:
         begin = 1
     elif len(view) > 2 and view[0] == _TAG_1 and view[1] == len(view) - 2:
@@ -102,7 +108,7 @@ def strings(view: memoryview) -> list[memoryview]:
     Raises:
         ContentError: Damaged.
     """
-    if len(view) > 1 and view[0] == _TAG_1:
+    if len(view) > 1 and view[0] == _TAG_1:  # Of one. Worth it: 4.5 against 5.5 us.
         size, begin = _size(view, 1)
         if begin + size == len(view):
             return [view[begin:]]
@@ -142,11 +148,12 @@ def _any_lists(view: memoryview, names: Container[str] | None) -> dict[str, tupl
 def _usual_lists(
     view: memoryview, names: Container[str] | None
 ) -> dict[str, tuple[int, memoryview]] | None:
-    """``lists`` in a third of the time; None where fields aren't in the order that writers use.
+    """``lists`` in half the time; None where fields aren't in the order that writers use.
 
     That is: one ``Features`` and nothing else, in each entry the name before the feature, in each
-    feature one list. What is damaged isn't told from what is unusual. A size of one byte is read
-    here, as a call takes longer than that.
+    feature one list. What is damaged isn't told from what is unusual. Worth it: 4.5 against 9.9 us,
+    and 7.3 against 16.3 for a record of six features. A size of one byte is read here instead of by
+    ``_size``. Worth it: 7.3 against 8.4 us for six features.
     """
     found = {}
     end = len(view)
@@ -230,10 +237,14 @@ def _integers(view: memoryview) -> NDArray[np.int64]:
 
 
 def _fields(view: memoryview) -> Iterator[tuple[int, int, Any]]:
-    """Number, wire type and value of each field: a memoryview, or an integer for a varint."""
+    """Number, wire type and value of each field: a memoryview, or an integer for a varint.
+
+    Tags and sizes of one byte are read without a call. Worth it: 13 against 16 us for a record of
+    three short features, decoded.
+    """
     at, end = 0, len(view)
     while at < end:
-        tag = view[at]  # Of one byte, nearly always.
+        tag = view[at]
         at += 1
         if tag > 127:
             tag, at = _varint(view, at - 1)
@@ -261,6 +272,8 @@ def _fields(view: memoryview) -> Iterator[tuple[int, int, Any]]:
 
 def _size(view: memoryview, at: int) -> tuple[int, int]:
     """A varint, which nearly always has at most three bytes; and where the next byte is.
+
+    Worth it: 4.5 against 6.4 us, by ``_varint`` alone.
 
     Raises:
         ContentError: It doesn't end.

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from adapters.errors import ClosedError
 from adapters.records.formats import CODECS, listed
 from adapters.records.shard import Shard
+from adapters.records.sidecar import MANIFEST_SUFFIX, record_files
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -126,9 +127,8 @@ def expanded(paths: Paths) -> list[str]:
         if os.path.exists(path) or not glob.has_magic(path):
             files.append(path)
             continue
-        # Indexes lie beside record files, and pack's manifests.
-        beside = (".idx",) if path.endswith(".json") else (".idx", ".json")
-        found = [name for name in sorted(glob.glob(path)) if not name.endswith(beside)]
+        manifests = path.endswith(MANIFEST_SUFFIX)
+        found = record_files(sorted(glob.glob(path)), manifests)
         if not found:
             raise FileNotFoundError(f"no file matches {path!r}")
         files += found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from adapters.records import recordio, tfrecord
 from adapters.records.codec import Codec
 
@@ -13,3 +15,9 @@ def listed() -> str:
     """Their names, for messages."""
     *others, last = (f'"{name}"' for name in sorted(CODECS))
     return f"{', '.join(others)} or {last}"
+
+
+def codec_of(path: str | os.PathLike[str]) -> Codec | None:
+    """The format whose files are named like this one; None where the name doesn't say."""
+    suffix = os.path.splitext(path)[1].lower()
+    return next((codec for codec in CODECS.values() if suffix in codec.suffixes), None)

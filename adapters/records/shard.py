@@ -8,10 +8,10 @@ from typing import Literal
 import numpy as np
 
 from adapters.errors import RecordError
-from adapters.records import tfrecord
 from adapters.records.codec import Codec
 from adapters.records.formats import CODECS
-from adapters.records.index import Index, index_of
+from adapters.records.index import Index
+from adapters.records.sidecar import index_of
 from adapters.records.storage import InflatedFile, MappedFile
 
 # GZIP, and ZLIB of levels 0 and 1, 2 to 5, 6, and 7 to 9.
@@ -23,7 +23,7 @@ class Shard:
 
     Args:
         path: The file.
-        format: ``"recordio"``, ``"tfrecord"`` or ``"auto"``.
+        format: One of ``CODECS``, or ``"auto"``.
         verify: Check a record's CRC the first time that it is read.
         index: Where the records are. None: what the index beside the file says, which is written
             where there is none. "search": what the file itself says; "readable": that, up to the
@@ -56,7 +56,7 @@ class Shard:
 
     @property
     def format(self) -> str:
-        """``"recordio"`` or ``"tfrecord"``."""
+        """The name of its codec."""
         return self.codec.name
 
     def __len__(self) -> int:
@@ -97,33 +97,40 @@ def _opened(path: str | os.PathLike[str], format: str) -> tuple[MappedFile, Code
     """The file's bytes, inflated where they are compressed, and its format."""
     storage = MappedFile(path)
     head = bytes(storage.read(0, 16))
-    if format not in ("auto", tfrecord.NAME):
-        return storage, CODECS[format]
-    found = _begun(head)
-    if format == "auto" and found:
+    asked = [*CODECS.values()] if format == "auto" else [CODECS[format]]
+    if format != "auto" and not asked[0].compressible:
+        return storage, asked[0]
+    if found := _begun(head, asked):  # Which may as well look compressed.
         return storage, found[0]
-    if tfrecord.CODEC in found:  # Which may as well look compressed.
-        return storage, tfrecord.CODEC
     if head.startswith(_COMPRESSED_BEGINS):
         inflated = InflatedFile(path)
         head = bytes(inflated.read(0, 16))
-        if not head or tfrecord.begins_here(head) or format == tfrecord.NAME:
-            return inflated, tfrecord.CODEC
-        raise RecordError(inflated.name, None, 0, "a compressed TFRecord", f"{head.hex(' ')} in it")
+        compressible = [codec for codec in asked if codec.compressible]
+        if found := _begun(head, compressible):
+            return inflated, found[0]
+        if not head or format != "auto":
+            return inflated, compressible[0]
+        titles = _titles(compressible)
+        raise RecordError(
+            inflated.name, None, 0, f"a compressed {titles}", f"{head.hex(' ')} in it"
+        )
     if format == "auto" and head:
-        titles = " or ".join(sorted(codec.title for codec in CODECS.values()))
-        raise RecordError(storage.name, None, 0, f"a {titles} file", head.hex(" "))
-    return storage, tfrecord.CODEC
+        raise RecordError(storage.name, None, 0, f"a {_titles(asked)} file", head.hex(" "))
+    return storage, asked[0]
 
 
-def _begun(head: bytes) -> list[Codec]:
-    """The formats that a file may have which begins like that.
+def _titles(codecs: list[Codec]) -> str:
+    return " or ".join(sorted(codec.title for codec in codecs))
+
+
+def _begun(head: bytes, codecs: list[Codec]) -> list[Codec]:
+    """Those of the formats that a file may have which begins like that.
 
     Raises:
         ImportError: It may be one that needs a library which isn't installed, and is no other.
     """
     found, obstacle = [], None
-    for codec in CODECS.values():
+    for codec in codecs:
         try:
             if head and codec.begins(head):
                 found.append(codec)

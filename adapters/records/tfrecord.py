@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from adapters.errors import RecordError
 from adapters.records.codec import Codec
-from adapters.records.crc import masked_crc
+from adapters.records.crc import masked_crc, masked_crcs
+from adapters.records.envelope import IN_EXAMPLE
 from adapters.records.storage import Storage
 
 NAME = "tfrecord"
@@ -57,7 +58,9 @@ def scan(storage: Storage, verify: bool = True) -> tuple[NDArray[np.int64], NDAr
     """
     offsets, sizes = array("q"), array("q")
     size, name, unpack = storage.size, storage.name, HEADER.unpack_from
-    known: dict[int, int] = {}  # Few lengths make most records: 3x faster than their CRCs.
+    # Few lengths make most records. Worth it: 0.3 against 0.9 us a record where all are alike, and
+    # 2.6 against 3.0 where they have 200 lengths (2 cores, CPU time, 2026-11).
+    known: dict[int, int] = {}
     position = 0
     while position < size:
         window = storage.read(position, min(_WINDOW_BYTES, size - position))
@@ -144,6 +147,15 @@ def begins_here(head: bytes | memoryview) -> bool:
     return masked_crc(head[:8]) == crc
 
 
+def crcs_fit(records: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Which records of one size, ``(records, bytes)``, have the right CRC of their data."""
+    found = records[:, -FOOTER.size :].copy().view("<u4")[:, 0]
+    right: NDArray[np.bool_] = (
+        masked_crcs(records, HEADER.size, records.shape[1] - FOOTER.size) == found
+    )
+    return right
+
+
 def _wrong_crc(
     name: str, number: int, offset: int, what: str, found: int, expected: int
 ) -> RecordError:
@@ -167,4 +179,8 @@ CODEC = Codec(
     header_bytes=HEADER.size,
     crc_bytes=FOOTER.size,
     has_sizes=True,
+    suffixes=(".tfrecord", ".tfrecords", ".tfrec", ".record", ".records"),
+    envelope=IN_EXAMPLE,
+    crcs_fit=crcs_fit,
+    compressible=True,
 )

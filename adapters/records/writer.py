@@ -13,13 +13,8 @@ import numpy as np
 
 from adapters.errors import ClosedError
 from adapters.records.formats import CODECS, listed
-from adapters.records.index import (
-    Index,
-    belongs,
-    index_paths,
-    text_of,
-    write_atomically,
-)
+from adapters.records.index import Index, text_of, write_atomically
+from adapters.records.sidecar import place_of_writer
 
 
 class RecordWriter:
@@ -101,7 +96,7 @@ class RecordWriter:
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
-            target = self._index_path()
+            target = place_of_writer(self._path, self._codec)
             if target is not None:  # Gone before it no longer fits.
                 target.unlink(missing_ok=True)
             os.replace(self._temporary, self._path)
@@ -145,15 +140,3 @@ class RecordWriter:
             pass
         finally:
             self._temporary.unlink(missing_ok=True)
-
-    def _index_path(self) -> Path | None:
-        """The shared name where it is free, or belongs to the file that is replaced.
-
-        Else the file's own; None where that is the shared name, too.
-        """
-        shared, own = index_paths(self._path)
-        if not shared.exists():
-            return shared
-        if belongs(shared, self._path, self._codec):
-            return shared
-        return own if own != shared else None

@@ -15,12 +15,10 @@ from numpy.typing import NDArray
 from adapters.errors import ContentError
 from adapters.images import ImageDecoder
 from adapters.images import decode as decode_image
-from adapters.records import example, irheader
+from adapters.records import CODECS, example
+from adapters.records.envelope import IMAGE, LABEL, no_feature
 
-IMAGE, LABEL, ID = "image/encoded", "image/class/label", "image/id"
 _SHORT = {"image": IMAGE, "label": LABEL}
-# Of encodings that a file may be told to be full of images by.
-_IMAGE_BEGINS = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"\x93NUMPY", b"GIF8", b"BM", b"RIFF", b"II*\0")
 
 
 class Content(Protocol):
@@ -79,7 +77,7 @@ class Features:
         renamed = {}
         for name, stored in self._fields.items():
             if stored not in features:
-                raise _no_feature(stored, features)
+                raise no_feature(stored, features)
             renamed[name] = features[stored]
         for stored in self._fields.values():
             features.pop(stored, None)
@@ -87,7 +85,7 @@ class Features:
 
 
 class Images:
-    """An image and its label: from an IRHeader and what follows it, or from two features.
+    """An image and its label, as the format has them in a record: its ``Codec.envelope``.
 
     Args:
         decoder: Makes the array; None takes the image as it is.
@@ -98,9 +96,7 @@ class Images:
         named = {_SHORT.get(name, name): stored for name, stored in fields.items()}
         self.decoder = decoder
         self.draws = decoder is not None and decoder.draws
-        self._image = named.pop(IMAGE, IMAGE)
-        self.label = named.pop(LABEL, LABEL)
-        self._names = (self._image, self.label)
+        self.names = named.pop(IMAGE, IMAGE), named.pop(LABEL, LABEL)
         if named:
             raise ValueError(
                 f"fields must rename {IMAGE!r} (or 'image') and {LABEL!r} (or 'label') for images, "
@@ -127,20 +123,7 @@ class Images:
         Raises:
             ContentError: No IRHeader, no Example, or one without the features.
         """
-        if format == "recordio":
-            labelled = irheader.unpack(payload)
-            return labelled.content, labelled.label
-        features = example.lists(payload, self._names)
-        for name in self._names:
-            if name not in features:
-                raise _no_feature(name, example.lists(payload))
-        kind, view = features[self._image]
-        images = example.strings(view) if kind == example.BYTES_LIST else []
-        if len(images) != 1:
-            raise ContentError(f"one image as {self._image!r}", f"{len(images)}")
-        kind, view = features[self.label]
-        label = example.integer(view) if kind == example.INT64_LIST else None
-        return images[0], _label(example.values(kind, view)) if label is None else label
+        return CODECS[format].envelope.split(payload, self.names)
 
 
 def identity(payload: memoryview, format: str) -> int:
@@ -149,11 +132,7 @@ def identity(payload: memoryview, format: str) -> int:
     Raises:
         ContentError: Neither.
     """
-    if format == "recordio":
-        return irheader.unpack(payload).id
-    kind, view = example.lists(payload).get(ID, (0, memoryview(b"")))
-    values = example.values(kind, view) if kind == example.INT64_LIST else []
-    return int(values[0]) if len(values) else 0
+    return CODECS[format].envelope.identity(payload)
 
 
 def content_of(decode: Any, fields: Mapping[str, str] | None) -> Content:
@@ -198,23 +177,6 @@ def check_fields(fields: Any) -> None:
 def guessed(payload: memoryview, format: str) -> str | None:
     """The ``decode=`` that suits a record: "image", "example" or None."""
     try:
-        if format == "recordio":
-            head = bytes(irheader.unpack(payload).content[:8])
-            return "image" if head.startswith(_IMAGE_BEGINS) else None
-        features = example.lists(payload)
+        return CODECS[format].envelope.guessed(payload)
     except ContentError:
         return None
-    if IMAGE in features and LABEL in features:
-        return "image"
-    return "example" if features else None
-
-
-def _label(values: example.Feature) -> Any:
-    if len(values) != 1:
-        return values if isinstance(values, np.ndarray) else np.array(values, object)
-    return values[0].item() if isinstance(values, np.ndarray) else values[0]
-
-
-def _no_feature(name: str, features: Mapping[str, Any]) -> ContentError:
-    listed = ", ".join(sorted(features)) or "none"
-    return ContentError(f"a feature {name!r} (fields= renames)", f"the features {listed}")

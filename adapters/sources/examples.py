@@ -181,10 +181,8 @@ def _of_bytes(field: Field, values: list[memoryview]) -> Any:
 def of_raw(field: Field, stored: NDArray[np.uint8]) -> NDArray[Any]:
     """The numbers that bytes are, in the feature's dtype; perhaps in the same memory."""
     assert field.raw is not None
-    if field.raw.kind == "b":
-        return stored != 0
-    array: NDArray[Any] = np.asarray(stored.view(field.raw), field.dtype)
-    return array
+    numbers: NDArray[Any] = stored != 0 if field.raw.kind == "b" else stored.view(field.raw)
+    return numbers.astype(field.dtype, copy=False)
 
 
 def _check_count(field: Field, count: int) -> None:

@@ -14,11 +14,9 @@ from adapters.generators import DECODE, generator
 from adapters.images import ImageDecoder
 from adapters.records import RecordFiles
 from adapters.sources.contents import Content, Images
-from adapters.sources.located import Located
-from adapters.sources.rows import put_image, put_label
+from adapters.sources.imagerows import ImageRows
 from adapters.sources.selection import chosen_of, how_to_leave_out, is_without_image
 from adapters.sources.source import Leaf, Source
-from adapters.sources.strided import Strided, strided_of
 
 # Damaged records that are looked past for one that tells what samples are like.
 _TRIES = 100
@@ -37,9 +35,8 @@ class RecordSource(Source):
         self._content = content
         # For a batch that is written straight into its memory; found out when first asked for.
         self._leaves: tuple[Leaf, ...] | None = None
-        self._strided: dict[Any, Strided | None] = {}
-        self._located: Located | None = None
         self._looked = False
+        self._rows: ImageRows | None = None
         self._remedy: str | None = None
 
     def __len__(self) -> int:
@@ -100,7 +97,7 @@ class RecordSource(Source):
 
     def close(self) -> None:
         """Let go of the files."""
-        self._located = None
+        self._rows = None
         self._files.close()
 
     def __enter__(self) -> RecordSource:
@@ -110,7 +107,7 @@ class RecordSource(Source):
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_strided": {}, "_located": None, "_looked": False}
+        return {**self.__dict__, "_rows": None, "_looked": False}
 
     # What a plan asks for.
 
@@ -172,12 +169,7 @@ class RecordSource(Source):
         """
         content = self._content
         if not self._looked and isinstance(content, Images) and len(self):
-            decoder = content.decoder
-            if decoder is not None and decoder.shape is not None:
-                array: Leaf | None = (decoder.shape, decoder.dtype)
-            else:
-                strided = self._matrix(self._files.locate(0)[0])
-                array = None if strided is None else (strided.shape, strided.dtype)
+            array = self._images().leaf
             if array is not None:
                 # The whole sample, as a damaged header may have a label all the same.
                 label = np.asarray(self.first(lambda number: self.sample(number)[1]))
@@ -210,77 +202,14 @@ class RecordSource(Source):
         rows: Sequence[NDArray[Any]],
     ) -> list[tuple[int, Exception]]:
         """Write samples into rows of a batch: arrays and labels, as ``leaves`` says."""
-        content = self._content
-        assert isinstance(content, Images)
-        images, labels = rows
-        if content.decoder is None:
-            done = self._gather(numbers, images, labels)
-            if done.all():
-                return []
-        todo = numbers.argsort(kind="stable")
-        if content.decoder is None:
-            todo = todo[~done[todo]]
-        located = self._located
-        if located is None:
-            located = self._located = Located(self._files, labels.shape[1:], labels.dtype)
-        failures: list[tuple[int, Exception]] = []
-        encoded: list[memoryview] = []
-        wanted: list[int] = []
-        own: list[int] = numbers.tolist()
-        places = located.find(numbers[todo], todo, labels)
-        for row, (file, begin, size) in zip(todo.tolist(), places):
-            try:
-                if size:
-                    self._files.check_open()  # Reading would open it again.
-                    image = file.read(begin, size)
-                else:
-                    payload = self._files.read(own[row])
-                    image, label = self._split(own[row], payload)
-                    put_label(label, labels, row)
-                    located.note(own[row], payload, image, labels[row])
-                if content.decoder is None:
-                    put_image(image, images, row)
-            except Exception as error:
-                failures.append((row, error))
-                continue
-            encoded.append(image)
-            wanted.append(row)
-        if content.decoder is not None:
-            failed = content.decoder.decode_rows(
-                encoded, rng_of and (lambda place: rng_of(own[wanted[place]])), wanted, images
-            )
-            failures += ((wanted[place], error) for place, error in failed)
-        return [(row, self._told(own[row], error)) for row, error in failures]
+        failures = self._images().fill(numbers, rng_of, *rows)
+        return [(row, self._told(int(numbers[row]), error)) for row, error in failures]
 
-    def _gather(
-        self, numbers: NDArray[np.int64], images: NDArray[Any], labels: NDArray[Any]
-    ) -> NDArray[np.bool_]:
-        """Which rows could be written a file at a time."""
-        files = self._files
-        files.check_open()
-        if len(files.shards) == 1:
-            strided = self._matrix(files.shards[0])
-            if strided is None or not strided.fits(images, labels):
-                return np.zeros(len(numbers), bool)
-            return strided.gather(files.in_order(numbers), images, labels)
-        places, own_numbers = files.places(numbers)
-        right = np.zeros(len(numbers), bool)
-        for place in np.unique(places).tolist():
-            strided = self._matrix(files.shards[place])
-            rows = np.flatnonzero(places == place)
-            if strided is None or not strided.fits(images, labels):
-                continue
-            part = np.empty((len(rows), *images.shape[1:]), images.dtype)
-            own = np.empty((len(rows), *labels.shape[1:]), labels.dtype)
-            right[rows] = strided.gather(own_numbers[rows], part, own)
-            images[rows], labels[rows] = part, own
-        return right
-
-    def _matrix(self, shard: Any) -> Strided | None:
-        assert isinstance(self._content, Images)
-        if shard.storage.name not in self._strided:
-            self._strided[shard.storage.name] = strided_of(shard, self._content)
-        return self._strided[shard.storage.name]
+    def _images(self) -> ImageRows:
+        if self._rows is None:
+            assert isinstance(self._content, Images)
+            self._rows = ImageRows(self._files, self._content)
+        return self._rows
 
     def _number(self, index: Any) -> int:
         try:
@@ -291,14 +220,6 @@ class RecordSource(Source):
         if not -size <= number < size:
             raise IndexError(f"record number must be in range({-size}, {size}), got {number}")
         return number % size
-
-    def _split(self, number: int, payload: memoryview) -> tuple[memoryview, Any]:
-        assert isinstance(self._content, Images)
-        shard, _ = self._files.locate(number)
-        try:
-            return self._content.split(payload, shard.format)
-        except ContentError as error:
-            raise self._error(number, error) from error
 
     def _told(self, number: int, error: Exception) -> Exception:
         """The error, of which file and record."""

@@ -4,22 +4,24 @@ Where all records of a file are equally long and each holds an array in NPY's fo
 matrix: a row per record, in which pixels and label stand at the same place in every row. What a row
 holds besides is compared with the first record's (or with a later one's, where that is damaged), so
 that one that is laid out otherwise, and as long by chance, is noticed.
+
+Worth it: 0.47 against 12 us an image of 28x28. That and the other figures are CPU time on 2 cores,
+in batches of 128, 2026-11.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError, RecordError
 from adapters.images import npy
-from adapters.records import example, irheader, recordio
-from adapters.records.crc import masked_crcs
+from adapters.records.envelope import LabelKind
 from adapters.records.shard import Shard
-from adapters.sources.contents import ID, Images
+from adapters.sources.contents import Images
 
 # Damaged records that are looked past for one that tells what they are like.
 _TRIES = 100
@@ -38,14 +40,13 @@ class Strided:
         dtype: Of the array that a record holds.
         pixels: Where the array's bytes begin and end in a record.
         label: Where those of the label do.
-        label_kind: How the label is written: one varint, or little-endian float32.
+        label_kind: How the label is written.
         label_shape: Of a label.
         label_dtype: Of a label.
         fixed: Which bytes of a record must be the model's; few, beside the array.
         model: These bytes of the first record that isn't damaged.
         alike: Which records were compared with it, and are right, ``(records,)``; threads that
             compare twice do no harm.
-        all_alike: All of them were, and are.
     """
 
     shard: Shard
@@ -54,13 +55,12 @@ class Strided:
     dtype: np.dtype[Any]
     pixels: Span
     label: Span
-    label_kind: Literal["varint", "floats"]
+    label_kind: LabelKind
     label_shape: tuple[int, ...]
     label_dtype: np.dtype[Any]
     fixed: NDArray[np.int64]
     model: NDArray[np.uint8]
     alike: NDArray[np.bool_]
-    all_alike: bool = False
 
     def fits(self, images: NDArray[Any], labels: NDArray[Any]) -> bool:
         """Whether the file's samples are what belongs into these arrays, a row for each."""
@@ -86,20 +86,16 @@ class Strided:
         storage.will_touch(self.shard.offsets[numbers], self.stride)
         view, records = storage.view(), len(self.shard)
         matrix: NDArray[np.uint8] = np.ndarray((records, self.stride), np.uint8, view, start)
-        if self.all_alike:
-            right = np.ones(len(numbers), bool)
-        elif not (right := self.alike[numbers]).all():
+        if not (right := self.alike[numbers]).all():
             self._compare(matrix, numbers[~right])
             right = self.alike[numbers]
         begin, end = self.pixels
-        whole = np.dtype(f"V{end - begin}")  # Copied as one, which is faster than its bytes.
+        # An array is copied as one, not as its bytes. Worth it: 0.37 against 0.40 us in RecordIO.
+        whole = np.dtype(f"V{end - begin}")
         column: NDArray[Any] = np.ndarray(records, whole, view, start + begin, (self.stride,))
-        pixels = column[numbers]
-        if images.flags.c_contiguous and len(images):
-            images.reshape(len(images), -1).view(whole)[:, 0] = pixels
-        else:
-            images[...] = pixels.view(self.dtype).reshape(-1, *self.shape)
+        images[...] = column[numbers].view(self.dtype).reshape(-1, *self.shape)
         begin, end = self.label
+        # Worth it: 0.35 against 0.43 us an image of 28x28 whose label is below 128.
         if self.label_kind == "varint" and end == begin + 1:
             labels[...] = matrix[:, begin][numbers]
             return right
@@ -120,21 +116,18 @@ class Strided:
             right &= (written[:, -1] < 128) & (written[:, :-1] > 127).all(1)
         checked = self.shard.checked
         unchecked = np.flatnonzero(~checked[numbers])
-        codec = self.shard.codec
-        if codec.crc_bytes and len(unchecked):
-            rows = rows[unchecked]
-            found = rows[:, -4:].copy().view("<u4")[:, 0]
-            right[unchecked] &= (
-                masked_crcs(rows, codec.header_bytes, self.stride - codec.crc_bytes) == found
-            )
+        if (fit := self.shard.codec.crcs_fit) is not None and len(unchecked):
+            right[unchecked] &= fit(rows[unchecked])
         checked[numbers[right]] = True
         self.alike[numbers[right]] = True
-        self.all_alike = bool(self.alike.all())
 
 
 def strided_of(shard: Shard, content: Images) -> Strided | None:
     """The file as a matrix; None where its records aren't alike, or hold no raw arrays."""
+    codec = shard.codec
     if content.decoder is not None or not len(shard):
+        return None
+    if codec.crc_bytes and codec.crcs_fit is None:
         return None
     try:
         stride = _stride(shard)
@@ -149,7 +142,7 @@ def strided_of(shard: Shard, content: Images) -> Strided | None:
             if bytes(encoded[: len(npy.MAGIC)]) != npy.MAGIC:
                 continue
             array = npy.read(encoded)
-            label, kind = _label_in(payload, shard, content)
+            label, kind = codec.envelope.label_in(payload, content.names)
         except (ContentError, RecordError):
             continue  # Damaged; the next one may tell what they are like.
         row = np.frombuffer(shard.storage.view(), np.uint8, stride, int(shard.offsets[number]))
@@ -162,7 +155,7 @@ def _like(
     payload: memoryview,
     array: NDArray[Any],
     label: memoryview | None,
-    kind: Literal["varint", "floats"],
+    kind: LabelKind,
     value: NDArray[Any],
     shard: Shard,
 ) -> Strided | None:
@@ -172,15 +165,10 @@ def _like(
     pixels, label_span = _span(array, row), _span(np.frombuffer(label, np.uint8), row)
     if pixels is None or label_span is None:
         return None  # A record in parts, whose payload is a copy.
-    varying = [pixels, label_span]
-    if shard.codec.crc_bytes:
-        varying.append((len(row) - shard.codec.crc_bytes, len(row)))
-        if (own := _id_in(payload)) is not None:
-            identity = _span(np.frombuffer(own, np.uint8), row)
-            varying += [identity] if identity is not None else []
-    else:
-        begin = recordio.HEADER.size
-        varying.append((begin + 8, begin + irheader.HEADER.size))  # The image's two numbers.
+    varying = [pixels, label_span, (len(row) - shard.codec.crc_bytes, len(row))]
+    if (own := shard.codec.envelope.identity_in(payload)) is not None:
+        identity = _span(np.frombuffer(own, np.uint8), row)
+        varying += [identity] if identity is not None else []
     is_fixed = np.ones(len(row), bool)
     for begin, end in varying:
         is_fixed[begin:end] = False
@@ -208,34 +196,6 @@ def _stride(shard: Shard) -> int | None:
     if shard.codec.end(shard.storage, last) - last != stride:
         return None
     return stride if bool((np.diff(shard.offsets) == stride).all()) else None
-
-
-def _label_in(
-    payload: memoryview, shard: Shard, content: Images
-) -> tuple[memoryview | None, Literal["varint", "floats"]]:
-    """Where the bytes of the label lie; None where they don't lie together, or there are none."""
-    if shard.format == recordio.NAME:
-        flag = irheader.HEADER.unpack_from(payload)[0]
-        size = irheader.HEADER.size
-        return payload[size : size + 4 * flag] if flag else payload[4:8], "floats"
-    kind, view = example.lists(payload)[content.label]
-    packed, count = example.strings(view), len(example.values(kind, view))
-    if kind == example.FLOAT_LIST:
-        if len(packed) == 1 and len(packed[0]) == 4 * count:
-            return packed[0] if count else None, "floats"
-        return view[1:] if (len(view), count) == (5, 1) else None, "floats"
-    if kind != example.INT64_LIST or count != 1 or len(packed) > 1:
-        return None, "varint"
-    return packed[0] if packed else view[1:], "varint"
-
-
-def _id_in(payload: memoryview) -> memoryview | None:
-    """Where the bytes of an Example's "image/id" lie; None where there is none, or several."""
-    kind, view = example.lists(payload, (ID,)).get(ID, (0, payload[:0]))
-    if kind != example.INT64_LIST or len(example.values(kind, view)) != 1:
-        return None
-    packed = example.strings(view)
-    return packed[0] if packed else view[1:]
 
 
 def _span(part: NDArray[Any], row: NDArray[np.uint8]) -> Span | None:

@@ -53,10 +53,18 @@ def test_pack_prints_the_sums(tmp_path, source, say, format):
 
 @pytest.mark.parametrize(
     ("out", "format"),
-    [("x.rec", "recordio"), ("x.tfrecord", "tfrecord"), ("x.tfrecords", "tfrecord")],
+    [
+        ("x.rec", "recordio"),
+        ("x.recordio", "recordio"),
+        ("x.tfrecord", "tfrecord"),
+        ("x.tfrecords", "tfrecord"),
+        ("x.tfrec", "tfrecord"),
+        ("x.record", "tfrecord"),
+    ],
 )
 def test_the_ending_tells_the_format(tmp_path, source, say, out, format):
     say("pack", source, tmp_path / out)
+    assert (tmp_path / out).exists()
     assert Manifest.load(tmp_path / "x.json").format == format
 
 

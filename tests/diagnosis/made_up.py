@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from adapters.diagnosis import Diagnosis
-from adapters.diagnosis.verdict import Workers
+from adapters.diagnosis.verdict import Hints, Workers
 
 THREADS = Workers("threads", 2, 4)
 # A step of 10 ms that has to wait for a loader of 40 ms.
@@ -23,6 +23,7 @@ SLOW = Diagnosis(
     fetch_computes=0.1,
     waits_seconds=(0.03,) * 100,
     workers=THREADS,
+    hints=Hints(transforms="another transform", one_at_a_time="another source"),
 )
 
 

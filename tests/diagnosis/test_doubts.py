@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from adapters.diagnosis import Diagnosis
 from adapters.diagnosis.contention import Contention
 from adapters.diagnosis.figures import Figures
-from adapters.diagnosis.verdict import Diagnosis, Workers
+from adapters.diagnosis.verdict import Workers
 from tests.diagnosis.made_up import THREADS, made_up
 
 INLINE = Workers("inline", 0, 4)

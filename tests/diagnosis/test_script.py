@@ -22,7 +22,7 @@ from tests.diagnosis.planted import SECONDS, slow_step
 
 @pytest.fixture(autouse=True)
 def no_framework(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(script, "_FACES", {})
+    monkeypatch.setattr(script, "FACES", {})
 
 
 def run(tmp_path: Path, text: str, *arguments: str) -> Any:

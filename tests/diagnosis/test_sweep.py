@@ -192,19 +192,3 @@ def test_the_table_has_medians_and_ranges():
 def test_the_line_for_keras_can_be_pasted(setting, line):
     with SafeSequence(Numbers()) as sequence:
         assert line_of(sequence, setting) == f"SafeSequence(..., {line}"
-
-
-@pytest.mark.parametrize(
-    ("setting", "line"),
-    [
-        (AUTO, 'num_workers="auto", prefetch=10)'),
-        (INLINE, "num_workers=0)"),
-        (FOUR_THREADS, "num_workers=4, thread_pool=True, prefetch=10)"),
-        (TWO_PROCESSES, "num_workers=2, thread_pool=False, prefetch=10)"),
-    ],
-)
-def test_the_line_for_gluon_can_be_pasted(setting, line):
-    class Gluons:
-        _workers_keyword = "num_workers"
-
-    assert line_of(Gluons(), setting) == f"gluon_loader(..., {line}"

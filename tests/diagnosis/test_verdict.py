@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from adapters.diagnosis import Diagnosis
-from adapters.diagnosis.verdict import Workers
+from adapters.diagnosis.verdict import Hints, Workers
 from tests.diagnosis.made_up import THREADS, made_up
 
 STORAGE = made_up(storage=0.038)
@@ -177,7 +177,7 @@ def test_the_loaders_own_word_for_workers_is_used():
 
 def test_a_sequence_that_is_asked_one_at_a_time_must_change_before_workers_help():
     advice = advice_of(made_up(storage=0.038, one_at_a_time=True))
-    assert "thread_safe = True" in advice
+    assert advice.startswith("another source\n")
     assert "workers=" not in advice
 
 
@@ -220,10 +220,15 @@ def test_the_kernel_is_not_mentioned_where_it_is_there():
     assert "kernel" not in advice_of(TRANSFORMS)
 
 
-def test_keras_is_told_of_batch_transform_and_gluon_of_its_own_transforms():
-    gluon = made_up(memory=0.038, workers=Workers("threads", 2, 4, "num_workers"))
-    assert "batch_transform" in advice_of(TRANSFORMS)
-    assert "loader.explain()" in advice_of(gluon)
+def test_what_only_the_kind_of_loader_has_is_advised():
+    assert "another transform" in TRANSFORMS.advice
+    assert not {"another transform", "another source"} & set(STORAGE.advice)
+
+
+def test_nothing_is_said_where_the_kind_of_loader_has_nothing():
+    plain = dataclasses.replace(TRANSFORMS, hints=Hints())
+    assert set(TRANSFORMS.advice) - set(plain.advice) == {"another transform"}
+    assert "" not in made_up(storage=0.038, one_at_a_time=True, hints=Hints()).advice
 
 
 def test_smaller_samples_are_advised_against_collation():

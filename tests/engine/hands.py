@@ -72,11 +72,13 @@ class Hands:
             number: Which of those that are with the crew.
             error: What it raises.
             layout_changed: Whether the batch must be computed whole.
-            lost: Whether its worker dies, which is the job's own fault.
+            lost: Whether its worker dies, a process, which is the job's own fault.
             here: Whether a thread makes the batch, and not into the crew's memory.
             reports: Whether it is reported done.
         """
         job, done = self.jobs[number]
+        # A thread doesn't die that has made one of its batches.
+        lost = lost and all(pending.outcome is None for pending in job.batches)
         if lost:  # The first of several is to blame.
             self.deaths.append("a worker process was killed")
             job.batches[0].killers.setdefault(job.part, []).append(self.deaths[-1])

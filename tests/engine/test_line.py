@@ -14,7 +14,7 @@ from adapters.engine.line import Line
 from adapters.engine.service import FORGET
 from tests.engine.crews import opened, read
 from tests.engine.workloads import Numbers
-from tests.plans import plan_of
+from tests.plans import batch_of, plan_of
 
 LARGE = 3_000_000
 
@@ -134,5 +134,5 @@ def test_after_ctrl_c_while_a_job_was_sent_all_batches_come(monkeypatch):
             with pytest.raises(KeyboardInterrupt):
                 read(engine, 40)
         assert len(calls) > 2
-        expected = plan_of(Numbers(200), 4).batch(0, 49, np.empty).batch
+        expected = batch_of(plan_of(Numbers(200), 4), 0, 49)
         np.testing.assert_array_equal(read(engine, 50)[49], expected)

@@ -14,6 +14,7 @@ from mxnet.gluon.data.vision.transforms import Cast, ToTensor
 
 from adapters import gluon_loader
 from adapters.batch.key import BatchKey
+from adapters.gluon.diagnosed import FACE
 from tests.gluon.crews import CREWS, THREADS, every_crew, opened
 from tests.gluon.data_sets import IN_MEMORY, nd, numpy_semantics, outline, pixels, values
 from tests.plans import notes_of
@@ -203,7 +204,7 @@ def test_a_twin_and_a_diagnosis_have_it():
         expected = [outline(batch) for batch in loader]
         with loader._twin() as twin:
             assert [outline(batch) for batch in twin] == expected
-        parts = loader._ablations()
+        parts = FACE.ablations(loader)
         assert parts.memory.batch_transform is mixed
         assert parts.collation.batch_transform is None
         for plan in (parts.whole, parts.storage, parts.memory, parts.collation):

@@ -13,6 +13,7 @@ from mxnet.gluon.data.vision.transforms import CenterCrop, RandomFlipLeftRight, 
 
 from adapters import ImageDecoder, RecordError, gluon_loader, open_records
 from adapters.batch.key import BatchKey
+from adapters.gluon.diagnosed import FACE
 from tests.gluon.crews import CREWS, THREADS, every_crew, opened
 from tests.gluon.data_sets import (
     IN_MEMORY,
@@ -258,7 +259,7 @@ def test_samples_that_do_not_fit_together_are_no_samples_that_failed():
 
 def test_a_diagnosis_leaves_out_what_fails():
     with opened(Broken(), "inline", 5, on_error="skip") as loader:
-        parts = loader._ablations()
+        parts = FACE.ablations(loader)
         for plan in (parts.whole, parts.storage, parts.memory, parts.collation):
             plan.batch(BatchKey(0, 0), np.empty)
 

@@ -14,7 +14,7 @@ import pytest
 from tests.keras.conftest import OtherRun
 from tests.keras.recording import BACKEND, VERSION
 
-# What differs, as the README says.
+# What differs, as docs/keras-internals.md says.
 DIFFERENT = [
     # Asks Keras for an adapter by its private name.
     "test_endless.py::test_an_adapter_gives_round_after_round_in_order",

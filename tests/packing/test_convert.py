@@ -10,8 +10,7 @@ import pytest
 
 from adapters import RecordError, RecordWriter, open_records, pack
 from adapters.packing import convert, verify
-from adapters.packing.encoding import labelled
-from adapters.records import RecordFiles, example, irheader
+from adapters.records import CODECS, RecordFiles, example, irheader
 from adapters.records.irheader import HEADER
 from tests.packing.materials import SUFFIXES, image, jpeg
 
@@ -220,7 +219,7 @@ def test_images_behind_another_record_are_not_copied_with_their_headers(tmp_path
     )
     with RecordWriter(path, format=other) as writer:
         writer.write(b"")
-        writer.write(labelled(other, jpeg(1), 1, 1))
+        writer.write(CODECS[other].envelope.pack(jpeg(1), 1, 1))
     with pytest.raises(RecordError, match=r"record 1.*expected no image, as in the first record"):
         convert(path, tmp_path / "x.out", format=format)
     assert not (tmp_path / "x.out").exists()

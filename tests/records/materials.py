@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
+import pytest
 from hypothesis import strategies as st
 
-from adapters.records import CODECS, RecordFiles
-from adapters.records.index import index_paths
+from adapters.records import CODECS, RecordFiles, index_paths
 
 MAGIC = bytes.fromhex("0a23d7ce")
 SUFFIXES = {"recordio": ".rec", "tfrecord": ".tfrecord"}
@@ -101,6 +103,15 @@ def forget_indexes(path: Path, but_the_shared: bool) -> None:
     own.unlink(missing_ok=True)
     if not but_the_shared:
         shared.unlink(missing_ok=True)
+
+
+def forbid_scan(monkeypatch: pytest.MonkeyPatch, format: str) -> None:
+    """From now on, records of this format are found by an index or not at all."""
+
+    def refused(*_: object) -> NoReturn:
+        raise AssertionError("the file is scanned, though it has an index")
+
+    monkeypatch.setitem(CODECS, format, replace(CODECS[format], scan=refused))
 
 
 def flips(content: bytes) -> Iterator[tuple[int, bytes]]:

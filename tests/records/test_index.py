@@ -12,10 +12,18 @@ import numpy as np
 import pytest
 
 from adapters.errors import RecordError
-from adapters.records import RecordFiles, index, recordio, tfrecord
-from adapters.records.formats import CODECS
-from adapters.records.index import index_paths, parse
-from tests.records.materials import FORMATS, MAGIC, SUFFIXES, encoded, read, rewritten, written
+from adapters.records import CODECS, RecordFiles, index, index_paths, recordio, sidecar, tfrecord
+from adapters.records.index import parse
+from tests.records.materials import (
+    FORMATS,
+    MAGIC,
+    SUFFIXES,
+    encoded,
+    forbid_scan,
+    read,
+    rewritten,
+    written,
+)
 
 RECORDS = [bytes([65 + number]) * (5 * number) for number in range(6)]
 formats = pytest.mark.parametrize("format", FORMATS)
@@ -57,24 +65,10 @@ def test_a_missing_index_is_written_as_the_ecosystem_has_it(format, tmp_path):
     assert (tmp_path / "a.idx").read_text() == index_text(format, RECORDS)
 
 
-@pytest.mark.parametrize(
-    ("name", "shared", "own"),
-    [
-        ("t.rec", "t.idx", "t.rec.idx"),
-        ("t.TFRecord", "t.idx", "t.TFRecord.idx"),
-        ("train-00000-of-01024", "train-00000-of-01024.idx", "train-00000-of-01024.idx"),
-        ("t.tfrecord-00000-of-00002",) + ("t.tfrecord-00000-of-00002.idx",) * 2,
-        ("t.tfrecord.gz", "t.tfrecord.gz.idx", "t.tfrecord.gz.idx"),
-    ],
-)
-def test_an_index_is_named_after_its_file(name, shared, own):
-    assert [path.name for path in index_paths(name)] == [shared, own]
-
-
 @formats
 def test_an_index_that_fits_is_used(format, tmp_path, monkeypatch):
     path = with_index(tmp_path, format, index_text(format, RECORDS))
-    monkeypatch.delattr(f"adapters.records.{format}.scan")
+    forbid_scan(monkeypatch, format)
     assert read(path) == RECORDS
 
 
@@ -84,7 +78,7 @@ def test_mxnets_own_index_is_used(tmp_path, mx_recordio, monkeypatch):
     for number, payload in enumerate([*RECORDS, MAGIC * 2]):
         writer.write_idx(7 * number, payload)
     writer.close()
-    monkeypatch.delattr(recordio, "scan")
+    forbid_scan(monkeypatch, "recordio")
     assert read(path) == [*RECORDS, MAGIC * 2]
 
 
@@ -105,7 +99,7 @@ def test_the_order_of_lines_is_kept_whatever_the_keys(keys, tmp_path):
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\n\n"])
 def test_lines_may_end_otherwise(end, tmp_path, monkeypatch):
-    monkeypatch.delattr(recordio, "scan")
+    forbid_scan(monkeypatch, "recordio")
     text = index_text("recordio", RECORDS).replace("\n", end)
     assert read(with_index(tmp_path, "recordio", text)) == RECORDS
 
@@ -287,7 +281,7 @@ def test_a_folder_that_cannot_be_written_to_does_no_harm(format, tmp_path, monke
     def refused(path: Path, content: bytes) -> None:
         raise PermissionError(path)
 
-    monkeypatch.setattr(index, "write_atomically", refused)
+    monkeypatch.setattr(sidecar, "write_atomically", refused)
     assert read(written(tmp_path, format, RECORDS)) == RECORDS
 
 

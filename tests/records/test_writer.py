@@ -12,7 +12,7 @@ import pytest
 
 from adapters.errors import ClosedError
 from adapters.records import RecordWriter, recordio
-from tests.records.materials import FORMATS, PAYLOADS, SUFFIXES, encoded, read, written
+from tests.records.materials import FORMATS, PAYLOADS, SUFFIXES, encoded, forbid_scan, read, written
 
 RECORDS = list(PAYLOADS.values())
 formats = pytest.mark.parametrize("format", FORMATS)
@@ -50,7 +50,7 @@ def test_the_index_is_beside_the_file_and_is_used(format, tmp_path, monkeypatch)
     path = tmp_path / f"a{SUFFIXES[format]}"
     write(path, format, RECORDS)
     assert sorted(os.listdir(tmp_path)) == ["a.idx", path.name]
-    monkeypatch.delattr(f"adapters.records.{format}.scan")
+    forbid_scan(monkeypatch, format)
     assert read(path) == RECORDS
 
 
@@ -118,7 +118,7 @@ def test_a_file_is_replaced_with_its_index(format, tmp_path, monkeypatch):
     for records in (RECORDS, RECORDS[::-1] * 2):
         write(path, format, records)
     assert sorted(os.listdir(tmp_path)) == ["a.idx", path.name]
-    monkeypatch.delattr(f"adapters.records.{format}.scan")
+    forbid_scan(monkeypatch, format)
     assert read(path) == RECORDS[::-1] * 2
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from adapters import ImageDecoder, RecordError, open_records
+from adapters.batch.key import BatchKey
 from adapters.generators import DECODE, generator
 from adapters.records import irheader
 from tests.batches import exact
@@ -40,7 +41,7 @@ def test_skip_takes_the_next_record_as_it_is_in_its_own_place(tmp_path, format, 
         plan_of(open_records(f, decode=decode), SIZE, on_error="skip") for f in files
     )
     expected = np.where(np.arange(SIZE) == record, (record + 1) % SIZE, np.arange(SIZE))
-    done = skipping.batch(2, 0, np.empty)
+    done = skipping.batch(BatchKey(2, 0), np.empty)
     assert exact(done.batch) == exact(tuple(a[expected] for a in batch_of(all_good, 2)))
     assert done.skipped == 1
 
@@ -50,7 +51,7 @@ def test_a_damaged_header_in_the_first_record_does_not_tell_what_labels_are_like
     path = jpeg_file(tmp_path, "recordio")
     damage(path, 8, 1)
     done = plan_of(open_records(path, decode=ImageDecoder(8)), 4, on_error="skip").batch(
-        0, 0, np.empty
+        BatchKey(0, 0), np.empty
     )
     assert (done.batch[1].tolist(), done.skipped) == ([1.0, 1.0, 2.0, 3.0], 1)
 
@@ -103,7 +104,7 @@ def test_a_batch_is_written_where_it_is_wanted(tmp_path):
         given.append(np.empty(shape, dtype))
         return given[-1]
 
-    batch = plan_of(source, 4).batch(0, 0, allocate).batch
+    batch = plan_of(source, 4).batch(BatchKey(0, 0), allocate).batch
     assert [each is own for each, own in zip(batch, given, strict=True)] == [True, True]
 
 

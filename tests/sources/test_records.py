@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from adapters import ImageDecoder, RecordError, open_records
+from adapters.batch.key import BatchKey
 from adapters.errors import ClosedError
 from adapters.records import example
 from adapters.sources import RecordSource, as_source
@@ -265,7 +266,9 @@ def test_of_several_damaged_records_the_first_of_the_batch_is_named(tmp_path):
     path = write_images(tmp_path / "a", "recordio", [b"text"] * 8)
     plan = plan_of(open_records(path, decode=ImageDecoder(8)), 8, shuffle=True)
     with pytest.raises(RecordError) as info:
-        plan._filled(0, 0, plan.order.batch(0, 0), [np.empty((8, 8, 8, 3), np.uint8), np.empty(8)])
+        plan._filled(
+            BatchKey(0, 0), plan.order.batch(0, 0), [np.empty((8, 8, 8, 3), np.uint8), np.empty(8)]
+        )
     assert info.value.record == plan.order.batch(0, 0)[0]
 
 

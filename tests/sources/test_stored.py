@@ -122,6 +122,7 @@ def test_no_read_is_larger_than_8_mib(chunks):
 MEMORY = """
 import h5py, numpy as np, psutil, sys
 from adapters.batch.sourceplan import SourcePlan
+from adapters.batch.key import BatchKey
 from adapters.batch.order import Order
 from adapters.sources import as_source
 file = h5py.File(sys.argv[1], "r")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from adapters import RecordError, open_records, pack
 from adapters.batch.key import BatchKey
-from adapters.records import example, irheader
+from adapters.records import CODECS, example, irheader
 from adapters.sources import RecordSource
 from tests.batches import exact
 from tests.images.pictures import encoded, npy
@@ -43,7 +44,7 @@ def gathered(source: RecordSource) -> list[bool]:
     leaves = source.leaves
     assert leaves is not None
     rows = [np.empty((len(numbers), *shape), dtype) for shape, dtype in leaves]
-    return source._gather(numbers, rows[0], rows[1]).tolist()
+    return source._images().gather(numbers, rows[0], rows[1]).tolist()
 
 
 def batch_in(paths: Any, size: int, **arguments: Any) -> Any:
@@ -70,6 +71,13 @@ def test_a_batch_is_what_its_records_are_one_by_one(tmp_path, format, labels, dt
     ) as source:
         assert gathered(source) == [True] * SIZE
         assert_as_one_by_one(source, 4)
+
+
+def test_records_whose_crcs_cannot_be_checked_at_once_are_read_one_by_one(tmp_path, monkeypatch):
+    codec = replace(CODECS["tfrecord"], crcs_fit=None)
+    monkeypatch.setitem(CODECS, "tfrecord", codec)
+    with open_records(raw_file(tmp_path, "tfrecord", raw()), decode="image") as source:
+        assert source.leaves is None
 
 
 @every_format
@@ -286,7 +294,7 @@ def test_skip_takes_the_next_record_in_the_place_of_a_damaged_one(tmp_path, form
 def test_skip_passes_over_records_of_another_shape(tmp_path, format):
     arrays = [*raw(2, (4, 6)), *raw(2, (6, 4)), *raw(1, (4, 6))]
     with open_records(raw_file(tmp_path, format, arrays), decode="image") as source:
-        done = plan_of(source, 5, on_error="skip").batch(0, 0, np.empty)
+        done = plan_of(source, 5, on_error="skip").batch(BatchKey(0, 0), np.empty)
     assert (done.batch[1].tolist(), done.skipped) == ([0, 1, 4, 4, 4], 2)
 
 
@@ -357,5 +365,5 @@ def test_what_is_remembered_of_a_file_is_small_beside_its_arrays(tmp_path):
     path = raw_file(tmp_path, "tfrecord", raw(3, (200, 200, 3)))
     source = open_records(path, decode="image")
     batch_of(plan_of(source, 3))
-    (strided,) = source._strided.values()
+    (strided,) = source._rows._strided.values()
     assert strided.fixed.nbytes + strided.model.nbytes < 4000

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -51,16 +51,21 @@ class Ablations:
     gathers: bool = False
 
 
+# Two of them are equal if they are one: arrays can't be compared as a whole.
+@dataclass(frozen=True, eq=False)
 class Repeated(Order):
     """The same few batches again and again, without an end.
 
     Args:
-        batches: The numbers of the samples of each.
+        batches: The numbers of the samples of each, or whatever names them.
     """
 
-    def __init__(self, batches: Sequence[Any]) -> None:
-        super().__init__(sys.maxsize, max(map(len, batches)))
-        object.__setattr__(self, "_repeated", list(batches))
+    batches: Sequence[Any] = field(kw_only=True)
+
+    @classmethod
+    def of(cls, batches: Sequence[Any], size: int) -> Repeated:
+        """An order of these batches alone, of a data set of so many samples."""
+        return cls(size, max(map(len, batches)), batches=batches)
 
     def __len__(self) -> int:
         """No end."""
@@ -68,15 +73,18 @@ class Repeated(Order):
 
     def batch(self, epoch: int, index: int) -> Any:
         """The numbers of one of the batches."""
-        repeated: list[Any] = self._repeated  # type: ignore[attr-defined]
-        return repeated[index % len(repeated)]
+        return self.batches[index % len(self.batches)]
 
     def first(self, epoch: int, index: int) -> Any:
         """The first of them."""
         return self.batch(epoch, index)[0]
 
+    def shuffled_batch(self, epoch: int, step: int) -> int:
+        """The batches come in turn."""
+        return step
 
-class Known:
+
+class KeptSamples:
     """Samples that are kept, by number, in the place of a data set.
 
     Args:
@@ -122,16 +130,16 @@ def ablations_of(plan: SourcePlan, epoch: int) -> Ablations:
         order.batch(epoch, index) for index in range(min(_KEPT_BATCHES, len(order)))
     ]
     storage = Fetching(source, order, seed=plan.seed, on_error=plan.on_error)
-    kept = dataclasses.replace(plan, order=Repeated(batches))
+    kept = dataclasses.replace(plan, order=Repeated.of(batches, order.size))
     if source.whole_batches:
         whole = {int(numbers[0]): source.batch(int(numbers[0])) for numbers in batches}
-        again = SequenceSource(Known(whole, len(source)), own_epochs=False)
+        again = SequenceSource(KeptSamples(whole, len(source)), own_epochs=False)
         return Ablations(plan, storage, dataclasses.replace(kept, source=again), None, False)
     if source.stored:
         fetched, left = _made(plan, batches, source.sample)
         if left:
-            known = MapSource(Known(fetched, len(source)))
-            kept = dataclasses.replace(kept, source=known, order=Repeated(left))
+            known = MapSource(KeptSamples(fetched, len(source)))
+            kept = dataclasses.replace(kept, source=known, order=Repeated.of(left, order.size))
             batches = left
     collation = _collation(kept, epoch, batches)
     return Ablations(plan, storage, kept, collation, source.holds_images, source.gathers)
@@ -166,5 +174,6 @@ def _collation(
     made, batches = _made(kept, batches, lambda number: kept.sample(epoch, number))
     if not batches:
         return None
-    source = MapSource(Known(made, len(kept.source)))
-    return SourcePlan(source, Repeated(batches), seed=kept.seed)
+    source = MapSource(KeptSamples(made, len(kept.source)))
+    order = Repeated.of(batches, len(source))
+    return SourcePlan(source, order, seed=kept.seed)

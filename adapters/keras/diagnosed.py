@@ -1,24 +1,122 @@
-"""``fit`` on a clock: what ``adapters.diagnose`` trains a Keras model with."""
+"""What ``adapters.diagnose`` must know of Keras: its models, its data sets, and its ``fit``.
+
+A model is trained by ``fit`` on a clock, and put back as it was. While ``adapters doctor`` runs a
+script, ``fit`` is intercepted.
+"""
 
 from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import keras
 import numpy as np
 
+from adapters.diagnosis.ablation import Ablations, ablations_of
+from adapters.diagnosis.faces import Face, Observer
+from adapters.diagnosis.timing import LEAST_OF_A_ROUND, Timing, timed, wait_for_devices
+from adapters.diagnosis.verdict import Hints
+from adapters.engine import Engine
 from adapters.keras.sequence import SafeSequence
 from adapters.keras.waits import WaitReport
+from adapters.sources import holds_arrays
 from adapters.structure import flatten, map_leaves
-from adapters.timing import LEAST_OF_A_ROUND, Timing, settle, timed
 
 _SKIPPED = 14
 _SKIPPED_OF_THE_SAME = 5
 # TensorFlow has read batches ahead while it compiled the first step.
 _LEAST_SKIPPED = 3
 _ENDLESS = 1_000_000
+# Of ``fit``, for arrays.
+_BATCH_SIZE = 32
+
+
+class KerasFace(Face):
+    """The face towards Keras."""
+
+    hints = Hints(
+        transforms="move what NumPy can do to a whole batch from transform into batch_transform",
+        one_at_a_time="thread_safe = True in the PyDataset, if several threads may ask it at once: "
+        "they do so one at a time now; or a source of single samples",
+    )
+
+    def owns(self, loader: Any) -> bool:
+        """Sequences."""
+        return isinstance(loader, SafeSequence)
+
+    def in_place_of(self, loader: Any) -> tuple[Any, str] | None:
+        """A sequence of the same batches, for other people's."""
+        if not isinstance(loader, keras.utils.PyDataset):
+            return None
+        workers = loader.workers if loader.workers > 1 else 0
+        processes = loader.use_multiprocessing
+        sequence = SafeSequence(loader, workers=workers, use_multiprocessing=processes)
+        return sequence, "SafeSequence in the place of the PyDataset"
+
+    def twin(self, loader: SafeSequence) -> SafeSequence:
+        """The same sequence once more."""
+        return loader._twin()
+
+    def engine(self, loader: SafeSequence) -> Engine:
+        """Of a sequence."""
+        return loader._engine
+
+    def ablations(self, loader: SafeSequence) -> Ablations:
+        """Of the epoch that comes next."""
+        return ablations_of(loader._plan, loader.epoch)
+
+    def call(self, kind: str, workers: str, queue: int) -> str:
+        """The call of ``SafeSequence``."""
+        return (
+            f"SafeSequence(..., workers={workers}, use_multiprocessing={kind == 'processes'}, "
+            f"max_queue_size={queue})"
+        )
+
+    def trainer(self, step: Any) -> ModelTrainer | None:
+        """For a compiled model."""
+        return ModelTrainer(step) if isinstance(step, keras.Model) else None
+
+    @contextmanager
+    def intercepted(self, observer: Observer) -> Iterator[None]:
+        """Within, every call of ``fit`` tells the observer first."""
+
+        def fit(
+            self: Any,
+            x: Any = None,
+            y: Any = None,
+            batch_size: int | None = None,
+            *arguments: Any,
+            **keywords: Any,
+        ) -> Any:
+            keras.Model.fit = own
+            try:
+                observer.fit(partial(_loader_of, x, y, batch_size), partial(ModelTrainer, self))
+                return own(self, x, y, batch_size, *arguments, **keywords)
+            finally:
+                keras.Model.fit = fit
+
+        own = keras.Model.fit
+        keras.Model.fit = fit
+        try:
+            yield
+        finally:
+            keras.Model.fit = own
+
+
+def _loader_of(x: Any, y: Any, batch_size: int | None) -> Any:
+    """What gives the batches of this ``fit``."""
+    if y is not None or isinstance(x, dict) or holds_arrays(x):
+        return SafeSequence(x if y is None else (x, y), batch_size or _BATCH_SIZE, shuffle=True)
+    if hasattr(x, "__next__"):
+        raise TypeError(
+            "fit was given a generator, which gives its batches once: make a PyDataset of it, or "
+            "give SafeSequence the data behind it"
+        )
+    return x
 
 
 class ModelTrainer:
@@ -52,7 +150,7 @@ class ModelTrainer:
         """The time of its copy to Keras's device."""
 
         def copy(each: Any) -> None:
-            settle(map_leaves(keras.ops.convert_to_tensor, each))
+            wait_for_devices(map_leaves(keras.ops.convert_to_tensor, each))
 
         leaves = flatten(batch)[0]
         if any(np.asarray(leaf).dtype.kind not in "biuf" for leaf in leaves):
@@ -203,3 +301,6 @@ class _State:
         self._model.stop_training = False
         for variable, value in self._values:
             variable.assign(value)
+
+
+FACE = KerasFace()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from adapters.diagnosis.registry import DEVICES
 from adapters.structure import flatten
 
 LEAST_BATCHES = 3
@@ -82,7 +83,7 @@ class Clock:
                 break
             self.latest = next(self._batches)
             yield self.latest
-        settle(None)
+        wait_for_devices()
         self._began = asked = time.perf_counter()
         while asked - self._began < self._seconds or len(self._waits) < self._least:
             self.latest = next(self._batches)
@@ -92,7 +93,7 @@ class Clock:
 
     def stop(self) -> Timing:
         """The end of the last batch's step; waits until the device is done with it."""
-        settle(None)
+        wait_for_devices()
         seconds = time.perf_counter() - self._began
         return Timing(len(self._waits), seconds, tuple(self._waits))
 
@@ -120,8 +121,8 @@ def timed(
         if step is not None:
             # A device that is behind would let the loop run far ahead of it.
             before, result = result, step(batch)
-            _wait_for(before)
-    _wait_for(result)
+            _wait_for_arrays(before)
+    _wait_for_arrays(result)
     return clock.stop()
 
 
@@ -144,18 +145,19 @@ def endless(batches: Iterable[Any]) -> Generator[Any, None, None]:
             )
 
 
-def settle(result: Any) -> None:
-    """Wait until a device is done with what a step has returned, and with all that was begun."""
-    _wait_for(result)
-    torch, mxnet = sys.modules.get("torch"), sys.modules.get("mxnet")
-    if torch is not None and torch.cuda.is_available():
-        torch.cuda.synchronize()
-    if mxnet is not None and hasattr(mxnet, "nd"):
-        mxnet.nd.waitall()
+def wait_for_devices(result: Any = None) -> None:
+    """Wait until every device is done with what was begun.
+
+    Args:
+        result: What a step has returned, which may have arrays of any framework in it.
+    """
+    _wait_for_arrays(result)
+    for name, wait in DEVICES.items():
+        if (framework := sys.modules.get(name)) is not None:
+            wait(framework)
 
 
-def _wait_for(result: Any) -> None:
-    """Wait until arrays are there."""
+def _wait_for_arrays(result: Any) -> None:
     for leaf in flatten(result)[0] if result is not None else ():
         for name in ("block_until_ready", "wait_to_read"):
             if hasattr(leaf, name):

@@ -1,25 +1,100 @@
-"""A Gluon data set's plan with a part of its work taken away, as ``adapters.ablation`` has it."""
+"""What ``adapters.diagnose`` must know of Gluon: its loaders, and their plans taken apart.
+
+While ``adapters doctor`` runs a script, loops over loaders are intercepted, MXNet's and ours.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import mxnet as mx
 import numpy as np
+from mxnet.gluon.data import dataloader as _dataloader
 
-from adapters.ablation import Ablations, Known, Repeated
 from adapters.batch.key import BatchKey
 from adapters.batch.order import DrawnOrder
 from adapters.batch.plan import Allocate, Assembled
+from adapters.diagnosis.ablation import Ablations, KeptSamples, Repeated
+from adapters.diagnosis.faces import Face, Observer
+from adapters.diagnosis.verdict import Hints
+from adapters.engine import Engine
+from adapters.gluon.loader import DataLoader, gluon_loader
 from adapters.gluon.plan import GluonPlan
 from adapters.gluon.recipe import Opaque, Recipe
-from adapters.gluon.samplers import EpochBatchSampler
+from adapters.gluon.samplers import EpochBatchSampler, sampler_twin
 
 _KEPT_BATCHES = 4
 # What a sampler is asked for: its batches are fetched in turn.
 _DRAWN_BATCHES = 256
+_BATCHIFY_DEFAULTS = (_dataloader.default_batchify_fn, _dataloader.default_mp_batchify_fn)
+
+
+class GluonFace(Face):
+    """The face towards Gluon."""
+
+    workers_keyword = "num_workers"
+    hints = Hints(
+        transforms="Gluon's own transforms in the place of functions of yours, where they do the "
+        "same: they run a batch at a time; loader.explain() tells which do"
+    )
+
+    def owns(self, loader: Any) -> bool:
+        """What ``gluon_loader`` returns."""
+        return isinstance(loader, DataLoader)
+
+    def in_place_of(self, loader: Any) -> tuple[Any, str] | None:
+        """``gluon_loader`` with the arguments that MXNet's DataLoader was given."""
+        if not isinstance(loader, mx.gluon.data.DataLoader):
+            return None
+        batchify = loader._batchify_fn
+        same = gluon_loader(
+            loader._dataset,
+            batch_sampler=sampler_twin(loader._batch_sampler),
+            batchify_fn=None if batchify in _BATCHIFY_DEFAULTS else batchify,
+            num_workers=loader._num_workers,
+            thread_pool=loader._thread_pool if loader._num_workers else "auto",
+        )
+        return same, "gluon_loader in the place of DataLoader, same arguments"
+
+    def twin(self, loader: DataLoader) -> DataLoader:
+        """The same loader once more."""
+        return loader._twin()
+
+    def engine(self, loader: DataLoader) -> Engine:
+        """Of a loader."""
+        return loader._engine
+
+    def ablations(self, loader: DataLoader) -> Ablations:
+        """Of the batches that its sampler gives."""
+        return ablations_of(loader._plan, loader._dataset, sampler_twin(loader._batch_sampler))
+
+    def call(self, kind: str, workers: str, queue: int) -> str:
+        """The call of ``gluon_loader``."""
+        pool = {"threads": ", thread_pool=True", "processes": ", thread_pool=False"}
+        ahead = f", prefetch={queue}" if kind != "inline" else ""
+        return f"gluon_loader(..., num_workers={workers}{pool.get(kind, '')}{ahead})"
+
+    @contextmanager
+    def intercepted(self, observer: Observer) -> Iterator[None]:
+        """Within, every loop over a loader, MXNet's or ours, reads from what the observer gives."""
+        kinds: list[Any] = [mx.gluon.data.DataLoader, DataLoader]
+        own = [kind.__iter__ for kind in kinds]
+        for kind, plain in zip(kinds, own):
+            kind.__iter__ = _observed(plain, observer)
+        try:
+            yield
+        finally:
+            for kind, plain in zip(kinds, own):
+                kind.__iter__ = plain
+
+
+def _observed(plain: Callable[[Any], Iterator[Any]], observer: Observer) -> Any:
+    """An ``__iter__`` that tells the observer of the loop that begins."""
+    return lambda self: observer.loop(self, lambda: plain(self))
 
 
 class GluonFetching(GluonPlan):
@@ -67,7 +142,7 @@ def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
             f"loader must have batches each time, got none from its {type(batch_sampler).__name__}"
         )
     known_order = not isinstance(plan.order, DrawnOrder)
-    whole = plan if known_order else dataclasses.replace(plan, order=Repeated(drawn))
+    whole = plan if known_order else dataclasses.replace(plan, order=Repeated.of(drawn, len(data)))
     storage = GluonFetching(whole.order, plan.recipe, on_error=plan.on_error)
     kept_batches = drawn[:_KEPT_BATCHES]
     if plan.on_error != "raise":
@@ -76,9 +151,9 @@ def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
     recipe = plan.recipe
     if recipe.columns is None and recipe.records is None:
         numbers = recipe.base_numbers(keys)
-        fetched = Known({number: recipe.base[number] for number in numbers}, len(recipe.base))
+        fetched = KeptSamples({number: recipe.base[number] for number in numbers}, len(recipe.base))
         recipe = dataclasses.replace(recipe, base=fetched)
-    order = Repeated(kept_batches)
+    order = Repeated.of(kept_batches, len(data))
     memory = dataclasses.replace(plan, order=order, recipe=recipe)
     alone = dataclasses.replace(memory, batch_transform=None)
     collation: GluonPlan | None = None
@@ -86,7 +161,7 @@ def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
     if lowered and recipe.columns is not None:
         collation = dataclasses.replace(alone, recipe=dataclasses.replace(recipe, steps=[]))
     elif not (lowered and recipe.records is not None):
-        made = Known({key: data[key] for key in keys}, len(data))
+        made = KeptSamples({key: data[key] for key in keys}, len(data))
         collation = dataclasses.replace(alone, recipe=Recipe(made))
     decodes = recipe.records is not None and recipe.records.holds_images
     return Ablations(whole, storage, memory, collation, decodes, recipe.columns is not None)
@@ -109,3 +184,6 @@ def _without_errors(data: Any, batches: list[Any]) -> list[Any]:
             given[key] = False
     left = [[key for key in batch if given.get(key, True)] for batch in batches]
     return [batch for batch in left if batch]
+
+
+FACE = GluonFace()

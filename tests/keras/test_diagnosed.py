@@ -1,4 +1,4 @@
-"""A compiled model as the step of ``adapters.diagnose``: trained on a clock, and put back."""
+"""What is diagnosed of Keras: a compiled model as the step, trained on a clock and put back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from adapters import SafeSequence, diagnose
 from adapters.engine import pool
-from adapters.keras.fitting import ModelTrainer
+from adapters.keras.diagnosed import FACE, ModelTrainer
 from tests.engine.crews import end_idle_workers
 from tests.keras.py_datasets import Numbered
 from tests.keras.recording import BACKEND, AfterBatch, sequence_of
@@ -69,6 +69,7 @@ def test_a_slow_batch_transform_is_found():
     diagnosis = diagnosed(sequence_of(BATCHES, workers=0, batch_transform=slow), model_of())
     assert diagnosis.bottleneck in ("transforms", "storage")
     assert diagnosis.parts["transforms"] > 0.8 * SLOW
+    assert diagnosis.hints is FACE.hints
 
 
 @pytest.mark.alone

@@ -14,7 +14,7 @@ from mxnet.gluon.data.vision import transforms
 
 from adapters import ImageDecoder, diagnose, gluon_loader, open_records, pack
 from adapters.diagnosis import Diagnosis
-from adapters.diagnosis.sweep import sweep
+from adapters.diagnosis.sweep import Setting, line_of, sweep
 from tests.diagnosis.planted import (
     BATCH_SIZE,
     SECONDS,
@@ -104,6 +104,7 @@ def test_transforms_of_gluon_are_found():
     images = ArrayDataset(mx.nd.zeros((SIZE, 32, 32, 3), dtype="uint8"), np.arange(SIZE))
     diagnosis = found(images.transform_first(resize))
     assert diagnosis.bottleneck == "transforms"
+    assert "loader.explain()" in str(diagnosis)
 
 
 def test_a_slow_batchify_is_found_in_collation():
@@ -281,3 +282,20 @@ def test_a_twin_that_is_closed_leaves_its_loader_open():
 def test_an_exception_arrives_as_its_own_type():
     with pytest.raises(KeyError, match="sample 3"):
         found(Breaking(), num_workers=2, thread_pool=True)
+
+
+# --- what is recommended ---
+
+
+@pytest.mark.parametrize(
+    ("setting", "line"),
+    [
+        (Setting("auto", 0, 10), 'num_workers="auto", prefetch=10)'),
+        (Setting("inline", 0, 10), "num_workers=0)"),
+        (Setting("threads", 4, 10), "num_workers=4, thread_pool=True, prefetch=10)"),
+        (Setting("processes", 2, 10), "num_workers=2, thread_pool=False, prefetch=10)"),
+    ],
+)
+def test_the_line_can_be_pasted(setting, line):
+    with gluon_loader(Numbers(), BATCH_SIZE, num_workers=0) as loader:
+        assert line_of(loader, setting) == f"gluon_loader(..., {line}"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from adapters import timing
-from adapters.timing import Clock, endless, settle, timed
+from adapters.diagnosis import timing
+from adapters.diagnosis.timing import Clock, endless, timed, wait_for_devices
 
 
 class Time:
@@ -115,14 +116,25 @@ class Pending:
         self.waited.append(self.name)
 
 
-def test_settling_waits_for_every_array():
+def test_every_array_is_waited_for():
     waited: list[Any] = []
-    settle({"loss": Pending(waited, "loss"), "more": [Pending(waited, "more"), 1.5, None]})
+    wait_for_devices(
+        {"loss": Pending(waited, "loss"), "more": [Pending(waited, "more"), 1.5, None]}
+    )
     assert waited == ["loss", "more"]
 
 
 def test_nothing_has_to_be_waited_for_in_what_numpy_makes():
-    settle((np.zeros(3), "text", None))
+    wait_for_devices((np.zeros(3), "text", None))
+
+
+def test_a_framework_that_was_imported_is_waited_for(monkeypatch):
+    waited: list[Any] = []
+    monkeypatch.setitem(sys.modules, "toys", Pending(waited, "toys"))
+    for name in ("toys", "not imported"):
+        monkeypatch.setitem(timing.DEVICES, name, lambda module: waited.append(module.name))
+    wait_for_devices()
+    assert waited == ["toys"]
 
 
 def test_the_last_step_is_waited_for(time):

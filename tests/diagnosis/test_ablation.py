@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import pickle
 from pathlib import Path
@@ -11,9 +12,9 @@ import numpy as np
 import pytest
 
 from adapters import ImageDecoder, open_records, pack
-from adapters.ablation import Ablations, Repeated, ablations_of
 from adapters.batch.order import Order
 from adapters.batch.sourceplan import SourcePlan
+from adapters.diagnosis.ablation import Ablations, Repeated, ablations_of
 from adapters.sources import ArraySource, SequenceSource
 from tests.packing.materials import jpeg
 from tests.plans import batch_of, plan_of
@@ -208,7 +209,28 @@ def test_records_without_images_decode_none(images):
 
 
 def test_batches_are_repeated_without_an_end():
-    order = Repeated([np.array([4, 5]), np.array([1])])
+    order = Repeated.of([np.array([4, 5]), np.array([1])], 6)
     assert [order.batch(9, index).tolist() for index in range(3)] == [[4, 5], [1], [4, 5]]
     assert len(order) > 1e12
     assert order.first(0, 1) == 1
+    assert (order.size, order.batch_size, order.shuffled_batch(0, 7)) == (6, 2, 7)
+
+
+def test_an_order_of_repeated_batches_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Repeated.of([[4, 5]], 6).batches = [[1, 2]]
+
+
+def test_the_sample_after_the_last_one_is_the_first():
+    """For ``on_error``, as in the plan itself."""
+    broken = {SIZE - 1: True}
+
+    def picky(sample: Any) -> Any:
+        if broken.get(int(sample[0])):
+            raise KeyError("the last")
+        return sample
+
+    plan = plan_of(list(np.arange(SIZE)[:, None]), SIZE, transform=picky, on_error="skip")
+    memory = ablations_of(plan, 0).memory
+    np.testing.assert_array_equal(batches_of(memory, 1)[0], batch_of(plan, 0, 0))
+    assert batches_of(memory, 1)[0].ravel().tolist() == [*range(SIZE - 1), 0]

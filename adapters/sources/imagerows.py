@@ -1,0 +1,134 @@
+"""Images of record files, and their labels, straight into the rows of a batch.
+
+Raw arrays of one shape are gathered a file at a time (``strided``). Of what is left, and of encoded
+images, each is found (``located``) and decoded into its row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.records import RecordFiles, Shard
+from adapters.sources.contents import Images
+from adapters.sources.located import Located
+from adapters.sources.rows import put_image, put_label
+from adapters.sources.source import Leaf
+from adapters.sources.strided import Strided, strided_of
+
+
+class ImageRows:
+    """Fills rows of batches. Any thread may ask; what it finds out is for this process alone.
+
+    Args:
+        files: The records.
+        content: What they become.
+    """
+
+    def __init__(self, files: RecordFiles, content: Images) -> None:
+        self._files = files
+        self._content = content
+        self._strided: dict[str, Strided | None] = {}
+        self._located: Located | None = None
+
+    @property
+    def leaf(self) -> Leaf | None:
+        """Shape and dtype of all arrays; None where that can't be foretold."""
+        decoder = self._content.decoder
+        if decoder is not None and decoder.shape is not None:
+            return decoder.shape, decoder.dtype
+        strided = self._matrix(self._files.locate(0)[0])
+        return None if strided is None else (strided.shape, strided.dtype)
+
+    def fill(
+        self,
+        numbers: NDArray[np.int64],
+        rng_of: Callable[[int], np.random.Generator] | None,
+        images: NDArray[Any],
+        labels: NDArray[Any],
+    ) -> list[tuple[int, Exception]]:
+        """Write samples into rows.
+
+        Args:
+            numbers: Of the samples, ``(rows,)``.
+            rng_of: As ``Source.fill`` has it.
+            images: ``(rows, *shape)``, as ``leaf`` says.
+            labels: ``(rows,)`` or ``(rows, labels)``.
+
+        Returns:
+            Which rows couldn't be written, and why; what is wrong with a record's content is a
+            ``ContentError``, which doesn't say yet which record it is.
+        """
+        decoder = self._content.decoder
+        if decoder is None:
+            done = self.gather(numbers, images, labels)
+            if done.all():
+                return []
+        todo = numbers.argsort(kind="stable")
+        if decoder is None:
+            todo = todo[~done[todo]]
+        located = self._located
+        if located is None:
+            located = self._located = Located(self._files, labels.shape[1:], labels.dtype)
+        failures: list[tuple[int, Exception]] = []
+        encoded: list[memoryview] = []
+        wanted: list[int] = []
+        own: list[int] = numbers.tolist()
+        places = located.find(numbers[todo], todo, labels)
+        for row, (file, begin, size) in zip(todo.tolist(), places):
+            try:
+                if size:
+                    self._files.check_open()  # Reading would open it again.
+                    image = file.read(begin, size)
+                else:
+                    shard, number = self._files.locate(own[row])
+                    payload = shard.read(number)
+                    image, label = self._content.split(payload, shard.format)
+                    put_label(label, labels, row)
+                    located.note(own[row], payload, image, labels[row])
+                if decoder is None:
+                    put_image(image, images, row)
+            except Exception as error:
+                failures.append((row, error))
+                continue
+            encoded.append(image)
+            wanted.append(row)
+        if decoder is not None:
+            failed = decoder.decode_rows(
+                encoded, rng_of and (lambda place: rng_of(own[wanted[place]])), wanted, images
+            )
+            failures += ((wanted[place], error) for place, error in failed)
+        return failures
+
+    def gather(
+        self, numbers: NDArray[np.int64], images: NDArray[Any], labels: NDArray[Any]
+    ) -> NDArray[np.bool_]:
+        """Which rows could be written a file at a time."""
+        files = self._files
+        files.check_open()
+        if len(files.shards) == 1:
+            strided = self._matrix(files.shards[0])
+            if strided is None or not strided.fits(images, labels):
+                return np.zeros(len(numbers), bool)
+            return strided.gather(files.in_order(numbers), images, labels)
+        places, own_numbers = files.places(numbers)
+        right = np.zeros(len(numbers), bool)
+        for place in np.unique(places).tolist():
+            strided = self._matrix(files.shards[place])
+            rows = np.flatnonzero(places == place)
+            if strided is None or not strided.fits(images, labels):
+                continue
+            part = np.empty((len(rows), *images.shape[1:]), images.dtype)
+            own = np.empty((len(rows), *labels.shape[1:]), labels.dtype)
+            right[rows] = strided.gather(own_numbers[rows], part, own)
+            images[rows], labels[rows] = part, own
+        return right
+
+    def _matrix(self, shard: Shard) -> Strided | None:
+        name = shard.storage.name
+        if name not in self._strided:
+            self._strided[name] = strided_of(shard, self._content)
+        return self._strided[name]
