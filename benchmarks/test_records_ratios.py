@@ -7,13 +7,16 @@ import importlib.util
 import numpy as np
 import pytest
 
+from benchmarks.data.examples import find_digit_examples, find_table_examples
 from benchmarks.data.photographs import PICTURES, find_digit_records, find_photographs
 from benchmarks.experiments.records_ratios import (
     PEERS,
     RATIOS,
+    digit_examples_for_keras,
     digits_for_keras,
     pictures_for_gluon,
     pictures_for_keras,
+    table_for_keras,
 )
 from benchmarks.harness.ratios import hold
 from benchmarks.harness.sweeps import Session
@@ -32,6 +35,8 @@ def test_ratio(session: Session, name: str) -> None:
         with session.uncaptured():
             find_photographs()
             find_digit_records()
+            find_digit_examples()
+            find_table_examples()
     hold(session, peer.framework, "benchmarks.experiments.records_ratios", name, RATIOS[name])
 
 
@@ -66,6 +71,25 @@ def test_keras_digits() -> None:
         digits, labels = sequence[0]
     assert (digits.shape, digits.dtype) == ((64, 28, 28), np.uint8)
     assert labels.shape == (64,)
+
+
+@pytest.mark.usefixtures("smoke")
+def test_keras_digit_examples() -> None:
+    """A batch of digits in anybody's Examples."""
+    with digit_examples_for_keras() as sequence:
+        digits, labels = sequence[0]
+    assert (digits.shape, digits.dtype) == ((64, 28, 28, 1), np.float32)
+    assert 0.9 < digits.max() <= 1
+    assert (labels.shape, labels.dtype) == ((64,), np.int64)
+
+
+@pytest.mark.usefixtures("smoke")
+def test_keras_table() -> None:
+    """A batch of a table, of all its columns."""
+    with table_for_keras() as sequence:
+        batch = sequence[0]
+    assert {each.shape for each in batch.values()} == {(1_024,)}
+    assert len(batch) == 11
 
 
 @pytest.mark.usefixtures("smoke")

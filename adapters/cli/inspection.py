@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +14,7 @@ from adapters.errors import AdapterError, ContentError
 from adapters.images import ImageDecoder, decode, size_of
 from adapters.records import RecordFiles, example
 from adapters.records.files import Paths
-from adapters.sources import Images, guessed
+from adapters.sources import Images, guessed, suggested
 
 _NPY = b"\x93NUMPY"
 _KINDS = {
@@ -27,6 +28,8 @@ _KINDS = {
 # Of one image on the sheet, with what is between it and the next.
 _TILE_PIXELS, _GAP_PIXELS = 128, 4
 _SHOWN_BYTES = 16
+# What tells which features there are.
+_LOOKED_AT = 100
 
 
 def described(paths: Paths, count: int) -> Iterator[str]:
@@ -43,6 +46,17 @@ def described(paths: Paths, count: int) -> Iterator[str]:
                 yield f"  {number}: {len(payload):,} bytes, {_content(payload, shard.format)}"
             except (AdapterError, ContentError) as error:
                 yield f"  {number}: damaged: {error}"
+    yield from suggested(_examples(files))
+
+
+def _examples(files: RecordFiles) -> Iterator[memoryview]:
+    """Some records that are Examples of other things than an image and its label."""
+    for number in range(min(_LOOKED_AT, len(files))):
+        shard, own = files.locate(number)
+        with contextlib.suppress(AdapterError):
+            payload = shard.read(own)
+            if guessed(payload, shard.format) == "example":
+                yield payload
 
 
 def contact_sheet(paths: Paths, count: int, out: str) -> int:

@@ -98,7 +98,9 @@ def _parser() -> argparse.ArgumentParser:
     convert.add_argument("--format", choices=sorted(CODECS), help="else by OUT's ending")
     convert.set_defaults(run=commands.run_convert)
 
-    inspect = subparsers.add_parser("inspect", help="show the first records")
+    inspect = subparsers.add_parser(
+        "inspect", help="show the first records, and the features of Examples"
+    )
     inspect.add_argument("files", nargs="+")
     inspect.add_argument(
         "--count", type=arguments.positive, default=5, help="of records that are shown"

@@ -18,7 +18,7 @@ from adapters.records import example, irheader
 
 IMAGE, LABEL, ID = "image/encoded", "image/class/label", "image/id"
 # Of encodings that a file may be told to be full of images by.
-_IMAGE_BEGINS = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"\x93NUMPY", b"GIF8", b"BM", b"RIFF", b"II*\0")
+IMAGE_BEGINS = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"\x93NUMPY", b"GIF8", b"BM", b"RIFF", b"II*\0")
 _ID_MASK = (1 << 64) - 1
 
 Names = tuple[str, str]
@@ -100,7 +100,7 @@ class BehindHeader:
     def guessed(self, payload: memoryview) -> str | None:
         """An image, where what follows begins like one."""
         head = bytes(irheader.unpack(payload).content[:8])
-        return "image" if head.startswith(_IMAGE_BEGINS) else None
+        return "image" if head.startswith(IMAGE_BEGINS) else None
 
     def label_in(self, payload: memoryview, names: Names) -> tuple[memoryview | None, LabelKind]:
         """In the header, or behind it."""

@@ -22,6 +22,7 @@ from adapters.sources.opening import open_guessed, open_records
 from adapters.sources.records import RecordSource
 from adapters.sources.sequence import SequenceSource, reduce_iterator
 from adapters.sources.source import Source
+from adapters.sources.specification import suggested
 from adapters.sources.stored import is_stored
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "open_records",
     "reduce_iterator",
     "stretch_of",
+    "suggested",
     "take_rows",
 ]
 

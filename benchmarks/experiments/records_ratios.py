@@ -8,6 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from benchmarks.data.examples import SCALARS, find_digit_examples, find_table_examples
 from benchmarks.data.photographs import find_digit_records, find_photographs
 from benchmarks.experiments import kernel_limit, packing
 from benchmarks.harness.ratios import BATCH, Contestant, Ratio, endless, measure_ratio, pace
@@ -19,6 +22,7 @@ from benchmarks.peers.pictures import EPOCH, SIDE, rows
 SKIPPED = 14  # Batches before the clock starts: "auto" takes up to a dozen of them to choose.
 COUNTED = 120  # Two seconds of pictures, as long as a round of the bare C loop takes.
 PEER_COUNTED = 20
+TABLE_BATCH = 1_024
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,30 @@ def digits_for_keras() -> Any:
     return SafeSequence(open_records(find_digit_records(), decode="image"), BATCH, shuffle=True)
 
 
+def scaled(batch: Any) -> Any:
+    """Digits from 0 to 1."""
+    pixels, labels = batch
+    return np.multiply(pixels, np.float32(1 / 255), dtype=np.float32), labels
+
+
+def digit_examples_for_keras() -> Any:
+    """A SafeSequence of digits in anybody's Examples, as float32."""
+    from adapters import Feature, SafeSequence, open_records
+
+    features = {"image": Feature("uint8", (28, 28, 1), stored="raw"), "label": Feature("int64")}
+    source = open_records(find_digit_examples(), decode=features, outputs=("image", "label"))
+    return SafeSequence(source, BATCH, shuffle=True, batch_transform=scaled)
+
+
+def table_for_keras() -> Any:
+    """A SafeSequence of rows of eleven numbers."""
+    from adapters import Feature, SafeSequence, open_records
+
+    features = {**{name: Feature("float32") for name in SCALARS}, "id": Feature("int64")}
+    source = open_records(find_table_examples(), decode=features)
+    return SafeSequence(source, TABLE_BATCH, shuffle=True)
+
+
 def pictures_for_gluon(layout: str) -> Any:
     """A loader of pictures out of RecordIO."""
     from adapters import ImageDecoder, gluon_loader, open_records
@@ -89,6 +117,16 @@ def _pictures_for_keras() -> float:
 def _digits_for_keras() -> float:
     with digits_for_keras() as sequence:
         return pace(endless(sequence), EPOCH, 8_000, rows)
+
+
+def _digit_examples_for_keras() -> float:
+    with digit_examples_for_keras() as sequence:
+        return pace(endless(sequence), EPOCH, 8_000, rows)
+
+
+def _table_for_keras() -> float:
+    with table_for_keras() as sequence:
+        return pace(endless(sequence), len(sequence), 2_000, lambda batch: len(batch["id"]))
 
 
 def _pictures_for_gluon(layout: str) -> Contestant:
@@ -149,6 +187,24 @@ def _raw() -> Mapping[str, Contestant]:
         "tf.data, by the sample": tf_data.raw_contestant(path, 500, False, None),
         "tf.data, by the batch": tf_data.raw_contestant(path, 2_000, True, None),
         "tf.data, by the batch, 2 calls": tf_data.raw_contestant(path, 2_000, True, 2),
+    }
+
+
+def _digit_examples() -> Mapping[str, Contestant]:
+    path = find_digit_examples()
+    return {
+        "SafeSequence, auto": _digit_examples_for_keras,
+        "tf.data, AUTOTUNE": tf_data.digits_contestant(path, 2_000, None),
+        "tf.data, 2 calls": tf_data.digits_contestant(path, 2_000, 2),
+    }
+
+
+def _table() -> Mapping[str, Contestant]:
+    path = find_table_examples()
+    return {
+        "SafeSequence, auto": _table_for_keras,
+        "tf.data, AUTOTUNE": tf_data.table_contestant(path, SCALARS, TABLE_BATCH, 300, None),
+        "tf.data, 2 calls": tf_data.table_contestant(path, SCALARS, TABLE_BATCH, 300, 2),
     }
 
 
@@ -216,6 +272,14 @@ _TABLE: Mapping[str, tuple[Peer, Ratio]] = {
     "raw TFRecord against tf.data": (
         _TENSORFLOW,
         Ratio("samples/s", 6, _raw, 3, "tensorflow"),
+    ),
+    "typed digits of TFRecord against tf.data": (
+        _TENSORFLOW,
+        Ratio("samples/s", 6, _digit_examples, 3, "tensorflow"),
+    ),
+    "a table of TFRecord against tf.data": (
+        _TENSORFLOW,
+        Ratio("rows/s", 3, _table, 3, "tensorflow"),
     ),
     "JPEG RecordIO against ImageRecordIter": (
         _MXNET,

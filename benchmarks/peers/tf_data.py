@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,63 @@ def batches_of(
 def contestant(tfrecord: Path, counted: int, calls: int | None, threads: int | None) -> Contestant:
     """tf.data, as a contestant."""
     return contestant_of(lambda: batches_of(tfrecord, calls, threads), counted)
+
+
+def digits_contestant(tfrecord: Path, counted: int, calls: int | None) -> Contestant:
+    """tf.data of digits as float32 of 0 to 1, parsed by the batch, as a contestant.
+
+    Args:
+        tfrecord: Examples of "image", raw bytes, and "label".
+        counted: Batches of a round.
+        calls: Parallel ones; None for AUTOTUNE.
+    """
+    import tensorflow as tf
+
+    features = {
+        "image": tf.io.FixedLenFeature([], tf.string),
+        "label": tf.io.FixedLenFeature([], tf.int64),
+    }
+
+    def many(records: Any) -> Any:
+        examples = tf.io.parse_example(records, features)
+        pixels = tf.reshape(tf.io.decode_raw(examples["image"], tf.uint8), (-1, 28, 28, 1))
+        return tf.cast(pixels, tf.float32) / 255, examples["label"]
+
+    data = _shuffled(tfrecord, BATCH).map(many, calls or tf.data.AUTOTUNE, deterministic=False)
+    data = data.prefetch(tf.data.AUTOTUNE)
+    return lambda: pace(iter(data), EPOCH, counted, rows)
+
+
+def table_contestant(
+    tfrecord: Path, names: Sequence[str], batch: int, counted: int, calls: int | None
+) -> Contestant:
+    """tf.data of a table, parsed by the batch, as a contestant.
+
+    Args:
+        tfrecord: Examples of one float for each name, and of "id".
+        names: Of the floats.
+        batch: Rows of a batch.
+        counted: Batches of a round.
+        calls: Parallel ones; None for AUTOTUNE.
+    """
+    import tensorflow as tf
+
+    features = {name: tf.io.FixedLenFeature([], tf.float32) for name in names}
+    features["id"] = tf.io.FixedLenFeature([], tf.int64)
+    data = _shuffled(tfrecord, batch).map(
+        lambda records: tf.io.parse_example(records, features),
+        calls or tf.data.AUTOTUNE,
+        deterministic=False,
+    )
+    data = data.prefetch(tf.data.AUTOTUNE)
+    return lambda: pace(iter(data), EPOCH * BATCH // batch, counted, lambda each: len(each["id"]))
+
+
+def _shuffled(tfrecord: Path, batch: int) -> Any:
+    """Batches of records, through a buffer of 10,000."""
+    import tensorflow as tf
+
+    return tf.data.TFRecordDataset(str(tfrecord)).shuffle(10_000).repeat().batch(batch)
 
 
 def raw_contestant(tfrecord: Path, counted: int, batched: bool, calls: int | None) -> Contestant:

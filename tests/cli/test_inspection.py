@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
-from adapters import RecordWriter, pack
+from adapters import Feature, ImageDecoder, RecordWriter, open_records, pack
 from adapters.cli import main
 from adapters.records import example, irheader
 from tests.images.pictures import encoded, npy
@@ -77,7 +77,7 @@ def test_a_record_of_a_recordio_file_is_described(tmp_path, capsys, payload, exp
 )
 def test_a_record_of_a_tfrecord_is_described(tmp_path, capsys, payload, expected):
     path = written(tmp_path / "x.tfrecord", payload)
-    head, line = lines(capsys, path)
+    head, line, *_ = lines(capsys, path)
     assert head == f"{path}: tfrecord, 1 records, {path.stat().st_size:,} bytes"
     assert line == f"  0: {len(payload):,} bytes, {expected}"
 
@@ -86,7 +86,7 @@ def test_a_feature_that_is_damaged_is_said_so_and_the_next_record_shown(tmp_path
     """A list of floats of 3 bytes: an Example in all but its values."""
     damaged = bytes.fromhex("0a0e 0a0c 0a0161 1207 1205 0a03000000")
     path = written(tmp_path / "x.tfrecord", damaged, example.encode({"a": 1}))
-    _, first, second = lines(capsys, path)
+    _, first, second, *_ = lines(capsys, path)
     assert first == "  0: damaged: expected floats of 4 bytes each, found 3 bytes"
     assert second.endswith("a: int64 [1]")
 
@@ -99,6 +99,42 @@ def test_a_damaged_record_is_said_so_and_the_next_one_shown(tmp_path, capsys):
     _, first, second = lines(capsys, path)
     assert first.startswith(f"  0: damaged: {path}, record 0, byte 0: expected ")
     assert second == "  1: 6 bytes, b'second'"
+
+
+def test_the_features_of_examples_are_shown_to_be_pasted(tmp_path, capsys):
+    """And fit the file they were taken from."""
+
+    def payload(number: int) -> bytes:
+        features = {
+            "raw": bytes([number, 255, 0, 9]),
+            "photo": jpeg(number),
+            "name": "x" * number,
+            "pair": [0.5, number],
+            "some": range(number),
+            "blob": b"\xff" * (number + 1),
+            "label": number,
+        }
+        return example.encode(features if number else {**features, "rare": b"yes"})
+
+    path = written(tmp_path / "x.tfrecord", *map(payload, range(3)))
+    said = lines(capsys, path)[4:]
+    assert said == [
+        "decode = {",
+        '    "blob": Feature(bytes),',
+        '    "label": Feature("int64"),',
+        '    "name": Feature(str),',
+        '    "pair": Feature("float32", (2,)),',
+        '    "photo": ImageDecoder(),',
+        '    "rare": Feature(str, default=""),',
+        '    \'raw\': Feature("uint8", (4,), stored="raw"),',
+        '    "some": Feature("int64", (None,), default=0),',
+        "}",
+    ]
+    names: dict[str, Any] = {"Feature": Feature, "ImageDecoder": ImageDecoder}
+    exec("\n".join(said), names)
+    samples = list(open_records(path, decode=names["decode"]))
+    assert [sample["some"].tolist() for sample in samples] == [[], [0], [0, 1]]
+    assert [sample["rare"] for sample in samples] == ["yes", "", ""]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,86 @@
+"""The features that fit some Examples, as somebody would write them in ``decode=``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from adapters.errors import ContentError
+from adapters.records import wire
+from adapters.records.envelope import IMAGE_BEGINS
+
+_NUMBERS = {wire.FLOAT_LIST: "float32", wire.INT64_LIST: "int64"}
+
+
+def suggested(payloads: Iterable[memoryview]) -> list[str]:
+    """Lines of a mapping for ``decode=``, ready to paste; none where nothing is an Example.
+
+    What bytes without an image or a text in them stand for can't be seen: where all have one size,
+    they are shown as raw ``uint8``.
+
+    Args:
+        payloads: Some records; those that are no Examples are passed over.
+    """
+    found: dict[str, list[wire.List]] = {}
+    values: dict[str, list[memoryview]] = {}
+    records = 0
+    for payload in payloads:
+        try:
+            lists = [
+                (str(name, "utf-8", "replace"), wire.list_in(payload, entry))
+                for name, entry in wire.features(payload).items()
+            ]
+            counted = [(name, held, _values(payload, held)) for name, held in lists if held.kind]
+        except ContentError:
+            continue
+        records += 1
+        for name, held, own in counted:
+            found.setdefault(name, []).append(held._replace(begin=0, end=len(own)))
+            values.setdefault(name, []).extend(own)
+    if not found:
+        return []
+    lines = [
+        f"    {json.dumps(name)}: {_feature(found[name], values[name], len(found[name]) < records)},"
+        for name in sorted(found)
+    ]
+    return ["decode = {", *lines, "}"]
+
+
+def _values(payload: memoryview, held: wire.List) -> list[memoryview]:
+    if held.kind == wire.BYTES_LIST:
+        return wire.strings(payload, held.begin, held.end)
+    read = wire.floats if held.kind == wire.FLOAT_LIST else wire.integers
+    return [memoryview(b"")] * len(read(payload, held.begin, held.end))
+
+
+def _feature(lists: list[wire.List], values: list[memoryview], is_missing: bool) -> str:
+    kinds, counts = {held.kind for held in lists}, {held.end for held in lists}
+    (kind,) = kinds if len(kinds) == 1 else (wire.BYTES_LIST,)
+    varies = len(counts) > 1 or 0 in counts
+    shape = "(None,)" if varies else f"({max(counts)},)" * (counts != {1})
+    if kind in _NUMBERS:
+        return _called(repr(_NUMBERS[kind]), shape, "default=0" * (is_missing or varies))
+    if (
+        counts == {1}
+        and values
+        and all(bytes(each[:8]).startswith(IMAGE_BEGINS) for each in values)
+    ):
+        return "ImageDecoder()"
+    if all(map(_is_text, values)):
+        return _called("str", shape, 'default=""' * (is_missing and not varies))
+    sizes = set(map(len, values))
+    if counts == {1} and len(sizes) == 1:
+        raw = 'stored="raw"' + ", default=0" * is_missing
+        return _called('"uint8"', f"({max(sizes)},)", raw)
+    return _called("bytes", shape, 'default=b""' * (is_missing and not varies))
+
+
+def _called(*arguments: str) -> str:
+    return f"Feature({', '.join(filter(None, arguments))})".replace("'", '"')
+
+
+def _is_text(value: memoryview) -> bool:
+    try:
+        return str(value, "utf-8").isprintable()
+    except UnicodeDecodeError:
+        return False
