@@ -31,6 +31,15 @@ def masked_crc(data: bytes | memoryview) -> int:
     return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
 
 
+def masked_crcs_of(
+    view: memoryview, begins: NDArray[np.int64], ends: NDArray[np.int64]
+) -> NDArray[np.uint32]:
+    """The masked CRC-32C of each of these parts, ``(parts,)``."""
+    parts = zip(begins.tolist(), ends.tolist())
+    crc = np.array([_value(bytes(view[begin:end])) for begin, end in parts], np.uint32)
+    return ((crc >> 15 | crc << 17) + _MASK_DELTA).astype(np.uint32)
+
+
 def masked_crcs(rows: NDArray[np.uint8], begin: int, end: int) -> NDArray[np.uint32]:
     """The masked CRC-32C of bytes ``begin`` to ``end`` of each row, ``(rows,)``."""
     data, size = rows.tobytes(), rows.shape[1]

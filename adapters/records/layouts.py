@@ -12,6 +12,7 @@ unusual, nothing is said: it is for ``wire`` to read.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -282,6 +283,7 @@ def _heads(
     return right, starts + lengths
 
 
+@functools.lru_cache(maxsize=4096)
 def _head(size: int) -> bytes:
     """How a record of this size begins whose payload is one ``Features``; empty if it can't be."""
     payload = size - tfrecord.OVERHEAD_BYTES

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.records import RecordFiles, Shard, wire
-from adapters.records.crc import masked_crc
+from adapters.records.crc import masked_crcs_of
 from adapters.records.layouts import Layouts, Wanted, varints, windows
 from adapters.records.mapping import NoMapError
 from adapters.records.tfrecord import FOOTER, HEADER, NAME
@@ -269,6 +269,17 @@ class _Table:
                 column[rows] = own
         return np.concatenate(wrong) if wrong else None
 
+    def _kind(self, key: np.void, places: NDArray[np.int32], lengths: NDArray[np.int32]) -> int:
+        """The number of the kind whose features lie there; ``_UNKNOWN`` of one too many."""
+        kind = self._numbers.get(key.tobytes())
+        if kind is None:
+            if len(self._numbers) >= _MOST_KINDS:
+                return _UNKNOWN
+            self._places = np.concatenate([self._places, places[np.newaxis]])
+            self._lengths = np.concatenate([self._lengths, lengths[np.newaxis]])
+            kind = self._numbers[key.tobytes()] = len(self._numbers)
+        return kind
+
     def _look(
         self, view: memoryview, numbers: NDArray[np.int64]
     ) -> tuple[NDArray[np.bool_], NDArray[np.int16], NDArray[np.int32], NDArray[np.int32]]:
@@ -284,22 +295,22 @@ class _Table:
         for number, field in enumerate(self._fields):
             if field.needed:
                 right &= places[:, number] >= 0
-        for row in np.flatnonzero(right & ~shard.checked[numbers]).tolist():
-            end = int(starts[row] + sizes[row]) - FOOTER.size
-            crc = masked_crc(view[int(starts[row]) + HEADER.size : end])
-            right[row] = FOOTER.unpack_from(view, end)[0] == crc
+        unchecked = np.flatnonzero(right & ~shard.checked[numbers])
+        ends = (starts + sizes)[unchecked] - FOOTER.size
+        found = windows(view, FOOTER.size, ends).view("<u4")[:, 0]
+        right[unchecked] = masked_crcs_of(view, starts[unchecked] + HEADER.size, ends) == found
         shard.checked[numbers[right]] = True
         kinds = np.full(len(numbers), _UNUSUAL, np.int16)
-        both = np.concatenate([places, lengths], 1)
+        usual = np.flatnonzero(right)
+        both = np.concatenate([places[usual], lengths[usual]], 1)
+        whole = both.view(f"V{both.shape[1] * both.itemsize}")[:, 0]
         with self._noting:
-            for row in np.flatnonzero(right).tolist():
-                key = both[row].tobytes()
-                kind = self._numbers.get(key)
-                if kind is None and len(self._numbers) < _MOST_KINDS:
-                    kind = self._numbers[key] = len(self._numbers)
-                    self._places = np.concatenate([self._places, places[row : row + 1]])
-                    self._lengths = np.concatenate([self._lengths, lengths[row : row + 1]])
-                kinds[row] = _UNKNOWN if kind is None else kind
+            own, firsts, which = np.unique(whole, return_index=True, return_inverse=True)
+            named = [
+                self._kind(*each)
+                for each in zip(own, places[usual[firsts]], lengths[usual[firsts]])
+            ]
+            kinds[usual] = np.array(named, np.int16)[which]
             fresh = np.unique(numbers[self._kinds[numbers] == _UNKNOWN])
             self._kinds[numbers] = kinds
             self._left -= int((self._kinds[fresh] != _UNKNOWN).sum())

@@ -39,11 +39,11 @@ def suggested(payloads: Iterable[memoryview]) -> list[str]:
             values.setdefault(name, []).extend(own)
     if not found:
         return []
-    lines = [
-        f"    {json.dumps(name)}: {_feature(found[name], values[name], len(found[name]) < records)},"
-        for name in sorted(found)
-    ]
-    return ["decode = {", *lines, "}"]
+    lines = ["decode = {"]
+    for name in sorted(found):
+        feature = _feature(found[name], values[name], len(found[name]) < records)
+        lines.append(f"    {json.dumps(name)}: {feature},")
+    return [*lines, "}"]
 
 
 def _values(payload: memoryview, held: wire.List) -> list[memoryview]:

@@ -126,7 +126,7 @@ def test_the_features_of_examples_are_shown_to_be_pasted(tmp_path, capsys):
         '    "pair": Feature("float32", (2,)),',
         '    "photo": ImageDecoder(),',
         '    "rare": Feature(str, default=""),',
-        '    \'raw\': Feature("uint8", (4,), stored="raw"),',
+        '    "raw": Feature("uint8", (4,), stored="raw"),',
         '    "some": Feature("int64", (None,), default=0),',
         "}",
     ]
