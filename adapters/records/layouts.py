@@ -28,6 +28,11 @@ from adapters.records.crc import masked_crc
 # Of entries that differ in their sizes, as a file's names and varints do.
 _MOST_PIECES = 512
 _OTHERS = -1
+_TAGS = {
+    wire.FLOAT_LIST: wire.TAG_FLOAT,
+    wire.INT64_LIST: wire.TAG_INTEGER,
+    wire.BYTES_LIST: None,
+}
 _MOST_VARINT_BYTES = 10  # Negative numbers have as many.
 
 
@@ -168,40 +173,76 @@ class Layouts:
         entry = wire.entry_at(view, 0, len(view))
         if entry.feature_end != entry.end:
             return None  # The name behind the values.
-        begin, varints, number = entry.feature, 0, self._numbers.get(entry.name, _OTHERS)
+        number = self._numbers.get(entry.name, _OTHERS)
+        begin: int | None = entry.feature
         if number != _OTHERS:
-            wanted, held = self._wanted[number], wire.list_in(view, entry)
-            if held.kind != wanted.kind or held.end != entry.end or held.begin == held.end:
-                return None
-            begin = held.begin
-            if view[begin] == wire.TAG_1:
-                size, begin = wire.sized(view, begin + 1, held.end)
-                if begin + size != entry.end:
-                    return None
-            elif wanted.values == 1 and wanted.kind != wire.BYTES_LIST:
-                if view[begin] not in (wire.TAG_FLOAT, wire.TAG_INTEGER):
-                    return None
-                if (view[begin] == wire.TAG_FLOAT) != (wanted.kind == wire.FLOAT_LIST):
-                    return None
-                begin += 1
-            else:
-                return None
-            if wanted.kind == wire.INT64_LIST:
-                varints = wanted.values
-            elif entry.end - begin != (
-                wanted.size if wanted.kind == wire.BYTES_LIST else 4 * wanted.values
-            ):
-                return None
-        if varints and entry.end == begin:
+            begin = _begin_of(view, self._wanted[number], wire.list_in(view, entry))
+        if begin is None:
             return None
+        is_integers = number != _OTHERS and self._wanted[number].kind == wire.INT64_LIST
         head = np.frombuffer(bytes(view[:begin]), np.uint8)
-        return Piece(head, entry.end, number, entry.end - begin, varints)
+        count = self._wanted[number].values if is_integers else 0
+        return Piece(head, entry.end, number, entry.end - begin, count)
+
+    def located(self, payload: memoryview) -> tuple[list[int], list[int]] | None:
+        """Where the values of one Example lie, however it was written, and in how many bytes.
+
+        Returns:
+            As ``find`` says it, but from the payload's first byte; None if they don't lie together,
+            or are others than is wanted.
+        """
+        places, lengths = [], []
+        try:
+            found = wire.features(payload)
+            for wanted in self._wanted:
+                entry = found.get(wanted.name)
+                if entry is None or entry.feature == entry.feature_end:
+                    places.append(-1)
+                    lengths.append(0)
+                    continue
+                held = wire.list_in(payload, entry)
+                begin = _begin_of(payload, wanted, held)
+                if begin is None:
+                    return None
+                if wanted.kind == wire.INT64_LIST:
+                    written = np.frombuffer(payload[begin : held.end], np.uint8)[np.newaxis]
+                    if not _are_varints(written, wanted.values).all():
+                        return None
+                places.append(begin)
+                lengths.append(held.end - begin)
+        except ContentError:
+            return None
+        return places, lengths
+
+
+def _begin_of(view: memoryview, wanted: Wanted, held: wire.List) -> int | None:
+    """Where the values of a list begin that lie together, to its end; None of any other list."""
+    begin = held.begin
+    if held.kind != wanted.kind or begin == held.end:
+        return None
+    if view[begin] == wire.TAG_1:
+        size, begin = wire.sized(view, begin + 1, held.end)
+        if begin + size != held.end:
+            return None
+    elif wanted.values == 1 and view[begin] == _TAGS[wanted.kind]:
+        begin += 1
+    else:
+        return None
+    size = held.end - begin
+    if wanted.kind == wire.INT64_LIST:
+        return begin if size else None
+    return begin if size == (wanted.size or 4 * wanted.values) else None
+
+
+@functools.lru_cache(maxsize=4096)
+def _bytes(size: int) -> np.dtype[np.void]:
+    return np.dtype((np.void, size))
 
 
 def windows(view: memoryview, size: int, begins: NDArray[np.int64]) -> NDArray[np.uint8]:
     """So many bytes from each of these places on, ``(places, size)``, in memory of their own."""
     every = len(view) - size + 1
-    column: NDArray[np.void] = np.ndarray(every, f"V{size}", view, 0, (1,))
+    column: NDArray[np.void] = np.ndarray(every, _bytes(size), view, 0, (1,))
     return column[begins].view(np.uint8).reshape(len(begins), size)
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.errors import RecordError
 from adapters.records import RecordFiles, Shard, wire
 from adapters.records.crc import masked_crcs_of
 from adapters.records.layouts import Layouts, Wanted, varints, windows
@@ -196,7 +197,7 @@ class _Table:
         found = np.flatnonzero(np.bincount(kinds))
         places, lengths = self._places[found], self._lengths[found]
         begin, end = int(places.min()), int((places + lengths).max())
-        few = len(found) * _ROWS_OF_A_KIND <= len(kinds)
+        few = len(found) * _ROWS_OF_A_KIND <= len(kinds) and len(self._fields) > 2
         if not few or begin < 0 or end - begin > _FEW_BYTES or int(starts.max()) + end > len(view):
             return self._apart(view, starts, self._places[kinds], self._lengths[kinds], columns)
         rows = windows(view, end - begin, starts + begin)
@@ -257,6 +258,10 @@ class _Table:
         for number, (field, column) in enumerate(zip(self._fields, columns)):
             at, sizes = places[:, number], lengths[:, number]
             begins = starts + at
+            if (sizes == sizes[0]).all() and at.min() >= 0:
+                misfit = _write(field, windows(view, int(sizes[0]), begins), column)
+                wrong += [] if misfit is None else [misfit]
+                continue
             sizes = np.where(at < 0, 0, sizes)
             for size in np.unique(sizes).tolist():
                 rows = np.flatnonzero(sizes == size)
@@ -268,6 +273,31 @@ class _Table:
                 wrong += [] if misfit is None else [rows[misfit]]
                 column[rows] = own
         return np.concatenate(wrong) if wrong else None
+
+    def _odd(
+        self,
+        numbers: NDArray[np.int64],
+        right: NDArray[np.bool_],
+        places: NDArray[np.int32],
+        lengths: NDArray[np.int32],
+    ) -> list[int]:
+        """Take apart, one by one, what was written in another way; which of these are right."""
+        needed = np.array([field.needed for field in self._fields])
+        found = []
+        for row in np.flatnonzero(~right).tolist():
+            try:
+                located = self._layouts.located(self._shard.read(int(numbers[row])))
+            except RecordError:
+                continue
+            if located is None:
+                continue
+            at, sizes = np.array(located, np.int32)
+            if not (needed & (at < 0)).any():
+                places[row] = np.where(at < 0, -1, at + HEADER.size)
+                lengths[row] = sizes
+                right[row] = True
+                found.append(row)
+        return found
 
     def _kind(self, key: np.void, places: NDArray[np.int32], lengths: NDArray[np.int32]) -> int:
         """The number of the kind whose features lie there; ``_UNKNOWN`` of one too many."""
@@ -300,6 +330,7 @@ class _Table:
         found = windows(view, FOOTER.size, ends).view("<u4")[:, 0]
         right[unchecked] = masked_crcs_of(view, starts[unchecked] + HEADER.size, ends) == found
         shard.checked[numbers[right]] = True
+        odd = self._odd(numbers, right, places, lengths)
         kinds = np.full(len(numbers), _UNUSUAL, np.int16)
         usual = np.flatnonzero(right)
         both = np.concatenate([places[usual], lengths[usual]], 1)
@@ -311,6 +342,9 @@ class _Table:
                 for each in zip(own, places[usual[firsts]], lengths[usual[firsts]])
             ]
             kinds[usual] = np.array(named, np.int16)[which]
+            # To take one of these apart each time is no better than to read it by itself.
+            kinds[odd] = np.where(kinds[odd] == _UNKNOWN, _UNUSUAL, kinds[odd])
+            right[odd] = kinds[odd] != _UNUSUAL
             fresh = np.unique(numbers[self._kinds[numbers] == _UNKNOWN])
             self._kinds[numbers] = kinds
             self._left -= int((self._kinds[fresh] != _UNKNOWN).sum())

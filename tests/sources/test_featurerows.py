@@ -149,11 +149,36 @@ def test_the_usual_records_are_never_read_one_by_one(tmp_path, monkeypatch, way)
     assert reads == []
 
 
-def test_of_a_mixed_file_only_the_odd_records_are_read_one_by_one(tmp_path, monkeypatch):
-    source = source_of(tmp_path, map(one_in_thirty, range(SIZE)))
+@pytest.mark.parametrize("way", [one_in_thirty, mixed], ids=lambda way: way.__name__)
+def test_records_written_in_other_ways_are_taken_apart_once(tmp_path, monkeypatch, way):
+    """However they were written: in the next epoch there is no step for any of them."""
+    source = source_of(tmp_path, map(way, range(SIZE)))
+    plan = plan_of(source, BATCH, shuffle=True)
+    located: list[int] = []
+    locate = layouts.Layouts.located
+
+    def noted(self: Any, payload: Any) -> Any:
+        located.append(len(payload))
+        return locate(self, payload)
+
+    monkeypatch.setattr(layouts.Layouts, "located", noted)
     reads = count_reads(monkeypatch, source)
-    epoch_of(plan_of(source, BATCH, shuffle=True))
-    assert sorted(reads) == [5, 35, 65]
+    epoch_of(plan, 0)
+    once = len(located)
+    epoch_of(plan, 1)
+    assert len(located) == once
+    apart = [n for n in range(SIZE) if way is mixed and WAYS[n * 7 % len(WAYS)] is not_packed]
+    assert sorted(set(reads)) == apart
+    assert once == {one_in_thirty: 3}.get(way, once)
+
+
+def test_floats_that_are_not_packed_lie_apart_and_are_read_one_by_one(tmp_path, monkeypatch):
+    payloads = [encoded({"a": [0.5, float(n)]}, packed=n % 2 == 0) for n in range(SIZE)]
+    source = source_of(tmp_path, payloads, {"a": Feature("float32", 2)})
+    assert_gathered(source)
+    reads = count_reads(monkeypatch, source)
+    epoch_of(plan_of(source, BATCH, shuffle=True), 2)
+    assert sorted(reads) == list(range(1, SIZE, 2))
 
 
 def test_files_written_in_several_orders_are_one_source(tmp_path):
