@@ -30,6 +30,8 @@ _MOST_KINDS = 2048
 # Of small features that lie near each other, all are fetched at once: eleven scalars in batches of
 # 1,024 took twice as long one by one.
 _FEW_BYTES = 1024
+# So many are fetched one by one where records are of several kinds.
+_FEW_FEATURES = 3
 # Where a batch has fewer for each of its kinds, features are gathered one by one, of all kinds.
 _ROWS_OF_A_KIND = 16
 
@@ -118,6 +120,8 @@ class _Table:
         self._numbers: dict[bytes, int] = {}
         self._noting = threading.Lock()
         self._left = len(shard)
+        # Of few features that have as many bytes in all kinds: where they lie, by the kind.
+        self._even: list[tuple[NDArray[np.int32], int]] | None = None
         self._parts: dict[int, _Part] = {}
         self._only: int | None = None  # The kind that all records are of.
         sizes = shard.sizes
@@ -145,6 +149,10 @@ class _Table:
             wrong = self._alike(view, starts, self._only, columns)
             return None if wrong is None else ~np.isin(np.arange(len(starts)), wrong)
         kinds = self._kinds[numbers]
+        if kinds.min(initial=0) >= 0:
+            storage.will_touch(starts, self._size)
+            wrong = self._known(view, starts, kinds, columns)
+            return None if wrong is None else ~np.isin(np.arange(len(starts)), wrong)
         usual: NDArray[np.bool_] = kinds != _UNUSUAL
         if not usual.any():
             return usual
@@ -192,12 +200,19 @@ class _Table:
         columns: Sequence[NDArray[Any]],
     ) -> NDArray[np.int64] | None:
         """Write records whose kinds are known; the rows of what doesn't fit, None for none."""
-        if (kinds == kinds[0]).all():
+        wrong: list[NDArray[np.int64]]
+        if kinds.min() == kinds.max():
             return self._alike(view, starts, int(kinds[0]), columns)
+        if self._even is not None:
+            wrong = []
+            for field, column, (places, size) in zip(self._fields, columns, self._even):
+                misfit = _write(field, windows(view, size, starts + places[kinds]), column)
+                wrong += [] if misfit is None else [misfit]
+            return np.concatenate(wrong) if wrong else None
         found = np.flatnonzero(np.bincount(kinds))
         places, lengths = self._places[found], self._lengths[found]
         begin, end = int(places.min()), int((places + lengths).max())
-        few = len(found) * _ROWS_OF_A_KIND <= len(kinds) and len(self._fields) > 2
+        few = len(found) * _ROWS_OF_A_KIND <= len(kinds)
         if not few or begin < 0 or end - begin > _FEW_BYTES or int(starts.max()) + end > len(view):
             return self._apart(view, starts, self._places[kinds], self._lengths[kinds], columns)
         rows = windows(view, end - begin, starts + begin)
@@ -205,7 +220,7 @@ class _Table:
         ordered, ends = rows[order], np.bincount(kinds)[found].cumsum().tolist()
         blocks = [ordered[first:last] for first, last in zip([0, *ends], ends)]
         alike = ((places == places[0]) & (lengths == lengths[0])).all(0).tolist()
-        wrong: list[NDArray[np.int64]] = []
+        wrong = []
         firsts, lasts = (places - begin).tolist(), (places - begin + lengths).tolist()
         for number, (field, column) in enumerate(zip(self._fields, columns)):
             if alike[number]:
@@ -307,6 +322,11 @@ class _Table:
                 return _UNKNOWN
             self._places = np.concatenate([self._places, places[np.newaxis]])
             self._lengths = np.concatenate([self._lengths, lengths[np.newaxis]])
+            alike = (self._lengths == self._lengths[0]).all() and self._places.min() >= 0
+            self._even = None
+            if alike and len(self._fields) <= _FEW_FEATURES:
+                sizes = self._lengths[0].tolist()
+                self._even = list(zip(np.ascontiguousarray(self._places.T), sizes))
             kind = self._numbers[key.tobytes()] = len(self._numbers)
         return kind
 
