@@ -1,37 +1,27 @@
 """Features of records gathered into the columns of a batch, without a step in Python for each.
 
-What is looked at once in each record, the first time that it is read: where its features lie
-(``layouts``), and its CRC. Records whose features lie alike are of one *kind*; of a record only the
-number of its kind is kept. A batch is then a few gathers: a record's start, its kind's places, and
-the same number of bytes from each.
+Records whose features lie alike are of one *kind* (``featurekinds``). A batch is a few gathers: a
+record's start, its kind's places, and the same number of bytes from each.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.errors import RecordError
 from adapters.records import RecordFiles, Shard, wire
-from adapters.records.crc import masked_crcs_of
 from adapters.records.layouts import Layouts, Wanted, varints, windows
 from adapters.records.mapping import NoMapError
-from adapters.records.tfrecord import FOOTER, HEADER, NAME
 from adapters.sources.examples import misfits, of_raw, put
+from adapters.sources.featurekinds import UNKNOWN, UNUSUAL, FeatureKinds
 from adapters.sources.features import Field
 
-_UNKNOWN, _UNUSUAL = -1, -2
-# Of a file with more, the other records are looked at each time.
-_MOST_KINDS = 2048
 # Of small features that lie near each other, all are fetched at once: eleven scalars in batches of
 # 1,024 took twice as long one by one.
 _FEW_BYTES = 1024
-# So many are fetched one by one where records are of several kinds.
-_FEW_FEATURES = 3
 # Where a batch has fewer for each of its kinds, features are gathered one by one, of all kinds.
 _ROWS_OF_A_KIND = 16
 
@@ -65,6 +55,8 @@ class FeatureRows:
         """
         files = self._files
         files.check_open()
+        if not len(numbers):
+            return None
         if len(files.shards) == 1:
             return self._table(0).gather(files.in_order(numbers), columns)
         places, own = files.places(numbers)
@@ -108,31 +100,15 @@ class _Part(NamedTuple):
 
 
 class _Table:
-    """One file: the kind of each record, and where the features of each kind lie."""
+    """One file."""
 
     def __init__(self, shard: Shard, fields: list[Field], layouts: Layouts) -> None:
         self._shard = shard
         self._fields = fields
-        self._layouts = layouts
-        self._kinds = np.full(len(shard), _UNKNOWN, np.int16)
-        self._places = np.zeros((0, len(fields)), np.int32)
-        self._lengths = np.zeros((0, len(fields)), np.int32)
-        self._numbers: dict[bytes, int] = {}
-        self._noting = threading.Lock()
-        self._left = len(shard)
-        # Of few features that have as many bytes in all kinds: where they lie, by the kind.
-        self._even: list[tuple[NDArray[np.int32], int]] | None = None
+        self._kinds = FeatureKinds(shard, [field.needed for field in fields], layouts)
         self._parts: dict[int, _Part] = {}
-        self._only: int | None = None  # The kind that all records are of.
         sizes = shard.sizes
         self._size = int(sizes.max()) if sizes is not None and len(sizes) else 0
-        if shard.format != NAME or sizes is None:
-            self._kinds[:] = _UNUSUAL
-        else:  # An index may say anything.
-            least = HEADER.size + FOOTER.size
-            inside = (shard.offsets >= 0) & (sizes >= least) & (sizes <= shard.storage.size)
-            inside &= shard.offsets <= shard.storage.size - sizes
-            self._kinds[~inside] = _UNUSUAL
 
     def gather(
         self, numbers: NDArray[np.int64], columns: Sequence[NDArray[Any]]
@@ -144,25 +120,25 @@ class _Table:
         except NoMapError:
             return np.zeros(len(numbers), bool)
         starts = self._shard.offsets[numbers]
-        if self._only is not None:
+        known = self._kinds
+        kinds = known.of[numbers] if known.only is None else None
+        if kinds is None or kinds.min() >= 0:
             storage.will_touch(starts, self._size)
-            wrong = self._alike(view, starts, self._only, columns)
+            if kinds is None:
+                assert known.only is not None
+                wrong = self._alike(view, starts, known.only, columns)
+            else:
+                wrong = self._known(view, starts, kinds, columns)
             return None if wrong is None else ~np.isin(np.arange(len(starts)), wrong)
-        kinds = self._kinds[numbers]
-        if kinds.min(initial=0) >= 0:
-            storage.will_touch(starts, self._size)
-            wrong = self._known(view, starts, kinds, columns)
-            return None if wrong is None else ~np.isin(np.arange(len(starts)), wrong)
-        usual: NDArray[np.bool_] = kinds != _UNUSUAL
+        usual: NDArray[np.bool_] = kinds != UNUSUAL
         if not usual.any():
             return usual
-        assert self._shard.sizes is not None
-        storage.will_touch(starts, self._size)
-        unknown = kinds == _UNKNOWN
+        storage.will_touch(starts[usual], self._size)
+        unknown = kinds == UNKNOWN
         if unknown.any():
-            usual[unknown], kinds[unknown], places, lengths = self._look(view, numbers[unknown])
-            if (usual & (kinds == _UNKNOWN)).any():  # Of one kind too many.
-                every, sizes = self._places[kinds], self._lengths[kinds]
+            usual[unknown], kinds[unknown], places, lengths = known.look(view, numbers[unknown])
+            if (usual & (kinds == UNKNOWN)).any():  # Of one kind too many.
+                every, sizes = known.places[kinds], known.lengths[kinds]
                 every[unknown], sizes[unknown] = places, lengths
                 return self._of_rows(usual, columns, self._apart, view, starts, every, sizes)
         return self._of_rows(usual, columns, self._known, view, starts, kinds)
@@ -203,18 +179,19 @@ class _Table:
         wrong: list[NDArray[np.int64]]
         if kinds.min() == kinds.max():
             return self._alike(view, starts, int(kinds[0]), columns)
-        if self._even is not None:
+        if (even := self._kinds.even) is not None:
             wrong = []
-            for field, column, (places, size) in zip(self._fields, columns, self._even):
-                misfit = _write(field, windows(view, size, starts + places[kinds]), column)
+            for field, column, (begins, size) in zip(self._fields, columns, even):
+                misfit = _write(field, windows(view, size, starts + begins[kinds]), column)
                 wrong += [] if misfit is None else [misfit]
             return np.concatenate(wrong) if wrong else None
         found = np.flatnonzero(np.bincount(kinds))
-        places, lengths = self._places[found], self._lengths[found]
+        places, lengths = self._kinds.places[found], self._kinds.lengths[found]
         begin, end = int(places.min()), int((places + lengths).max())
         few = len(found) * _ROWS_OF_A_KIND <= len(kinds)
         if not few or begin < 0 or end - begin > _FEW_BYTES or int(starts.max()) + end > len(view):
-            return self._apart(view, starts, self._places[kinds], self._lengths[kinds], columns)
+            every, sizes = self._kinds.places[kinds], self._kinds.lengths[kinds]
+            return self._apart(view, starts, every, sizes, columns)
         rows = windows(view, end - begin, starts + begin)
         order = kinds.argsort(kind="stable")
         ordered, ends = rows[order], np.bincount(kinds)[found].cumsum().tolist()
@@ -245,7 +222,8 @@ class _Table:
         """Write records of one kind; the rows of what doesn't fit, None for none."""
         part = self._parts.get(kind)
         if part is None:
-            part = self._parts[kind] = _Part.of(self._places[kind], self._lengths[kind])
+            places, lengths = self._kinds.places[kind], self._kinds.lengths[kind]
+            part = self._parts[kind] = _Part.of(places, lengths)
         rows = windows(view, part.size, starts + part.begin) if part.size else None
         wrong: list[NDArray[np.int64]] = []
         for field, column, (first, last) in zip(self._fields, columns, part.spans):
@@ -288,89 +266,6 @@ class _Table:
                 wrong += [] if misfit is None else [rows[misfit]]
                 column[rows] = own
         return np.concatenate(wrong) if wrong else None
-
-    def _odd(
-        self,
-        numbers: NDArray[np.int64],
-        right: NDArray[np.bool_],
-        places: NDArray[np.int32],
-        lengths: NDArray[np.int32],
-    ) -> list[int]:
-        """Take apart, one by one, what was written in another way; which of these are right."""
-        needed = np.array([field.needed for field in self._fields])
-        found = []
-        for row in np.flatnonzero(~right).tolist():
-            try:
-                located = self._layouts.located(self._shard.read(int(numbers[row])))
-            except RecordError:
-                continue
-            if located is None:
-                continue
-            at, sizes = np.array(located, np.int32)
-            if not (needed & (at < 0)).any():
-                places[row] = np.where(at < 0, -1, at + HEADER.size)
-                lengths[row] = sizes
-                right[row] = True
-                found.append(row)
-        return found
-
-    def _kind(self, key: np.void, places: NDArray[np.int32], lengths: NDArray[np.int32]) -> int:
-        """The number of the kind whose features lie there; ``_UNKNOWN`` of one too many."""
-        kind = self._numbers.get(key.tobytes())
-        if kind is None:
-            if len(self._numbers) >= _MOST_KINDS:
-                return _UNKNOWN
-            self._places = np.concatenate([self._places, places[np.newaxis]])
-            self._lengths = np.concatenate([self._lengths, lengths[np.newaxis]])
-            alike = (self._lengths == self._lengths[0]).all() and self._places.min() >= 0
-            self._even = None
-            if alike and len(self._fields) <= _FEW_FEATURES:
-                sizes = self._lengths[0].tolist()
-                self._even = list(zip(np.ascontiguousarray(self._places.T), sizes))
-            kind = self._numbers[key.tobytes()] = len(self._numbers)
-        return kind
-
-    def _look(
-        self, view: memoryview, numbers: NDArray[np.int64]
-    ) -> tuple[NDArray[np.bool_], NDArray[np.int16], NDArray[np.int32], NDArray[np.int32]]:
-        """Look at these records for the first time.
-
-        Returns:
-            Which are usual, their kinds, and where their features lie.
-        """
-        shard = self._shard
-        assert shard.sizes is not None
-        starts, sizes = shard.offsets[numbers], shard.sizes[numbers]
-        right, places, lengths = self._layouts.find(view, starts, sizes)
-        for number, field in enumerate(self._fields):
-            if field.needed:
-                right &= places[:, number] >= 0
-        unchecked = np.flatnonzero(right & ~shard.checked[numbers])
-        ends = (starts + sizes)[unchecked] - FOOTER.size
-        found = windows(view, FOOTER.size, ends).view("<u4")[:, 0]
-        right[unchecked] = masked_crcs_of(view, starts[unchecked] + HEADER.size, ends) == found
-        shard.checked[numbers[right]] = True
-        odd = self._odd(numbers, right, places, lengths)
-        kinds = np.full(len(numbers), _UNUSUAL, np.int16)
-        usual = np.flatnonzero(right)
-        both = np.concatenate([places[usual], lengths[usual]], 1)
-        whole = both.view(f"V{both.shape[1] * both.itemsize}")[:, 0]
-        with self._noting:
-            own, firsts, which = np.unique(whole, return_index=True, return_inverse=True)
-            named = [
-                self._kind(*each)
-                for each in zip(own, places[usual[firsts]], lengths[usual[firsts]])
-            ]
-            kinds[usual] = np.array(named, np.int16)[which]
-            # To take one of these apart each time is no better than to read it by itself.
-            kinds[odd] = np.where(kinds[odd] == _UNKNOWN, _UNUSUAL, kinds[odd])
-            right[odd] = kinds[odd] != _UNUSUAL
-            fresh = np.unique(numbers[self._kinds[numbers] == _UNKNOWN])
-            self._kinds[numbers] = kinds
-            self._left -= int((self._kinds[fresh] != _UNKNOWN).sum())
-            if not self._left and len(self._numbers) == 1 and (self._kinds == 0).all():
-                self._only = 0
-        return right, kinds, places, lengths
 
 
 def _wanted(field: Field) -> Wanted:

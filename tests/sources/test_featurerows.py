@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from adapters import Feature, RecordError, SafeSequence, open_records
 from adapters.records import layouts, wire
-from adapters.sources import featurerows
+from adapters.sources import featurekinds
 from tests.plans import batch_of, epoch_of, plan_of
 from tests.sources.example_files import (
     assembled,
@@ -194,7 +195,7 @@ def test_files_written_in_several_orders_are_one_source(tmp_path):
 
 
 def test_more_kinds_of_records_than_are_kept_are_right_all_the_same(tmp_path, monkeypatch):
-    monkeypatch.setattr(featurerows, "_MOST_KINDS", 3)
+    monkeypatch.setattr(featurekinds, "_MOST_KINDS", 3)
     source = source_of(tmp_path, map(in_any_order, range(SIZE)))
     reads = count_reads(monkeypatch, source)
     assert_gathered(source, 3)
@@ -280,20 +281,19 @@ def test_any_damaged_byte_is_noticed_or_makes_what_it_makes_one_by_one(tmp_path)
                 np.testing.assert_array_equal(batch[name][1], value)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("processes", [False, True])
-def test_every_crew_gives_the_same_batches(tmp_path, workers, processes):
-    if processes and not workers:
-        pytest.skip("no workers, no processes")
-    source = source_of(tmp_path, map(one_in_thirty, range(SIZE)), outputs=("image", "label"))
+@pytest.mark.parametrize(("workers", "processes"), [(0, False), (2, False), (2, True)])
+@pytest.mark.parametrize("outputs", [None, ("image", "label")])
+def test_every_crew_gives_the_same_batches(tmp_path, workers, processes, outputs):
+    source = source_of(tmp_path, map(one_in_thirty, range(SIZE)), outputs=outputs)
     options = {"workers": workers, "use_multiprocessing": processes}
     with SafeSequence(source, BATCH, shuffle=True, **options) as sequence:
-        found = [(x.copy(), y.copy()) for x, y in sequence]
+        found = [copy.deepcopy(batch) for batch in sequence]
     expected = epoch_of(plan_of(source, BATCH, shuffle=True))
     assert len(found) == len(expected)
     for own, theirs in zip(found, expected):
-        np.testing.assert_array_equal(own[0], theirs[0])
-        np.testing.assert_array_equal(own[1], theirs[1])
+        assert type(own) is type(theirs) is (tuple if outputs else dict)
+        for name in range(2) if outputs else SPEC:
+            np.testing.assert_array_equal(own[name], theirs[name])
 
 
 def test_an_index_that_names_places_outside_of_the_file(tmp_path):

@@ -1,0 +1,141 @@
+"""The kinds of the records of a file: where the features of each lie, found once for each record.
+
+What is looked at the first time that a record is read: where its features lie (``layouts``), and
+its CRC. Of a record only the number of its kind is kept.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.errors import RecordError
+from adapters.records import Shard
+from adapters.records.crc import masked_crcs_of
+from adapters.records.layouts import Layouts, windows
+from adapters.records.tfrecord import FOOTER, HEADER, NAME
+
+UNKNOWN, UNUSUAL = -1, -2
+# Of a file with more, the other records are looked at each time.
+_MOST_KINDS = 2048
+# So many are fetched one by one where records are of several kinds; more, in groups of one kind.
+_FEW_FEATURES = 3
+
+
+class FeatureKinds:
+    """The kinds of one file. Any thread may look; what two of them find is the same.
+
+    Args:
+        shard: The file.
+        needed: Which features no record may lack.
+        layouts: Finds the features.
+    """
+
+    def __init__(self, shard: Shard, needed: Sequence[bool], layouts: Layouts) -> None:
+        self._shard = shard
+        self._needed = np.array(needed, bool)
+        self._layouts = layouts
+        self._numbers: dict[bytes, int] = {}
+        self._noting = threading.Lock()
+        self._left = len(shard)
+        self.of = np.full(len(shard), UNKNOWN, np.int16)
+        """Of each record: its kind, ``UNKNOWN``, or ``UNUSUAL`` if it is to be read by itself."""
+        self.places = np.zeros((0, len(needed)), np.int32)
+        """Where a kind's features begin in a record, ``(kinds, features)``; -1 if one is missing."""
+        self.lengths = np.zeros((0, len(needed)), np.int32)
+        """Bytes of a kind's features."""
+        self.even: list[tuple[NDArray[np.int32], int]] | None = None
+        """Of few features that have as many bytes in all kinds: where they lie, by the kind."""
+        self.only: int | None = None
+        """The kind that all records are of."""
+        sizes = shard.sizes
+        if shard.format != NAME or sizes is None:
+            self.of[:] = UNUSUAL
+        else:  # An index may say anything.
+            least = HEADER.size + FOOTER.size
+            inside = (shard.offsets >= 0) & (sizes >= least) & (sizes <= shard.storage.size)
+            inside &= shard.offsets <= shard.storage.size - sizes
+            self.of[~inside] = UNUSUAL
+
+    def look(
+        self, view: memoryview, numbers: NDArray[np.int64]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int16], NDArray[np.int32], NDArray[np.int32]]:
+        """Look at these records for the first time.
+
+        Returns:
+            Which are usual, their kinds, and where their features lie.
+        """
+        shard = self._shard
+        assert shard.sizes is not None
+        starts, sizes = shard.offsets[numbers], shard.sizes[numbers]
+        right, places, lengths = self._layouts.find(view, starts, sizes)
+        right &= (places[:, self._needed] >= 0).all(1)
+        unchecked = np.flatnonzero(right & ~shard.checked[numbers])
+        ends = (starts + sizes)[unchecked] - FOOTER.size
+        found = windows(view, FOOTER.size, ends).view("<u4")[:, 0]
+        right[unchecked] = masked_crcs_of(view, starts[unchecked] + HEADER.size, ends) == found
+        shard.checked[numbers[right]] = True
+        odd = self._odd(numbers, right, places, lengths)
+        kinds = np.full(len(numbers), UNUSUAL, np.int16)
+        usual = np.flatnonzero(right)
+        both = np.concatenate([places[usual], lengths[usual]], 1)
+        whole = both.view(f"V{both.shape[1] * both.itemsize}")[:, 0]
+        with self._noting:
+            own, firsts, which = np.unique(whole, return_index=True, return_inverse=True)
+            named = [
+                self._kind(*each)
+                for each in zip(own, places[usual[firsts]], lengths[usual[firsts]])
+            ]
+            kinds[usual] = np.array(named, np.int16)[which]
+            # To take one of these apart each time is no better than to read it by itself.
+            kinds[odd] = np.where(kinds[odd] == UNKNOWN, UNUSUAL, kinds[odd])
+            right[odd] = kinds[odd] != UNUSUAL
+            fresh = np.unique(numbers[self.of[numbers] == UNKNOWN])
+            self.of[numbers] = kinds
+            self._left -= int((self.of[fresh] != UNKNOWN).sum())
+            if not self._left and len(self._numbers) == 1 and (self.of == 0).all():
+                self.only = 0
+        return right, kinds, places, lengths
+
+    def _odd(
+        self,
+        numbers: NDArray[np.int64],
+        right: NDArray[np.bool_],
+        places: NDArray[np.int32],
+        lengths: NDArray[np.int32],
+    ) -> list[int]:
+        """Take apart, one by one, what was written in another way; which of these are right."""
+        found = []
+        for row in np.flatnonzero(~right).tolist():
+            try:
+                located = self._layouts.located(self._shard.read(int(numbers[row])))
+            except RecordError:
+                continue
+            if located is None:
+                continue
+            at, sizes = np.array(located, np.int32)
+            if not (self._needed & (at < 0)).any():
+                places[row] = np.where(at < 0, -1, at + HEADER.size)
+                lengths[row] = sizes
+                right[row] = True
+                found.append(row)
+        return found
+
+    def _kind(self, key: np.void, places: NDArray[np.int32], lengths: NDArray[np.int32]) -> int:
+        """The number of the kind whose features lie there; ``UNKNOWN`` of one too many."""
+        kind = self._numbers.get(key.tobytes())
+        if kind is None:
+            if len(self._numbers) >= _MOST_KINDS:
+                return UNKNOWN
+            self.places = np.concatenate([self.places, places[np.newaxis]])
+            self.lengths = np.concatenate([self.lengths, lengths[np.newaxis]])
+            alike = (self.lengths == self.lengths[0]).all() and self.places.min() >= 0
+            self.even = None
+            if alike and len(self._needed) <= _FEW_FEATURES:
+                sizes = self.lengths[0].tolist()
+                self.even = list(zip(np.ascontiguousarray(self.places.T), sizes))
+            kind = self._numbers[key.tobytes()] = len(self._numbers)
+        return kind
