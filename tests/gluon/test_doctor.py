@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.cli.scripts import doctored, found_in
 
 LOOP = """
@@ -38,11 +40,13 @@ def test_mxnets_loader_on_slow_storage_is_found(tmp_path):
     assert "went on" not in process.stdout
 
 
+@pytest.mark.full
 def test_our_loader_on_slow_storage_is_found(tmp_path):
     process = doctored(tmp_path, LOOP + "train(gluon_loader(slow, 8, thread_pool=True), 0)")
     assert found_in(process) == "storage: fetching the samples"
 
 
+@pytest.mark.full
 def test_a_slow_body_of_a_loop_is_found(tmp_path):
     text = LOOP + "if __name__ == '__main__':\n    train(DataLoader(data, 8), 0.02)"
     assert found_in(doctored(tmp_path, text)) == "the step itself"
@@ -60,6 +64,7 @@ def test_loops_are_skipped(tmp_path):
     assert found_in(process) == "the step itself"
 
 
+@pytest.mark.full
 def test_mxnets_computation_that_goes_on_is_the_loops(tmp_path):
     """The body returns at once, and its operations take their time."""
     text = (

@@ -232,7 +232,8 @@ threading.Thread(target=read_on, daemon=True).start()
 @pytest.mark.parametrize(
     ("crew", "kept"),
     [
-        *itertools.product(["inline", THREADS], KEPT),
+        *(pytest.param("inline", kept, marks=pytest.mark.full) for kept in KEPT),
+        *itertools.product([THREADS], KEPT),
         (PROCESSES, "batches"),
         (PROCESSES, "a thread that reads"),
     ],

@@ -41,11 +41,11 @@ DIFFERENT = [
 @pytest.mark.parametrize(
     "name",
     [
-        "test_interruption.py",
+        "test_delivery.py",
         *(
             pytest.param(name, marks=pytest.mark.full)
             for name in (
-                "test_delivery.py",
+                "test_interruption.py",
                 "test_endings.py",
                 "test_endless.py",
                 "test_execution.py",

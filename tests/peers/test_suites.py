@@ -23,9 +23,14 @@ _ALL = bool(os.environ.get("ADAPTERS_PEERS_ALL"))
 @pytest.mark.parametrize(
     ("suite", "variant"),
     [
-        pytest.param(suite, variant, id=f"{suite.name} {variant}".strip())
+        pytest.param(
+            suite,
+            variant,
+            id=f"{suite.name} {variant}".strip(),
+            marks=[pytest.mark.full] * (number > 0),
+        )
         for suite in SUITES
-        for variant in suite.variants
+        for number, variant in enumerate(suite.variants)
     ],
 )
 def test_ours_passes_what_theirs_passes(suite: Suite, variant: str, tmp_path: Path, report):
