@@ -260,25 +260,35 @@ class SourcePlan(Plan):
         self, key: BatchKey, numbers: NDArray[np.int64], rows: Sequence[NDArray[Any]]
     ) -> int:
         """Have the source write these samples; how many ``on_error`` replaced."""
-        source, samples = self.source, _Samples(self, key, numbers)
+        source = self.source
 
         def filled(own: NDArray[np.int64], into: Sequence[NDArray[Any]]) -> Any:
             rng_of = generators(self.seed, key.epoch, DECODE) if source.draws else None
             return source.fill(own, rng_of, into)
 
-        def another(number: int) -> tuple[Any, ...]:
+        def another(number: int) -> Any:
             one = [np.empty((1, *column.shape[1:]), column.dtype) for column in rows]
             for _, error in filled(np.array([number]), one):
                 raise error
-            return tuple(column[0] for column in one)
+            return unflatten(source.skeleton, [column[0] for column in one])
 
+        failures = filled(numbers, rows)
+        if not failures:
+            return 0
+        samples = _Samples(self, key, numbers)
         # Of several that failed, it is the first in the batch that is raised.
-        for row, error in sorted(filled(numbers, rows), key=lambda failure: failure[0]):
-            leaves = flatten(samples.replacements.of(error, int(numbers[row]), another))[0]
+        for row, error in sorted(failures, key=lambda failure: failure[0]):
+            sample = samples.replacements.of(error, int(numbers[row]), another)
+            leaves, skeleton = flatten(sample)
             if len(leaves) != len(rows):
                 raise ValueError(
                     "on_error must return a sample like the others, (array, label), got "
                     f"{len(leaves)} members"
+                )
+            if skeleton != source.skeleton:
+                raise ValueError(
+                    "on_error must return a sample like the others, of the structure "
+                    f"{source.skeleton}, got {skeleton}"
                 )
             for column, value in zip(rows, leaves):
                 if np.shape(value) != column.shape[1:]:

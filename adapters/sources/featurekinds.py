@@ -44,7 +44,7 @@ class FeatureKinds:
         self.of = np.full(len(shard), UNKNOWN, np.int16)
         """Of each record: its kind, ``UNKNOWN``, or ``UNUSUAL`` if it is to be read by itself."""
         self.places = np.zeros((0, len(needed)), np.int32)
-        """Where a kind's features begin in a record, ``(kinds, features)``; -1 if one is missing."""
+        """Where a kind's features begin in a record, ``(kinds, features)``; -1 if missing."""
         self.lengths = np.zeros((0, len(needed)), np.int32)
         """Bytes of a kind's features."""
         self.even: list[tuple[NDArray[np.int32], int]] | None = None

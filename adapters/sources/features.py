@@ -45,6 +45,7 @@ class Feature:
         ValueError: A dtype, a shape or a default that can't be.
 
     Example:
+        >>> from adapters import Feature
         >>> Feature("uint8", (28, 28, 1), stored="raw").shape
         (28, 28, 1)
     """

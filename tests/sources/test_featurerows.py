@@ -243,6 +243,15 @@ def test_a_value_that_does_not_fit_is_an_error_in_a_batch_too(tmp_path):
     ].tolist() == [255, 9]
 
 
+@pytest.mark.parametrize("sample", [(1, 2), {"a": 1, "c": 2}])
+def test_on_error_gives_a_sample_of_the_same_names(tmp_path, sample):
+    path = file_of(tmp_path, [encoded({"a": [300], "b": [2]})])
+    source = open_records(path, decode={"b": Feature("uint8"), "a": Feature("uint8")})
+    plan = plan_of(source, 1, on_error=lambda error, number: sample)
+    with pytest.raises(ValueError, match=r"of the structure \{'b': 1, 'a': 0\}, got"):
+        batch_of(plan)
+
+
 @pytest.mark.parametrize("verify", [True, False])
 def test_a_damaged_record_is_noticed_as_one_by_one(tmp_path, verify):
     path = file_of(tmp_path, map(usual, range(8)))
