@@ -27,10 +27,11 @@ class Feature:
     """A feature of a tf.train.Example as an array of one dtype and shape.
 
     Args:
-        dtype: Of the array. Floating-point ones are of an Example's ``float_list``; integers and
-            ``"bool"`` are of its ``int64_list``, whose values must fit; ``bytes`` and ``str``
-            (UTF-8) of its ``bytes_list``, as Python's own objects. With ``stored="raw"`` any fixed
-            number of bytes will do; ``">u2"`` stands for big-endian ones, which become native.
+        dtype: Of the array. Floating-point ones are of an Example's ``float_list``, which has
+            float32; integers and ``"bool"`` are of its ``int64_list``, whose values must fit;
+            ``bytes`` and ``str`` (UTF-8) of its ``bytes_list``, as Python's own objects. With
+            ``stored="raw"`` any fixed number of bytes will do; ``">u2"`` stands for big-endian
+            ones, which become native.
         shape: Of the array; ``()`` for one value, which becomes a NumPy scalar. ``None`` as its
             first number stands for lengths that vary: a sample then has its own.
         stored: ``"values"``, the Example's own list; or ``"raw"``, the array's bytes as one value
@@ -167,6 +168,9 @@ def fields_of(
     unknown = [name for name in fields or {} if name not in decode]
     if unknown:
         raise ValueError(f"fields must rename features of decode, got {unknown[0]!r}")
+    for key in (fields or {}).values():
+        if not isinstance(key, str):
+            raise TypeError(f"fields must have strings as names in the record, got {key!r}")
     names = list(decode) if outputs is None else _outputs(outputs, decode)
     return [field_of(name, (fields or {}).get(name, name), decode[name]) for name in names]
 

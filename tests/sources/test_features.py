@@ -203,6 +203,7 @@ def test_a_feature_that_cannot_be_is_refused(arguments, options, kind, message):
         ({"outputs": "a"}, TypeError, "outputs must be names in the order of a sample"),
         ({"fields": {"b": "c"}}, ValueError, "fields must rename features of decode, got 'b'"),
         ({"fields": ["b"]}, TypeError, "fields must map names"),
+        ({"fields": {"a": 1}}, TypeError, "fields must have strings as names in the record"),
         ({"decode": "example", "outputs": ("a",)}, ValueError, "outputs must go with decode={"),
     ],
 )
