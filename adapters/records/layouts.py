@@ -291,7 +291,8 @@ def _are_varints(written: NDArray[np.uint8], count: int) -> NDArray[np.bool_]:
     if written.shape[1] - count < _MOST_VARINT_BYTES - 1:
         return right
     if count == 1:
-        return right & (written.shape[1] == _MOST_VARINT_BYTES) & (written[:, -1] < 2)
+        right &= (written.shape[1] == _MOST_VARINT_BYTES) & (written[:, -1] < 2)
+        return right
     for row in np.flatnonzero(right).tolist():  # Negative numbers perhaps: ten bytes each.
         ends = np.flatnonzero(is_end[row])
         sizes = np.diff(ends, prepend=-1)

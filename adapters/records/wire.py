@@ -158,7 +158,8 @@ def floats(payload: memoryview, begin: int, end: int) -> NDArray[np.float32]:
     rows = np.frombuffer(payload[begin:end], np.uint8)
     if len(rows) % 5 or (rows[::5] != TAG_FLOAT).any():
         raise ContentError("floats in a float_list", "something else")
-    return rows.reshape(-1, 5)[:, 1:].copy().view("<f4")[:, 0].astype(np.float32)
+    floats: NDArray[np.float32] = rows.reshape(-1, 5)[:, 1:].copy().view("<f4")[:, 0]
+    return floats.astype(np.float32)
 
 
 def integers(payload: memoryview, begin: int, end: int) -> NDArray[np.int64]:
