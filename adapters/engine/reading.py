@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from adapters.engine.engine import Engine
 from adapters.engine.jobs import Exhausted
 from adapters.engine.stream import Stream
+from adapters.errors import note
 
 
 class Reading(abc.ABC):
@@ -121,7 +122,12 @@ def raise_as_itself(error: BaseException) -> NoReturn:
     """Raise an exception out of an iterator, where ``StopIteration`` would end it in silence."""
     try:
         if isinstance(error, StopIteration):
-            raise RuntimeError("source or transform raised StopIteration") from error
+            stopped = RuntimeError(
+                "the source, a transform or another function raised StopIteration"
+            )
+            for text in getattr(error, "__notes__", ()):
+                note(stopped, text)
+            raise stopped from error
         raise error
     finally:
         del error  # The traceback would refer to it through this frame, in a circle.

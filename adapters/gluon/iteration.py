@@ -14,7 +14,13 @@ from adapters.gluon.dlpack import take_back
 from adapters.gluon.plan import GluonPlan
 from adapters.gluon.progress import Account, Progress
 from adapters.gluon.randomness import fresh_entropy
-from adapters.gluon.samplers import EpochBatchSampler, drawn_batches, length_of, tell_epoch
+from adapters.gluon.samplers import (
+    EpochBatchSampler,
+    drawn_batches,
+    length_of,
+    looks_of,
+    tell_epoch,
+)
 
 # Arrays that are looked at when a pass ends: those of its last batches are among them.
 _LEFT_BEHIND = 1000
@@ -101,6 +107,9 @@ class Iteration(Reading):
         self._loader = loader
         self._pass: Begun | None = None
         self._ahead: list[Any] = []
+        self._finished = False
+        self._own_sampler = not isinstance(loader._batch_sampler, EpochBatchSampler)
+        self._looks: Any = None
 
     def __next__(self) -> Any:
         batch = self._ahead.pop() if self._ahead else self._fetch()
@@ -135,7 +144,10 @@ class Iteration(Reading):
     def _fetch(self) -> Any:
         if not self._over:
             self._loader._plan.consumed_here()
-        return super()._fetch()
+        batch = super()._fetch()
+        if self._own_sampler:
+            self._looks = looks_of(self._loader._batch_sampler)
+        return batch
 
     def _made(self, batch: Any) -> Any:
         *arrays, skeleton = batch
@@ -152,6 +164,7 @@ class Iteration(Reading):
     def _finish(self) -> None:
         assert self._pass is not None
         self._pass.account.count = self._pass.account.fetched
+        self._finished = True
         self.close()
         loader = self._loader
         if loader.auto_reload and loader._begun is None and not self._engine.closed:
@@ -168,6 +181,14 @@ class Iteration(Reading):
         self._engine.rest()
         take_back(_LEFT_BEHIND)
         loader = self._loader
-        if loader._begun is None:
+        if loader._begun is None and (self._finished or self._untold):
             # Here and not before the next pass, so that what somebody else tells them counts.
             tell_epoch(loader._batch_sampler, loader._progress.next[0])
+
+    @property
+    def _untold(self) -> bool:
+        """Whether nobody has told the sampler anything since the last batch.
+
+        A pass that was given up ends when the garbage collector comes, which may be after that.
+        """
+        return not self._own_sampler or looks_of(self._loader._batch_sampler) == self._looks

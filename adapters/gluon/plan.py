@@ -207,12 +207,19 @@ class GluonPlan(Plan):
         # What somebody else makes the batch of is not the batch yet.
         memory = allocate if self._batches_itself else aligned_empty
         state, skipped = self._samples(key, names, memory, seeding)
-        if self._batches_itself:
-            return *self._batchified(state, names, self._remote, memory), skipped
-        if seeding is not None:
-            seeding.reseed(key.randomness, key.index)
-        make = functools.partial(self._of_functions, state, key, names)
-        return *self._packed(make, key.index), skipped
+        try:
+            if self._batches_itself:
+                return *self._batchified(state, names, self._remote, memory), skipped
+            if seeding is not None:
+                seeding.reseed(key.randomness, key.index)
+            make = functools.partial(self._of_functions, state, key, names)
+            return *self._packed(make, key.index), skipped
+        except Exception as error:
+            if skipped:
+                note(
+                    error, f"on_error gave {skipped} of its samples, which must be like the others"
+                )
+            raise
 
     # --- samples ---
 
@@ -259,7 +266,8 @@ class GluonPlan(Plan):
             try:
                 samples.append(sample(name))
             except BaseException as error:
-                if self.on_error == "skip" and not isinstance(name, (int, np.integer)):
+                named = not isinstance(name, (int, np.integer))
+                if self.on_error == "skip" and named and isinstance(error, Exception):
                     raise ValueError(
                         'on_error="skip" takes the sample with the next higher number, and '
                         f"batch_sampler names this one {name!r}: give a function as on_error"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,9 @@ from mxnet.gluon.data import BatchSampler, RandomSampler, Sampler
 
 from adapters.arguments import check_shard_size
 from adapters.batch.order import Order
+
+# Members of what a sampler has that are looked at, to see whether somebody has told it something.
+_MOST_LOOKED_AT = 32
 
 
 class OrderSampler(Sampler):  # type: ignore[misc]
@@ -179,7 +183,8 @@ def drawn_batches(batch_sampler: Any, epoch: int, first: int) -> Iterator[Any]:
     for samples in batch_sampler:
         drawn += 1
         if drawn > first:
-            yield samples if isinstance(samples, (list, np.ndarray)) else list(samples)
+            # The sampler may fill the same list again.
+            yield samples.copy() if isinstance(samples, np.ndarray) else list(samples)
     if drawn < first:
         raise ValueError(
             f"load_state_dict: the pass was to go on at batch {first}, and the sampler gave "
@@ -199,9 +204,38 @@ def length_of(batch_sampler: Any, epoch: int) -> int | None:
 
 def tell_epoch(batch_sampler: Any, epoch: int) -> None:
     """Tell samplers that have a ``set_epoch`` which pass is the next one."""
+    for sampler in _with_epochs(batch_sampler):
+        sampler.set_epoch(epoch)
+
+
+def looks_of(batch_sampler: Any) -> list[Any]:
+    """What changes when somebody tells those samplers something."""
+    return [_look(getattr(each, "__dict__", {})) for each in _with_epochs(batch_sampler)]
+
+
+def _look(value: Any, depth: int = 0) -> Any:
+    if isinstance(value, (int, float, str)):
+        return value
+    if isinstance(value, (dict, list, tuple)) and len(value) <= _MOST_LOOKED_AT and depth < 3:
+        members = value.items() if isinstance(value, dict) else value
+        return [_look(each, depth + 1) for each in members]
+    return id(value)
+
+
+def _with_epochs(batch_sampler: Any) -> Iterator[Any]:
     for sampler in (batch_sampler, getattr(batch_sampler, "_sampler", None)):
-        if callable(set_epoch := getattr(sampler, "set_epoch", None)):
-            set_epoch(epoch)
+        if callable(set_epoch := getattr(sampler, "set_epoch", None)) and _takes_one(set_epoch):
+            yield sampler
+
+
+def _takes_one(function: Any) -> bool:
+    try:
+        inspect.signature(function).bind(0)
+    except TypeError:
+        return False
+    except ValueError:  # A function in C.
+        pass
+    return True
 
 
 def batch_sampler_of(
@@ -277,6 +311,8 @@ def obstacle_to_replay(batch_sampler: Any, seed: int | None) -> str | None:
     if type(sampler) is RandomSampler:
         given = "" if seed is None else ", which seed has no say in"
         return f"its order is drawn from numpy.random{given}: give shuffle=True and seed=..."
+    if isinstance(batch_sampler, Iterator):
+        return "its batch_sampler is an iterator, which nobody can read again: give a list"
     if rolls_over(batch_sampler):
         remedy = "give seed=..." if own else 'leave the order to shuffle and seed, or give "keep"'
         return f"what rolls over depends on how the passes before have ended: {remedy}"

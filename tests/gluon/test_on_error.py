@@ -81,6 +81,22 @@ DATA: dict[str, Any] = {
 }
 
 
+def test_ctrl_c_is_no_sample_that_fails():
+    class Interrupted:
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, name):
+            raise KeyboardInterrupt
+
+    data = Interrupted()
+    with (
+        gluon_loader(data, batch_sampler=[["a"]], on_error="skip", num_workers=0) as loader,
+        pytest.raises(KeyboardInterrupt),
+    ):
+        next(iter(loader))
+
+
 @every_crew
 @pytest.mark.parametrize("name", DATA)
 def test_skip_takes_the_next_sample_that_works(name, crew, caplog):

@@ -271,35 +271,6 @@ def test_a_pass_that_is_under_way_is_not_changed():
         assert [outline(batch) for batch in loader] == expected[2]
 
 
-# --- samplers with epochs of their own ---
-
-
-def test_a_sampler_is_told_its_epoch():
-    sampler = Seeded()
-    with gluon_loader(NUMBERS, 4, sampler=sampler, num_workers=0) as loader:
-        assert sampler.told == []  # It may have been told by somebody else.
-        list(loader)
-        next(iter(loader))
-        loader.set_epoch(7)
-        loader.load_state_dict(state(8, 1))
-    assert sampler.told == [1, 2, 7, 8]
-
-
-def test_what_somebody_else_tells_a_sampler_counts():
-    sampler = Seeded()
-    with gluon_loader(NUMBERS, SIZE, sampler=sampler, num_workers=0) as loader:
-        next(iter(loader))
-        sampler.set_epoch(0)
-        assert values(loader) == [np.random.default_rng(0).permutation(SIZE).tolist()]
-
-
-def test_a_sampler_that_ends_too_early_is_an_error():
-    with gluon_loader(NUMBERS, batch_sampler=iter([[1], [2]]), num_workers=0) as loader:
-        loader.load_state_dict(state(0, 3))
-        with pytest.raises(ValueError, match="at batch 3, and the sampler gave 2 batches"):
-            list(loader)
-
-
 # --- what can't be continued ---
 
 OWN = ArrayDataset(NUMBERS).transform(draws)
