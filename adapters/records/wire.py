@@ -6,7 +6,8 @@ an error here, so that no sample is another one than TensorFlow's:
 
 - In a map entry there is one name and one feature, in either order, and nothing else.
 - In a feature there is one list, or nothing; in a list of numbers one packed run, or none packed.
-- Of entries of one name, the last one counts. Unknown fields are skipped beside ``Features`` only.
+- Of entries of one name, the last one counts, which isn't empty. Unknown fields are skipped beside
+  ``Features`` only.
 
 The messages are drawn in ``example.py``. All places are in the payload that was given.
 """
@@ -60,9 +61,16 @@ def features(payload: memoryview) -> dict[bytes, Entry]:
     """The features of an Example by their names.
 
     Raises:
-        ContentError: Not an Example.
+        ContentError: Not an Example; or the last entry of a name is empty and another isn't, which
+            TensorFlow passes over and Protocol Buffers doesn't.
     """
-    return {entry.name: entry for entry in entries(payload)}
+    found: dict[bytes, Entry] = {}
+    for entry in entries(payload):
+        before = found.get(entry.name)
+        if before is not None and entry.feature == entry.feature_end:
+            raise ContentError(f"values in the last entry of {entry.name!r}", "an empty feature")
+        found[entry.name] = entry
+    return found
 
 
 def entries(payload: memoryview) -> Iterator[Entry]:

@@ -6,6 +6,8 @@ record's start, its kind's places, and the same number of bytes from each.
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -37,7 +39,12 @@ class FeatureRows:
     def __init__(self, files: RecordFiles, fields: Sequence[Field]) -> None:
         self._files = files
         self._fields = list(fields)
-        self._layouts = Layouts([_wanted(field) for field in fields])
+        self.forget()
+        _all.add(self)
+
+    def forget(self) -> None:
+        """Start over, as in a forked process, where a thread that was looking is not."""
+        self._layouts = Layouts([_wanted(field) for field in self._fields])
         self._tables: dict[int, _Table] = {}
 
     def gather(
@@ -268,6 +275,17 @@ class _Table:
         return np.concatenate(wrong) if wrong else None
 
 
+_all: weakref.WeakSet[FeatureRows] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for rows in list(_all):
+        rows.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
+
+
 def _wanted(field: Field) -> Wanted:
     size = field.count * field.raw.itemsize if field.raw is not None else 0
     return Wanted(field.key, field.kind, field.count, size)
@@ -278,7 +296,10 @@ def _write(
 ) -> NDArray[np.int64] | None:
     """Write a feature's values, of as many bytes in each row; the rows of what doesn't fit."""
     if field.kind == wire.INT64_LIST:
-        values = written if written.shape[1] == field.count else varints(written, field.count)
+        try:
+            values = written if written.shape[1] == field.count else varints(written, field.count)
+        except ValueError:  # Somebody has written into the file, which reading one by one tells.
+            return np.arange(len(written))
         wrong = misfits(field, values)
         column[...] = values.reshape(column.shape)
         return None if wrong is None else np.flatnonzero(wrong.any(1))

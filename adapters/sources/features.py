@@ -239,7 +239,7 @@ def _of_tensorflow(name: str, key: str, given: Any) -> tuple[Feature, str, bool]
             )
         key = getattr(given, "value_key", None) or key
         return Feature(dtype, (None,)), key, False
-    shape = tuple(given.shape)
+    shape = (given.shape,) if isinstance(given.shape, (int, np.integer)) else tuple(given.shape)
     default = given.default_value
     if kind == "FixedLenSequenceFeature":
         if not given.allow_missing:
@@ -256,9 +256,11 @@ def _of_tensorflow(name: str, key: str, given: Any) -> tuple[Feature, str, bool]
             "Feature(..., shape=(None,)) has lengths that vary"
         )
     if default is not None:
-        if isinstance(default, str):
-            default = default.encode()
         array = np.asarray(default, object if dtype is bytes else None)
+        if dtype is bytes:
+            each = [value.encode() if isinstance(value, str) else value for value in array.ravel()]
+            array = np.array([*each, None], object)[:-1].reshape(array.shape)
+            default = array[()]
         default = array.reshape(shape) if array.size == math.prod(shape) else default
     return Feature(dtype, shape, default=default), key, True
 
@@ -270,7 +272,7 @@ def _outputs(outputs: Any, decode: Mapping[str, Any]) -> list[str]:
             f"{outputs!r}"
         )
     for name in outputs:
-        if name not in decode:
+        if not isinstance(name, str) or name not in decode:
             listed = ", ".join(map(repr, decode))
             raise ValueError(f"outputs must be names of decode ({listed}), got {name!r}")
     if not outputs or len(set(outputs)) < len(outputs):
@@ -309,16 +311,27 @@ def _shape(shape: Any) -> tuple[int | None, ...]:
 def _cast(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     """The value as an array of this dtype, if it can be one."""
     try:
-        given = np.asarray(value)
-        array = given.astype(dtype.newbyteorder("="))
-        fits = given.dtype.kind in "biufc" and (
-            dtype.kind in "fc" or bool(np.array_equal(array, given))
-        )
+        fits, given = _fits(value, dtype), np.asarray(value)
     except (TypeError, ValueError, OverflowError):
         fits = False
     if not fits:
         raise ValueError(f"default must be of {dtype} like the feature, got {value!r}")
-    return array
+    # Whole numbers each by itself: of a list of large ones, NumPy makes an array of floats.
+    exact = np.asarray(value, object) if dtype.kind in "iu" else given
+    return exact.astype(dtype.newbyteorder("="))
+
+
+def _fits(value: Any, dtype: np.dtype[Any]) -> bool:
+    given = np.asarray(value)
+    if given.dtype.kind not in ("biufc" if dtype.kind == "c" else "biuf"):
+        return False
+    if dtype.kind in "iu":
+        limits, each = np.iinfo(dtype), np.asarray(value, object).ravel().tolist()
+        return all(limits.min <= one <= limits.max and one == int(one) for one in each)
+    if dtype.kind == "b":
+        return bool(((given == 0) | (given == 1)).all())
+    with np.errstate(over="ignore"):
+        return bool((np.isfinite(given.astype(dtype)) == np.isfinite(given)).all())
 
 
 def _tuples(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import multiprocessing
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -303,6 +304,31 @@ def test_every_crew_gives_the_same_batches(tmp_path, workers, processes, outputs
         assert type(own) is type(theirs) is (tuple if outputs else dict)
         for name in range(2) if outputs else SPEC:
             np.testing.assert_array_equal(own[name], theirs[name])
+
+
+def test_a_forked_process_looks_for_itself(tmp_path):
+    """A thread of the other one may have been looking, with the lock."""
+    source = open_records(file_of(tmp_path, map(usual, range(SIZE))), decode=SPEC)
+    batch_of(plan_of(source, BATCH))
+    with next(iter(source._gatherer._tables.values()))._kinds._noting:
+        child = multiprocessing.get_context("fork").Process(
+            target=batch_of, args=(plan_of(source, BATCH), 0, 1)
+        )
+        child.start()
+        child.join(20)
+        child.kill()
+        child.join()
+    assert child.exitcode == 0
+
+
+def test_a_name_whose_last_entry_is_empty_is_refused(tmp_path):
+    """TensorFlow passes over that entry, and Protocol Buffers takes it."""
+    twice = assembled([entry("label", listed([7])), entry("label", b"")])
+    source = open_records(file_of(tmp_path, [twice]), decode={"label": Feature("int64", default=5)})
+    with pytest.raises(RecordError, match="values in the last entry of b'label'"):
+        source[0]
+    with pytest.raises(RecordError, match="values in the last entry of b'label'"):
+        batch_of(plan_of(source, 1))
 
 
 def test_an_index_that_names_places_outside_of_the_file(tmp_path):

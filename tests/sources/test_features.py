@@ -181,6 +181,9 @@ def test_what_is_no_example_is_an_error(tmp_path):
         ((bytes,), {"stored": "raw"}, ValueError, 'stored="raw" must have a dtype of numbers'),
         (("uint8",), {"default": 256}, ValueError, "default must be of uint8 .* got 256"),
         (("uint8",), {"default": "x"}, ValueError, "default must be of uint8 .* got 'x'"),
+        (("float32",), {"default": 1e300}, ValueError, "default must be of float32"),
+        (("float32",), {"default": 1j}, ValueError, "default must be of float32"),
+        (("int64",), {"default": float("nan")}, ValueError, "default must be of int64"),
         ((bytes,), {"default": "x"}, TypeError, "default must be of bytes .* got 'x'"),
         (("int64", 3), {"default": [1, 2]}, ValueError, r"default must be of \(3,\), got"),
         (("int64", None), {"default": [1, 2]}, ValueError, "default must be one value"),
@@ -201,6 +204,7 @@ def test_a_feature_that_cannot_be_is_refused(arguments, options, kind, message):
         ({"outputs": ("a", "a")}, ValueError, "outputs must name features, each once"),
         ({"outputs": ("b",)}, ValueError, r"outputs must be names of decode \('a'\), got 'b'"),
         ({"outputs": "a"}, TypeError, "outputs must be names in the order of a sample"),
+        ({"outputs": [["a"]]}, ValueError, r"outputs must be names of decode \('a'\)"),
         ({"fields": {"b": "c"}}, ValueError, "fields must rename features of decode, got 'b'"),
         ({"fields": ["b"]}, TypeError, "fields must map names"),
         ({"fields": {"a": 1}}, TypeError, "fields must have strings as names in the record"),
@@ -244,6 +248,24 @@ SparseFeature = namedtuple("SparseFeature", "index_key value_key dtype size")
 def test_a_specification_that_cannot_be_read_is_refused(given, kind, message):
     with pytest.raises(kind, match=message):
         field_of("a", "a", given)
+
+
+@pytest.mark.parametrize(
+    ("given", "default"),
+    [
+        (FixedLenFeature([2], "string", ["a", "b"]), [b"a", b"b"]),
+        (FixedLenFeature(2, "int64", [1, 2]), [1, 2]),
+        (FixedLenFeature([], "string", "a"), b"a"),
+    ],
+)
+def test_defaults_of_tensorflows_specifications(given, default):
+    found = field_of("a", "a", given).default
+    assert found is not None
+    assert found.tolist() == default
+
+
+def test_whole_numbers_of_a_default_stay_what_they_are():
+    assert Feature("uint64", 2, default=[1, 2**63 + 1]).default == (1, 2**63 + 1)
 
 
 def test_a_ragged_feature_has_a_name_of_its_own_in_the_record(tmp_path):
