@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
+import numpy as np
 
 from adapters.batch.key import BatchKey
 from adapters.engine import Stream, raise_as_itself
@@ -96,7 +97,9 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
         number = operator.index(index)
         with self._lock:
             try:
-                return self._batch(number) if self._running else self._probed(number)
+                batch = self._batch(number) if self._running else self._probed(number)
+                # As Keras's own adapters do it; in Keras 3.6 by the name that may have moved.
+                return (batch,) if isinstance(batch, np.ndarray) else batch
             except BaseException as error:
                 if not self._closed.is_set():
                     self.error = error

@@ -317,6 +317,7 @@ print("forked")
         assert running.finish(60) == (0, "[0, 1, 2, 3]\nreads\nforked\n", "")
 
 
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # JAX's, where a test before used it.
 @every_quick_crew
 def test_mxnets_own_loader_may_fork_its_workers_beside_ours(crew):
     with opened(np.ones((64, 16, 16), np.float32), crew) as loader:

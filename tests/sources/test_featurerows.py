@@ -306,6 +306,9 @@ def test_every_crew_gives_the_same_batches(tmp_path, workers, processes, outputs
             np.testing.assert_array_equal(own[name], theirs[name])
 
 
+@pytest.mark.filterwarnings(
+    "ignore:os.fork:RuntimeWarning", "ignore:.*multi-threaded:DeprecationWarning"
+)
 def test_a_forked_process_looks_for_itself(tmp_path):
     """A thread of the other one may have been looking, with the lock."""
     source = open_records(file_of(tmp_path, map(usual, range(SIZE))), decode=SPEC)
