@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters import Feature, RecordError, SafeSequence, open_records
+from adapters import Feature, RecordError, open_records
 from adapters.records import layouts, wire
 from adapters.sources import featurekinds
 from tests.plans import batch_of, epoch_of, plan_of
@@ -293,10 +293,10 @@ def test_any_damaged_byte_is_noticed_or_makes_what_it_makes_one_by_one(tmp_path)
 
 @pytest.mark.parametrize(("workers", "processes"), [(0, False), (2, False), (2, True)])
 @pytest.mark.parametrize("outputs", [None, ("image", "label")])
-def test_every_crew_gives_the_same_batches(tmp_path, workers, processes, outputs):
+def test_every_crew_gives_the_same_batches(tmp_path, workers, processes, outputs, safe_sequence):
     source = source_of(tmp_path, map(one_in_thirty, range(SIZE)), outputs=outputs)
     options = {"workers": workers, "use_multiprocessing": processes}
-    with SafeSequence(source, BATCH, shuffle=True, **options) as sequence:
+    with safe_sequence(source, BATCH, shuffle=True, **options) as sequence:
         found = [copy.deepcopy(batch) for batch in sequence]
     expected = epoch_of(plan_of(source, BATCH, shuffle=True))
     assert len(found) == len(expected)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters import Feature, ImageDecoder, RecordError, SafeSequence, open_records
+from adapters import Feature, ImageDecoder, RecordError, open_records
 from adapters.sources.features import field_of
 from tests.images.pictures import encoded as picture_file
 from tests.images.pictures import picture
@@ -319,10 +319,10 @@ def test_a_damaged_image_in_a_batch_is_an_error_that_says_which(tmp_path):
         batch_of(plan_of(source, 1))
 
 
-def test_lengths_that_vary_are_filled_up_to_the_longest_of_the_batch(tmp_path):
+def test_lengths_that_vary_are_filled_up_to_the_longest_of_the_batch(tmp_path, safe_sequence):
     path = file_of(tmp_path, [encoded({"a": list(range(n)), "b": [n]}) for n in range(4)])
     spec = {"a": Feature("int32", (None,), default=-1), "b": Feature("int64")}
-    with SafeSequence(open_records(path, decode=spec), 3, workers=0) as sequence:
+    with safe_sequence(open_records(path, decode=spec), 3, workers=0) as sequence:
         first, last = list(sequence)
     assert first["a"].tolist() == [[-1, -1], [0, -1], [0, 1]]
     assert first["a"].dtype == np.int32

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters import Feature, RecordError, SafeSequence, open_records
+from adapters import Feature, RecordError, open_records
 from tests.sources.example_files import entry, file_of, listed, message, varint
 
 _INTEGERS = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, -1, 127, 128, 2**31])
@@ -177,7 +177,7 @@ def assert_theirs_or_an_error(tf: Any, folder: Path, payload: bytes, spec: Any) 
         assert_same(found[name], value)
 
 
-def test_batches_are_those_of_parse_example_and_decode_raw(tf, tmp_path):
+def test_batches_are_those_of_parse_example_and_decode_raw(tf, tmp_path, safe_sequence):
     """The pipeline that users have, beside ours: digits as raw bytes, and a label."""
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (40, 784), dtype=np.uint8)
@@ -193,7 +193,7 @@ def test_batches_are_those_of_parse_example_and_decode_raw(tf, tmp_path):
     parsed = parsed.map(lambda records: tf.io.parse_example(records, spec))
     ours = {"image": Feature("uint8", (28, 28, 1), stored="raw"), "label": spec["label"]}
     source = open_records(path, decode=ours, outputs=("image", "label"))
-    with SafeSequence(source, 16) as sequence:
+    with safe_sequence(source, 16) as sequence:
         for (found, labels), batch in zip(sequence, parsed):
             expected = tf.reshape(tf.io.decode_raw(batch["image"], tf.uint8), (-1, 28, 28, 1))
             np.testing.assert_array_equal(found, expected.numpy(), strict=True)
