@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import copy
 import inspect
 from collections.abc import Iterator
@@ -37,7 +38,7 @@ class OrderSampler(Sampler):  # type: ignore[misc]
         return len(self._order)
 
 
-class EpochBatchSampler(Sampler):  # type: ignore[misc]
+class EpochBatchSampler(Sampler, abc.ABC):  # type: ignore[misc]
     """The batches of an epoch as a function of its number; each ``iter`` is the next epoch.
 
     Args:
@@ -52,13 +53,13 @@ class EpochBatchSampler(Sampler):  # type: ignore[misc]
         """Have the next ``iter``, and ``len``, be of this epoch."""
         self._epoch = epoch
 
+    @abc.abstractmethod
     def count(self, epoch: int) -> int:
         """Batches in an epoch."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def batches(self, epoch: int, first: int = 0) -> Iterator[list[int]]:
         """Sample numbers of the batches of an epoch, from batch ``first`` on."""
-        raise NotImplementedError
 
     def __iter__(self) -> Iterator[list[int]]:
         epoch, self._epoch = self._epoch, self._epoch + 1
