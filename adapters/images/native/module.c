@@ -1,4 +1,4 @@
-/* adapters.images._kernel: a batch of JPEGs into its rows, in one call without the GIL. */
+/* adapters.images._kernel: a batch of pictures into its rows, in one call without the GIL. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdlib.h>
@@ -6,6 +6,7 @@
 
 #include "huffman.h"
 #include "jpeg.h"
+#include "planes.h"
 
 enum { CROP_NUMBERS = sizeof(Crop) / sizeof(int32_t) };
 
@@ -26,39 +27,49 @@ static void *copy_of(const void *memory, size_t bytes) {
     return memcpy(copy, memory, bytes);
 }
 
+/* One picture, of whatever kind; its first byte says which. */
+static Outcome decode_one(Decoder *decoder, Resizer *resizer, const Py_buffer *picture,
+                          const Crop *crop, const Batch *batch) {
+    const uint8_t *bytes = picture->buf;
+    size_t size = (size_t)picture->len;
+    return size > 0 && bytes[0] == 0xFF ? decoder_decode(decoder, bytes, size, crop, batch)
+                                        : planes_resize(resizer, bytes, size, crop, batch);
+}
+
 /* Open all buffers, decode without the GIL, let go of them. */
 static PyObject *decode_all(PyObject *tuple, const Crop *crops, const Batch *batch) {
     Py_ssize_t count = PyTuple_Size(tuple), opened = 0;
     PyObject *outcomes = NULL;
-    Py_buffer *jpegs = calloc((size_t)count + 1, sizeof *jpegs);
+    Py_buffer *pictures = calloc((size_t)count + 1, sizeof *pictures);
     char *results = malloc((size_t)count + 1);
-    if (jpegs == NULL || results == NULL) {
+    if (pictures == NULL || results == NULL) {
         PyErr_NoMemory();
         goto end;
     }
     for (; opened < count; opened++)
-        if (PyObject_GetBuffer(PyTuple_GetItem(tuple, opened), &jpegs[opened], PyBUF_SIMPLE) < 0)
+        if (PyObject_GetBuffer(PyTuple_GetItem(tuple, opened), &pictures[opened], PyBUF_SIMPLE) < 0)
             goto end;
     int has_memory = 1;
     Py_BEGIN_ALLOW_THREADS
     Decoder *decoder = decoder_new();
-    has_memory = decoder != NULL;
+    Resizer *resizer = resizer_new();
+    has_memory = decoder != NULL && resizer != NULL;
     for (Py_ssize_t i = 0; i < count && has_memory; i++) {
-        Outcome outcome =
-            decoder_decode(decoder, jpegs[i].buf, (size_t)jpegs[i].len, &crops[i], batch);
+        Outcome outcome = decode_one(decoder, resizer, &pictures[i], &crops[i], batch);
         has_memory = outcome != NO_MEMORY;
         results[i] = outcome == DECODED;
     }
     decoder_free(decoder);
+    resizer_free(resizer);
     Py_END_ALLOW_THREADS
     if (has_memory)
         outcomes = PyBytes_FromStringAndSize(results, count);
     else
         PyErr_NoMemory();
 end:
-    while (opened > 0) PyBuffer_Release(&jpegs[--opened]);
+    while (opened > 0) PyBuffer_Release(&pictures[--opened]);
     free(results);
-    free(jpegs);
+    free(pictures);
     return outcomes;
 }
 
@@ -117,19 +128,20 @@ without_crops:
 /* (height, width), or None; NULL, with an exception, where there is no memory. */
 static PyObject *size_of(PyObject *object) {
     int32_t height, width;
-    Py_buffer jpeg;
-    if (PyObject_GetBuffer(object, &jpeg, PyBUF_SIMPLE) < 0) {
+    Py_buffer picture;
+    if (PyObject_GetBuffer(object, &picture, PyBUF_SIMPLE) < 0) {
         PyErr_Clear(); /* A decoder will say what it is. */
         return Py_BuildValue("");
     }
-    int is_known = jpeg_size(jpeg.buf, (size_t)jpeg.len, &height, &width);
-    PyBuffer_Release(&jpeg);
+    int is_known = jpeg_size(picture.buf, (size_t)picture.len, &height, &width) ||
+                   planes_size(picture.buf, (size_t)picture.len, &height, &width);
+    PyBuffer_Release(&picture);
     return is_known ? Py_BuildValue("(ii)", height, width) : Py_BuildValue("");
 }
 
-static PyObject *kernel_sizes(PyObject *self, PyObject *jpegs) {
+static PyObject *kernel_sizes(PyObject *self, PyObject *pictures) {
     (void)self;
-    PyObject *tuple = PySequence_Tuple(jpegs); /* Which nobody can change. */
+    PyObject *tuple = PySequence_Tuple(pictures); /* Which nobody can change. */
     if (tuple == NULL) return NULL;
     Py_ssize_t count = PyTuple_Size(tuple);
     PyObject *sizes = PyList_New(count);
@@ -157,11 +169,11 @@ static PyMethodDef methods[] = {
      "use_own_huffman(wanted)\n\n"
      "Whether libjpeg's Huffman decoding is replaced; said before anything else is decoded."},
     {"sizes", kernel_sizes, METH_O,
-     "sizes(jpegs) -> list\n\n"
-     "(height, width) of each JPEG, as its header has it; None where that isn't easy to tell."},
+     "sizes(pictures) -> list\n\n"
+     "(height, width) of each picture, as its header has it; None where that isn't easy to tell."},
     {"decode", kernel_decode, METH_VARARGS,
-     "decode(jpegs, crops, out, shape, channels_first, table) -> bytes\n\n"
-     "Decode what is wanted of each JPEG into its row of out; a 1 for each that could be, a 0 for\n"
+     "decode(pictures, crops, out, shape, channels_first, table) -> bytes\n\n"
+     "Decode what is wanted of each picture into its row of out; a 1 for each that could be, a 0 for\n"
      "each that another decoder must look at."},
     {NULL, NULL, 0, NULL},
 };
@@ -177,7 +189,8 @@ static PyModuleDef_Slot slots[] = {{Py_mod_exec, add_constants}, {0, NULL}};
 static PyModuleDef definition = {
     .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "_kernel",
-    .m_doc = "Baseline JPEGs into rows of a batch, through the system's libjpeg-turbo.",
+    .m_doc = "Baseline JPEGs, through the system's libjpeg-turbo, and raw and YUV pictures into rows "
+             "of a batch.",
     .m_methods = methods,
     .m_slots = slots,
 };
