@@ -37,8 +37,8 @@ _V = 32768, -27439, -5329
 _WEIGHT_BITS, _WEIGHT_ONE = 11, 1 << 11
 # 128, with 3 bits behind the point.
 _MIDDLE = 128 << 3
-# Of 2^15: 0.402, 0.344136, 0.714136 and 0.772.
-_RED_V, _GREEN_U, _GREEN_V, _BLUE_U = 13173, 11277, 23401, 25297
+# Of 2^15: 0.598, 0.655864, 0.714136 and 0.772.
+_RED_V, _GREEN_U, _GREEN_V, _BLUE_U = 19595, 21491, 23401, 25297
 
 Plane = NDArray[np.uint8]
 
@@ -145,8 +145,8 @@ def decode_into(buffer: memoryview | bytes, crop: Crop, row: Plane) -> None:
         values.append(_resized(plane, *taps))
     light, cb, cr = values[0], values[1] - _MIDDLE, values[2] - _MIDDLE
     channels = (
-        light + cr + _rounded(cr, _RED_V),
-        light - _rounded(cb, _GREEN_U) - _rounded(cr, _GREEN_V),
+        light + 2 * cr - _rounded(cr, _RED_V),
+        light - cb + _rounded(cb, _GREEN_U) - _rounded(cr, _GREEN_V),
         light + cb + _rounded(cb, _BLUE_U),
     )
     for number, channel in enumerate(channels):

@@ -5,6 +5,9 @@
 
 #include "yuv.h"
 
+/* How far ahead rows are fetched into the cache. */
+enum { ROWS_AHEAD = 8 };
+
 /* A picture's pixels: interleaved RGB, or one plane, or three of which two have half the size. */
 typedef struct {
     int32_t height, width;
@@ -132,15 +135,27 @@ static const uint8_t *with_margin(Resizer *resizer, const uint8_t *row, size_t b
     return memcpy(resizer->tail, row, bytes);
 }
 
+/* Have bytes that will be read soon brought into the cache. */
+static void fetch_ahead(const uint8_t *row, size_t stride, size_t first, size_t last,
+                        const uint8_t *end) {
+    const uint8_t *ahead = row + ROWS_AHEAD * stride;
+    if ((size_t)(end - row) <= ROWS_AHEAD * stride + last) return;
+#ifdef __GNUC__
+    for (size_t at = first; at < last + LINE; at += LINE) __builtin_prefetch(ahead + at);
+#endif
+}
+
 typedef struct {
     Resizer *resizer;
     const Picture *picture;
+    size_t first, last; /* Of the bytes that are used of a row. */
 } Source;
 
 static const uint8_t *row_of(void *given, int32_t y) {
     const Source *source = given;
     size_t bytes = 3 * (size_t)source->picture->width;
     const uint8_t *row = source->picture->start[0] + (size_t)y * bytes;
+    fetch_ahead(row, bytes, source->first, source->last, source->picture->end);
     return with_margin(source->resizer, row, bytes, source->picture->end);
 }
 
@@ -167,7 +182,8 @@ static int prepared(Resizer *resizer, const Picture *picture, const Batch *batch
 /* One plane on its way to the row. */
 typedef struct {
     const uint8_t *start, *end;
-    size_t stride; /* Which is its width. */
+    size_t stride;      /* Which is its width. */
+    size_t first, last; /* Of the bytes that are used of a row. */
     Across across;
     const Tap *down;
     int32_t begin;     /* What `down` counts from. */
@@ -182,6 +198,7 @@ static void between_rows(Resizer *resizer, Plane *plane, int32_t i, const int16_
     for (int32_t y = above; y <= below; y++) {
         if (plane->lined[y & 1] == y) continue;
         const uint8_t *row = plane->start + (size_t)y * plane->stride;
+        fetch_ahead(row, plane->stride, plane->first, plane->last, plane->end);
         row = with_margin(resizer, row, plane->stride, plane->end);
         plane_horizontally(row, &plane->across, plane->lines[y & 1]);
         plane->lined[y & 1] = y;
@@ -234,6 +251,8 @@ static void resize_planes(Resizer *resizer, const Picture *picture, Tap *across,
         Plane *plane = &planes[i];
         plane->start = picture->start[i], plane->end = picture->end;
         plane->stride = (size_t)(i ? half_width : picture->width);
+        plane->first = (size_t)horizontal->begin >> (i > 0);
+        plane->last = (size_t)(horizontal->begin + horizontal->length) >> (i > 0);
         plane->begin = i ? 0 : vertical->begin;
         plane->down = i ? resizer->half_taps + width : down;
         plane->lined[0] = plane->lined[1] = -1;
@@ -279,7 +298,8 @@ Outcome planes_resize(Resizer *resizer, const uint8_t *bytes, size_t size, const
     for (int32_t x = 0; x < batch->width; x++) across[x].at += horizontal->begin;
     if (crop->flip) taps_turn(across, batch->width);
     if (picture.kind == RGB) {
-        Source source = {resizer, &picture};
+        Source source = {resizer, &picture, 3 * (size_t)horizontal->begin,
+                         3 * (size_t)(horizontal->begin + horizontal->length)};
         rgb_rows(&resizer->workspace, across, down, crop, batch, row_of, &source);
     } else {
         resize_planes(resizer, &picture, across, down, crop, batch);

@@ -5,8 +5,8 @@
  * and every product with a weight or a coefficient is rounded to that: `rounded(a, b)`, which is
  * (a * b + 2^14) >> 15. With U and V less 128:
  *
- *     R = Y + V + rounded(V, 0.402)                  0.402 as 13,173 / 2^15, and so on
- *     G = Y - rounded(U, 0.344136) - rounded(V, 0.714136)
+ *     R = Y + 2 V - rounded(V, 0.598)                0.598 as 19,595 / 2^15, and so on
+ *     G = Y - U + rounded(U, 0.655864) - rounded(V, 0.714136)
  *     B = Y + U + rounded(U, 0.772)
  *
  * each (x + 4) >> 3, from 0 to 255. That is BT.601 in full range, as JFIF has it.
