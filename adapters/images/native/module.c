@@ -27,13 +27,20 @@ static void *copy_of(const void *memory, size_t bytes) {
     return memcpy(copy, memory, bytes);
 }
 
-/* One picture, of whatever kind; its first byte says which. */
-static Outcome decode_one(Decoder *decoder, Resizer *resizer, const Py_buffer *picture,
-                          const Crop *crop, const Batch *batch) {
-    const uint8_t *bytes = picture->buf;
-    size_t size = (size_t)picture->len;
-    return size > 0 && bytes[0] == 0xFF ? decoder_decode(decoder, bytes, size, crop, batch)
-                                        : planes_resize(resizer, bytes, size, crop, batch);
+/* Of pictures of whatever kind; their first byte says which. */
+static int is_jpeg(const uint8_t *bytes, size_t size) {
+    return size > 0 && bytes[0] == 0xFF;
+}
+
+static int picture_size(const uint8_t *bytes, size_t size, int32_t *height, int32_t *width) {
+    return is_jpeg(bytes, size) ? jpeg_size(bytes, size, height, width)
+                                : planes_size(bytes, size, height, width);
+}
+
+static Outcome picture_decode(Decoder *decoder, Resizer *resizer, const uint8_t *bytes, size_t size,
+                              const Crop *crop, const Batch *batch) {
+    return is_jpeg(bytes, size) ? decoder_decode(decoder, bytes, size, crop, batch)
+                                : planes_resize(resizer, bytes, size, crop, batch);
 }
 
 /* Open all buffers, decode without the GIL, let go of them. */
@@ -55,7 +62,8 @@ static PyObject *decode_all(PyObject *tuple, const Crop *crops, const Batch *bat
     Resizer *resizer = resizer_new();
     has_memory = decoder != NULL && resizer != NULL;
     for (Py_ssize_t i = 0; i < count && has_memory; i++) {
-        Outcome outcome = decode_one(decoder, resizer, &pictures[i], &crops[i], batch);
+        Outcome outcome = picture_decode(decoder, resizer, pictures[i].buf, (size_t)pictures[i].len,
+                                         &crops[i], batch);
         has_memory = outcome != NO_MEMORY;
         results[i] = outcome == DECODED;
     }
@@ -133,8 +141,7 @@ static PyObject *size_of(PyObject *object) {
         PyErr_Clear(); /* A decoder will say what it is. */
         return Py_BuildValue("");
     }
-    int is_known = jpeg_size(picture.buf, (size_t)picture.len, &height, &width) ||
-                   planes_size(picture.buf, (size_t)picture.len, &height, &width);
+    int is_known = picture_size(picture.buf, (size_t)picture.len, &height, &width);
     PyBuffer_Release(&picture);
     return is_known ? Py_BuildValue("(ii)", height, width) : Py_BuildValue("");
 }
