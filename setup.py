@@ -17,8 +17,14 @@ setup(
     ext_modules=[
         Extension(
             "adapters.images._kernel",
-            [f"{SOURCES}/{name}.c" for name in ("batch", "huffman", "jpeg", "module", "planes", "resize", "yuv")],
-            depends=[f"{SOURCES}/{name}.h" for name in ("batch", "huffman", "jpeg", "planes", "resize", "yuv")],
+            [
+                f"{SOURCES}/{name}.c"
+                for name in ("batch", "huffman", "jpeg", "module", "planes", "resize", "yuv")
+            ],
+            depends=[
+                f"{SOURCES}/{name}.h"
+                for name in ("batch", "huffman", "jpeg", "planes", "resize", "yuv")
+            ],
             libraries=["jpeg", "m"],
             extra_compile_args=["-std=c11", "-O3", "-fno-math-errno", "-fvisibility=hidden"],
             # A library without what the kernel asks for is to be noticed when it is loaded.

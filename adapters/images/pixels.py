@@ -2,10 +2,10 @@
 
 JPEG goes through libjpeg-turbo (simplejpeg), which is asked for a half, a quarter or an eighth of
 the size where that is still as large as the row; arrays in NPY's format, which is how raw images
-are stored, are looked at where they lie, and YUV planes resized there; the rest goes through OpenCV. All release the GIL while
-they work. What is cut short or damaged is refused where that can be told, rather than decoded as
-far as it goes: a JPEG of which the decoder says so, a PNG with a wrong CRC, whatever OpenCV
-refuses. Nor is anything decoded that claims to have more than ``MOST_PIXELS``.
+are stored, are looked at where they lie; YUV planes are ``planes``'s; the rest goes through OpenCV.
+All release the GIL while they work. What is cut short or damaged is refused where that can be told,
+rather than decoded as far as it goes: a JPEG of which the decoder says so, a PNG with a wrong CRC,
+whatever OpenCV refuses. Nor is anything decoded that claims to have more than ``MOST_PIXELS``.
 
 Resizing is bilinear with half-pixel centres and without antialiasing (OpenCV's ``INTER_LINEAR``,
 which is also what MXNet does). Grey, palette, CMYK, transparent and 16-bit images become 8-bit RGB,

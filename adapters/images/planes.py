@@ -6,13 +6,13 @@
      .  Y  U  V  4  2  0
 
 Numbers are little-endian. Y is uint8 ``(height, width)``, U and V are uint8 ``((height + 1) // 2,
-(width + 1) // 2)``; nothing is behind them. That is BT.601 in full range with the chroma in the
-middle of its four pixels, as in JPEG's files (ITU-T T.871). A picture of an odd side is one whose last
-row or column stands there twice.
+(width + 1) // 2)``; nothing is behind them. That is BT.601 in full range, with the chroma in the
+middle of its four pixels, as in JPEG files (ITU-T T.871). A picture of odd sides is taken for one
+whose last row or column stands there twice.
 
-It is never RGB as a whole: each plane is resized to the row by its own scale, and becomes RGB there,
-with the arithmetic of ``native/yuv.h``. ``decode_into`` does that with NumPy, to the bit as the kernel
-does.
+It is never RGB as a whole: each plane is resized to the row by its own scale, and becomes RGB
+there, with the arithmetic of ``native/yuv.h``. ``decode_into`` does that with NumPy, to the bit as
+the kernel does.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HEADER = struct.Struct("<7sBII")
 _Y = 19595, 38470, 7471
 _U = -11059, -21709, 32768
 _V = 32768, -27439, -5329
-_WEIGHT_BITS, _WEIGHT_ONE = 11, 1 << 11
+_WEIGHT_ONE = np.float32(1 << 11)
 # 128, with 3 bits behind the point.
 _MIDDLE = 128 << 3
 # Of 2^15: 0.598, 0.655864, 0.714136 and 0.772.
@@ -65,7 +65,8 @@ def encode(pixels: NDArray[np.uint8]) -> bytes:
         pixels = pixels[:, :, np.newaxis]
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] not in (1, 3):
         raise ContentError(
-            "uint8 (height, width), or with 1 or 3 channels, for YUV", f"{pixels.dtype} {pixels.shape}"
+            "uint8 (height, width), or with 1 or 3 channels, for YUV",
+            f"{pixels.dtype} {pixels.shape}",
         )
     height, width = pixels.shape[:2]
     if not 0 < height * width < 1 << 32:
@@ -150,7 +151,9 @@ def decode_into(buffer: memoryview | bytes, crop: Crop, row: Plane) -> None:
         light + cb + _rounded(cb, _BLUE_U),
     )
     for number, channel in enumerate(channels):
-        row[:, :, number] = np.clip((channel + 4) >> 3, 0, 255)
+        channel += 4
+        channel >>= 3
+        row[:, :, number] = np.clip(channel, 0, 255, out=channel)
     if crop.flip:
         row[...] = row[:, ::-1].copy()
 
@@ -188,7 +191,7 @@ def _whole(begin: int, length: int, resized: int, offset: int, count: int, plane
     """``taps_fill`` of ``native/resize.c``."""
     places = np.maximum(_places(length, resized, offset, count).astype(np.float32), 0)
     at = places.astype(np.int64)
-    rest = places - at.astype(np.float32)
+    rest: NDArray[np.float32] = places - at.astype(np.float32)
     taps = _taps(at, rest, length)
     return taps._replace(at=taps.at + begin)
 
@@ -202,8 +205,8 @@ def _half(begin: int, length: int, resized: int, offset: int, count: int, plane:
 
 
 def _taps(at: NDArray[np.int64], rest: NDArray[np.float32], length: int) -> _Taps:
-    rest = np.where(at >= length - 1, np.float32(0), rest)
-    weights = (np.rint(part * np.float32(_WEIGHT_ONE)).astype(np.int32) for part in (1 - rest, rest))
+    second: NDArray[np.float32] = np.where(at < length - 1, rest, np.float32(0))
+    weights = (np.rint(part * _WEIGHT_ONE).astype(np.int32) for part in (1 - second, second))
     return _Taps(np.minimum(at, length - 1), *weights)
 
 
@@ -212,12 +215,19 @@ def _resized(plane: Plane, down: _Taps, across: _Taps) -> NDArray[np.int32]:
     top, bottom = int(down.at.min()), int(down.at.max()) + 2
     rows = plane[top:bottom].astype(np.int32)
     behind = np.minimum(across.at + 1, plane.shape[1] - 1)
-    lines = (rows[:, across.at] * across.first + rows[:, behind] * across.second) >> 4
+    lines = rows.take(across.at, 1)
+    lines *= across.first
+    right = rows.take(behind, 1)
+    right *= across.second
+    lines += right
+    lines >>= 4
     below = np.minimum(down.at - top + 1, len(lines) - 1)
-    above = _rounded(lines[down.at - top], down.first[:, np.newaxis])
-    return above + _rounded(lines[below], down.second[:, np.newaxis])
+    above = _rounded(lines.take(down.at - top, 0), down.first[:, np.newaxis])
+    return above + _rounded(lines.take(below, 0), down.second[:, np.newaxis])
 
 
 def _rounded(values: NDArray[np.int32], factors: NDArray[np.int32] | int) -> NDArray[np.int32]:
-    products: NDArray[np.int32] = (values * factors + (1 << 14)) >> 15
+    products: NDArray[np.int32] = values * factors
+    products += 1 << 14
+    products >>= 15
     return products

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.images import ImageDecoder, size_of
+from adapters.images import ImageDecoder, planes, size_of
 from adapters.images import decode as decode_image
-from adapters.images import planes
 from adapters.packing.inputs import Item
 from adapters.records import CODECS
 
