@@ -30,6 +30,9 @@ from adapters.images.geometry import Crop, whole
 MAGIC = b"\x93YUV420"
 _VERSION = 1
 _HEADER = struct.Struct("<7sBII")
+_CHANNELS = (), (1,), (3,)
+# What is decoded again.
+_MOST_PIXELS = 1 << 28
 # Of 2^16, as in libjpeg.
 _Y = 19595, 38470, 7471
 _U = -11059, -21709, 32768
@@ -61,18 +64,18 @@ def encode(pixels: NDArray[np.uint8]) -> bytes:
     Raises:
         ContentError: Another array, or one without pixels.
     """
-    if pixels.ndim == 2:
-        pixels = pixels[:, :, np.newaxis]
-    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] not in (1, 3):
+    if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or pixels.shape[2:] not in _CHANNELS:
         raise ContentError(
             "uint8 (height, width), or with 1 or 3 channels, for YUV",
             f"{pixels.dtype} {pixels.shape}",
         )
     height, width = pixels.shape[:2]
-    if not 0 < height * width < 1 << 32:
-        raise ContentError("a picture", f"one of {height} x {width} pixels")
+    if not 0 < height * width <= _MOST_PIXELS:
+        raise ContentError(
+            f"a picture of 1 to {_MOST_PIXELS:,} pixels", f"one of {height} x {width} pixels"
+        )
     header = _HEADER.pack(MAGIC, _VERSION, height, width)
-    if pixels.shape[2] == 1:
+    if pixels.shape[2:] != (3,):
         half = bytes([128]) * (-(-height // 2) * -(-width // 2))
         return b"".join((header, pixels.tobytes(), half, half))
     if height % 2 or width % 2:
