@@ -17,10 +17,14 @@ setup(
     ext_modules=[
         Extension(
             "adapters.images._kernel",
-            [f"{SOURCES}/{name}.c" for name in ("huffman", "jpeg", "module", "resize")],
-            depends=[f"{SOURCES}/{name}.h" for name in ("huffman", "jpeg", "resize")],
+            [f"{SOURCES}/{name}.c" for name in ("crops", "huffman", "jpeg", "module", "resize")],
+            depends=[f"{SOURCES}/{name}.h" for name in ("crops", "huffman", "jpeg", "resize")],
             libraries=["jpeg", "m"],
-            extra_compile_args=["-std=c11", "-O3", "-fno-math-errno", "-fvisibility=hidden"],
+            # Nothing is contracted: crops are computed with Python's numbers, to the bit.
+            extra_compile_args=[
+                *("-std=c11", "-O3", "-fno-math-errno", "-ffp-contract=off"),
+                "-fvisibility=hidden",
+            ],
             # A library without what the kernel asks for is to be noticed when it is loaded.
             extra_link_args=["-Wl,-z,now"] if sys.platform == "linux" else [],
             define_macros=[("Py_LIMITED_API", "0x030B0000")] if STABLE_ABI else [],

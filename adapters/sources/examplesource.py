@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
+from adapters.generators import RngOf, chosen
 from adapters.images import ImageDecoder
 from adapters.records import RecordFiles
 from adapters.sources.examples import Examples, told
@@ -84,7 +85,7 @@ class ExampleSource(RecordSource):
     def fill(
         self,
         numbers: NDArray[np.int64],
-        rng_of: Callable[[int], np.random.Generator] | None,
+        rng_of: RngOf | None,
         rows: Sequence[NDArray[Any]],
     ) -> list[tuple[int, Exception]]:
         """Write samples into rows of a batch, an array for each feature."""
@@ -119,7 +120,7 @@ class ExampleSource(RecordSource):
         for place, group in zip(images, encoded):
             field = self._examples.fields[place]
             assert field.decoder is not None
-            rng = rng_of and (lambda at: rng_of(own[wanted[at]]))
+            rng = chosen(rng_of, numbers[wanted])
             for at, why in field.decoder.decode_rows(group, rng, wanted, rows[place]):
                 called = told(field, why) if isinstance(why, ContentError) else why
                 failures.setdefault(wanted[at], called)

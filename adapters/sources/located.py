@@ -8,19 +8,32 @@ What a record is made of takes longer to find out than to read; the second epoch
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
 from itertools import repeat
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from adapters.records import RecordFiles
-from adapters.records.storage import MappedFile
 
 # What the four bytes of a size hold.
 _MOST_BYTES = (1 << 32) - 1
 # Longer labels are for the file to keep.
 _MOST_LABEL_BYTES = 64
+
+
+class Found(NamedTuple):
+    """Of the records that were asked for, the images that are known, and where they lie.
+
+    Args:
+        places: Which of the records these are, ``(images,)``.
+        buffers: The files, mapped for as long as somebody holds them.
+        pieces: Number of the file, first byte and size, int64 ``(images, 3)``.
+    """
+
+    places: NDArray[np.int64]
+    buffers: list[memoryview]
+    pieces: NDArray[np.int64]
 
 
 class Located:
@@ -57,25 +70,42 @@ class Located:
 
     def find(
         self, numbers: NDArray[np.int64], rows: NDArray[np.int64], labels: NDArray[np.generic]
-    ) -> Iterator[tuple[MappedFile, int, int]]:
+    ) -> Found:
         """Where the images of these records lie.
 
         Args:
             numbers: Of the records.
             rows: Of ``labels``, which belong to them.
             labels: Where the labels of those that are known are written.
-
-        Returns:
-            File, offset and bytes of each; 0 bytes where that isn't known.
         """
         sizes = self._sizes[numbers]
-        known = sizes.astype(bool)
-        labels[rows[known]] = self._labels[numbers[known]]
-        shards = self._files.shards
-        files: Iterable[MappedFile] = repeat(shards[0].storage)
-        if len(shards) > 1:
-            files = (shards[place].storage for place in self._files.places(numbers)[0].tolist())
-        return zip(files, self._begins[numbers].tolist(), sizes.tolist())
+        places: NDArray[np.int64] = np.flatnonzero(sizes)
+        if len(places) < len(numbers):
+            numbers, rows, sizes = numbers[places], rows[places], sizes[places]
+        if not len(places):
+            return Found(places, [], np.zeros((0, 3), np.int64))
+        labels[rows] = self._labels[numbers]
+        begins, shards = self._begins[numbers], self._files.shards
+        one_file = len(shards) == 1
+        owners = repeat(0) if one_file else self._files.places(numbers)[0].tolist()
+        buffers: list[memoryview] = []
+        own, opened, gone = [], dict[int, int](), []
+        for at, (owner, begin, size) in enumerate(zip(owners, begins.tolist(), sizes.tolist())):
+            try:
+                self._files.check_open()  # Reading would open it again.
+                buffer = shards[owner].storage.covering(begin, size)
+            except Exception:  # Which reading the record says, or does without a map.
+                gone.append(at)
+                continue
+            if owner not in opened:
+                opened[owner] = len(buffers)
+                buffers.append(buffer)
+            own.append(opened[owner])
+        if gone:
+            places, begins, sizes = (np.delete(each, gone) for each in (places, begins, sizes))
+        pieces = np.empty((len(places), 3), np.int64)
+        pieces[:, 0], pieces[:, 1], pieces[:, 2] = own, begins, sizes
+        return Found(places, buffers, pieces)
 
 
 def _address(view: memoryview) -> int:

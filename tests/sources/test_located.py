@@ -135,14 +135,14 @@ def test_a_source_closed_in_the_middle_of_a_batch_opens_no_file_again(
 ):
     source = open_records(jpeg_file(tmp_path, format), decode=ImageDecoder(8))
     filled(source)
-    leaves, read = source.leaves, MappedFile.read
+    leaves, covering = source.leaves, MappedFile.covering
 
     def closing(file: MappedFile, offset: int, size: int) -> memoryview:
-        found = read(file, offset, size)
+        found = covering(file, offset, size)
         source.close()
         return found
 
-    monkeypatch.setattr(MappedFile, "read", closing)
+    monkeypatch.setattr(MappedFile, "covering", closing)
     rows = [np.empty((SIZE, *shape), dtype) for shape, dtype in leaves]
     failures = source.fill(np.arange(SIZE), None, rows)
     assert [row for row, _ in failures] == list(range(1, SIZE))
