@@ -72,8 +72,8 @@ class ImageRows:
             todo = todo[~done[todo]]
         located = self._located
         if located is None:
-            located = self._located = Located(self._files, labels.shape[1:], labels.dtype)
-        found = located.find(numbers[todo], todo, labels)
+            located = self._located = Located(self._files, 1, [(labels.shape[1:], labels.dtype)])
+        found = located.find(numbers[todo], todo, [labels])
         failures = self._known(found, todo[found.places], numbers, rng_of, images)
         if len(found.places) == len(todo):
             return failures
@@ -86,7 +86,7 @@ class ImageRows:
                 payload = shard.read(number)
                 image, label = self._content.split(payload, shard.format)
                 put_label(label, labels, row)
-                located.note(own, payload, image, labels[row])
+                located.note(own, payload, [image], [labels[row]])
                 if decoder is None:
                     put_image(image, images, row)
             except Exception as error:
@@ -109,12 +109,13 @@ class ImageRows:
     ) -> list[tuple[int, Exception]]:
         """Write images that were found before; as ``fill``."""
         decoder, failures = self._content.decoder, []
+        (pieces,) = found.pieces
         if decoder is not None:
             failed = decoder.decode_pieces(
-                found.buffers, found.pieces, chosen(rng_of, numbers[rows]), rows, images
+                found.buffers, pieces, chosen(rng_of, numbers[rows]), rows, images
             )
             return [(int(rows[place]), error) for place, error in failed]
-        for row, (buffer, begin, size) in zip(rows.tolist(), found.pieces.tolist()):
+        for row, (buffer, begin, size) in zip(rows.tolist(), pieces.tolist()):
             try:
                 put_image(found.buffers[buffer][begin : begin + size], images, row)
             except Exception as error:

@@ -103,7 +103,7 @@ def test_long_labels_stay_in_the_file(format, tmp_path):
     first = filled(source)
     assert first[0][1] == [label.tolist() for label in labels]
     assert filled(source) == first
-    assert source._rows._located._labels.nbytes == 0
+    assert source._rows._located._rest == []
 
 
 @every_format
