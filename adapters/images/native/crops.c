@@ -136,7 +136,7 @@ int crop_of(const Asked *asked, const Seed *seed, int32_t height, int32_t width,
             Crop *crop) {
     Stream stream = {.used = 4};
     int draws = asked->flip || asked->cut == RANDOM || asked->cut == RANDOM_RESIZED;
-    if (draws && seed == NULL) return 0;
+    if ((draws && seed == NULL) || asked->resize_short < 0) return 0;
     if (draws) stream.seed = *seed;
     *crop = (Crop){.height = height, .width = width};
     crop->flip = asked->flip && drawn(&stream) < 0.5;
