@@ -12,21 +12,20 @@ from setuptools import Extension, setup
 # Python 3.10's stable ABI lacks the buffer protocol, and a Python without the GIL has none.
 STABLE_ABI = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 SOURCES = "adapters/images/native"
+UNITS = ("batch", "crops", "huffman", "jpeg", "picture", "planes", "resize", "yuv")
 
 setup(
     ext_modules=[
         Extension(
             "adapters.images._kernel",
-            [
-                f"{SOURCES}/{name}.c"
-                for name in ("batch", "huffman", "jpeg", "module", "planes", "resize", "yuv")
-            ],
-            depends=[
-                f"{SOURCES}/{name}.h"
-                for name in ("batch", "huffman", "jpeg", "planes", "resize", "yuv")
-            ],
+            [f"{SOURCES}/{name}.c" for name in (*UNITS, "module")],
+            depends=[f"{SOURCES}/{name}.h" for name in UNITS],
             libraries=["jpeg", "m"],
-            extra_compile_args=["-std=c11", "-O3", "-fno-math-errno", "-fvisibility=hidden"],
+            # Nothing is contracted: crops are computed with Python's numbers, to the bit.
+            extra_compile_args=[
+                *("-std=c11", "-O3", "-fno-math-errno", "-ffp-contract=off"),
+                "-fvisibility=hidden",
+            ],
             # A library without what the kernel asks for is to be noticed when it is loaded.
             extra_link_args=["-Wl,-z,now"] if sys.platform == "linux" else [],
             define_macros=[("Py_LIMITED_API", "0x030B0000")] if STABLE_ABI else [],

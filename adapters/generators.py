@@ -30,24 +30,70 @@ def generator(seed: int, epoch: int, number: int, stream: int) -> np.random.Gene
     return np.random.Generator(np.random.Philox(key=_key(seed), counter=words))
 
 
-def generators(seed: int, epoch: int, stream: int) -> Callable[[int], np.random.Generator]:
-    """As ``generator``, by the number, for one after another; a fifth of the time each.
+def generators(seed: int, epoch: int, stream: int) -> Generators:
+    """As ``generator``, by the number, for one after another; a fifth of the time each."""
+    return Generators(seed, epoch, stream)
 
-    Each is good until the next one is asked for in this thread: it is the same, set anew.
+
+class Generators:
+    """Gives the generators of samples, each of which is good until the next one is asked for.
+
+    That is in one thread: it is the same generator, set anew. ``key`` and ``counters`` say where
+    each begins, for who draws the numbers of many at once.
+
+    Args:
+        seed: Of all that is random.
+        epoch: From 0.
+        stream: What they are for.
+        numbers: Of the samples, which are then asked for by their places among these.
     """
-    rng = getattr(_own, "rng", None)
-    if rng is None:
-        # Once only, as it asks the system for entropy, and then has to wait for the GIL.
-        rng = _own.rng = np.random.Generator(np.random.Philox(key=0))
-    bits, counter = rng.bit_generator, np.array([0, epoch, 0, stream], np.uint64)
-    state = {**_BEFORE_DRAWING, "state": {"counter": counter, "key": _key(seed)}}
 
-    def set_anew(number: int) -> np.random.Generator:
-        counter[2] = number
-        bits.state = state
+    def __init__(
+        self, seed: int, epoch: int, stream: int, numbers: NDArray[np.int64] | None = None
+    ) -> None:
+        self.key = _key(seed)
+        self._place = seed, epoch, stream
+        self._numbers = numbers
+        self._state: dict[str, Any] | None = None
+
+    def __call__(self, number: int) -> np.random.Generator:
+        """The generator of a sample."""
+        rng = getattr(_own, "rng", None)
+        if rng is None:
+            # Once only, as it asks the system for entropy, and then has to wait for the GIL.
+            rng = _own.rng = np.random.Generator(np.random.Philox(key=0))
+        if self._state is None:
+            _, epoch, stream = self._place
+            counter = np.array([0, epoch, 0, stream], np.uint64)
+            self._state = {**_BEFORE_DRAWING, "state": {"counter": counter, "key": self.key}}
+        if self._numbers is not None:
+            number = int(self._numbers[number])
+        self._state["state"]["counter"][2] = number
+        rng.bit_generator.state = self._state
         return rng
 
-    return set_anew
+    def chosen(self, numbers: NDArray[np.int64]) -> Generators:
+        """Those of these samples, by their places among them."""
+        return Generators(*self._place, numbers)
+
+    @property
+    def counters(self) -> NDArray[np.uint64]:
+        """Of the chosen samples' generators, before the first number is drawn; ``(samples, 4)``."""
+        assert self._numbers is not None
+        _, epoch, stream = self._place
+        counters = np.zeros((len(self._numbers), 4), np.uint64)
+        counters[:, 1], counters[:, 2], counters[:, 3] = epoch, self._numbers, stream
+        return counters
+
+
+RngOf = Callable[[int], np.random.Generator]
+
+
+def chosen(rng_of: RngOf | None, numbers: NDArray[np.int64]) -> RngOf | None:
+    """The generators of these samples, by their places among them."""
+    if rng_of is None or isinstance(rng_of, Generators):
+        return rng_of and rng_of.chosen(numbers)
+    return lambda place: rng_of(int(numbers[place]))
 
 
 _own = threading.local()

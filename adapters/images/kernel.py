@@ -125,7 +125,7 @@ def decode_rows(
 
 
 def numbers_of(
-    crop: Crop, row: int, goal: tuple[int, ...], reducible: bool
+    crop: Crop, row: int, goal: tuple[int, ...], reducible: bool = True
 ) -> tuple[int, ...] | None:
     """A ``Crop`` of ``native/batch.h``; None where it is beyond what that can say."""
     height, width = goal

@@ -6,12 +6,13 @@ A new kind of source is a subclass in a file of its own, and a line in ``sources
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.generators import RngOf
 from adapters.ownership import Allocate
 
 Leaf = tuple[tuple[int, ...], "np.dtype[Any]"]
@@ -82,7 +83,7 @@ class Source(abc.ABC):
     def fill(
         self,
         numbers: NDArray[np.int64],
-        rng_of: Callable[[int], np.random.Generator] | None,
+        rng_of: RngOf | None,
         rows: Sequence[NDArray[Any]],
     ) -> list[tuple[int, Exception]]:
         """Write samples into rows of a batch; where ``leaves`` are known.

@@ -40,7 +40,7 @@ def fuzz(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         if own_huffman and not compiles(folder, "jpeglib.h>\n#include <jpegint.h", []):
             pytest.skip("libjpeg-turbo's internal header isn't installed")
         program = folder / f"fuzz-{own_huffman}"
-        own = [NATIVE / f"{name}.c" for name in ("batch", "huffman", "jpeg", "resize")]
+        own = [NATIVE / f"{name}.c" for name in ("batch", "crops", "huffman", "jpeg", "resize")]
         flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}", *SANITIZERS]
         flags.append(f"-DHAVE_JPEGINT={int(own_huffman)}")
         sources = [str(path) for path in (*own, HERE / "fuzz.c")]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from adapters import ImageDecoder
-from adapters.generators import DECODE, generator
+from adapters.generators import DECODE, Generators, generator
 from adapters.images import kernel, pixels, planes
 from adapters.images.geometry import Crop
 from tests.images.pictures import npy, picture
@@ -157,11 +157,12 @@ def test_no_step_in_python_touches_the_pixels(kind, monkeypatch):
         ImageDecoder((24, 30)),
     ):
         out = np.zeros((9, *(decoder.shape or ())), np.uint8)
-        failures = decoder.decode_rows(
-            contents, lambda place: generator(0, 0, place, DECODE), range(9), out
-        )
-        assert failures == []
-        assert out.any((1, 2, 3)).all()
+        by_turns = [generator(0, 0, place, DECODE) for place in range(9)]
+        for rng_of in (by_turns.__getitem__, Generators(0, 0, DECODE, np.arange(9))):
+            before = out.copy()
+            assert decoder.decode_rows(contents, rng_of, range(9), out) == []
+            assert out.any((1, 2, 3)).all()
+        np.testing.assert_array_equal(out, before)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -172,6 +173,9 @@ def test_a_small_part_is_not_made_of_a_smaller_picture_first(kind):
     row = ImageDecoder(20).decode(content_of(kind, stripes))
     reference = cv2.resize(stripes, (20, 20), interpolation=cv2.INTER_LINEAR)
     assert np.abs(row.astype(int) - reference).max() <= 1
+    rows = np.zeros((2, 20, 20, 3), np.uint8)
+    assert ImageDecoder(20).decode_rows([content_of(kind, stripes)] * 2, None, [0, 1], rows) == []
+    np.testing.assert_array_equal(rows, [row, row])
 
 
 def test_arrays_that_only_others_can_read_are_left_to_them():

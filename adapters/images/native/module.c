@@ -4,11 +4,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "crops.h"
 #include "huffman.h"
-#include "jpeg.h"
-#include "planes.h"
+#include "picture.h"
 
 enum { CROP_NUMBERS = sizeof(Crop) / sizeof(int32_t) };
+
+/* A batch whose memory is held, and may be written without the GIL. */
+typedef struct {
+    Batch batch;
+    Py_buffer view;
+    float *values;
+} Target;
 
 /* An argument's memory, contiguous; NULL, with an exception, where it isn't as large as said. */
 static void *memory_of(PyObject *object, Py_buffer *view, int flags, size_t bytes,
@@ -27,20 +34,14 @@ static void *copy_of(const void *memory, size_t bytes) {
     return memcpy(copy, memory, bytes);
 }
 
-/* Of pictures of whatever kind; their first byte says which. */
-static int is_jpeg(const uint8_t *bytes, size_t size) {
-    return size > 0 && bytes[0] == 0xFF;
-}
-
-static int picture_size(const uint8_t *bytes, size_t size, int32_t *height, int32_t *width) {
-    return is_jpeg(bytes, size) ? jpeg_size(bytes, size, height, width)
-                                : planes_size(bytes, size, height, width);
-}
-
-static Outcome picture_decode(Decoder *decoder, Resizer *resizer, const uint8_t *bytes, size_t size,
-                              const Crop *crop, const Batch *batch) {
-    return is_jpeg(bytes, size) ? decoder_decode(decoder, bytes, size, crop, batch)
-                                : planes_resize(resizer, bytes, size, crop, batch);
+/* A copy of an argument's memory; NULL, with an exception. */
+static void *array_of(PyObject *object, size_t bytes, const char *name) {
+    Py_buffer view;
+    const void *given = memory_of(object, &view, 0, bytes, name);
+    if (given == NULL) return NULL;
+    void *copy = copy_of(given, bytes);
+    PyBuffer_Release(&view);
+    return copy;
 }
 
 /* Open all buffers, decode without the GIL, let go of them. */
@@ -58,17 +59,15 @@ static PyObject *decode_all(PyObject *tuple, const Crop *crops, const Batch *bat
             goto end;
     int has_memory = 1;
     Py_BEGIN_ALLOW_THREADS
-    Decoder *decoder = decoder_new();
-    Resizer *resizer = resizer_new();
-    has_memory = decoder != NULL && resizer != NULL;
+    Pictures *decoders = pictures_new();
+    has_memory = decoders != NULL;
     for (Py_ssize_t i = 0; i < count && has_memory; i++) {
-        Outcome outcome = picture_decode(decoder, resizer, pictures[i].buf, (size_t)pictures[i].len,
+        Outcome outcome = picture_decode(decoders, pictures[i].buf, (size_t)pictures[i].len,
                                          &crops[i], batch);
         has_memory = outcome != NO_MEMORY;
         results[i] = outcome == DECODED;
     }
-    decoder_free(decoder);
-    resizer_free(resizer);
+    pictures_free(decoders);
     Py_END_ALLOW_THREADS
     if (has_memory)
         outcomes = PyBytes_FromStringAndSize(results, count);
@@ -89,48 +88,210 @@ static size_t bytes_of(const Batch *batch, size_t item) {
     return 0;
 }
 
+static void target_close(Target *target) {
+    free(target->values);
+    PyBuffer_Release(&target->view);
+}
+
+/* Hold the memory of a batch whose shape is known; 0, with an exception, where that can't be. */
+static int target_open(Target *target, PyObject *out, PyObject *table) {
+    Batch *batch = &target->batch;
+    if (batch->rows < 0 || batch->height < 1 || batch->width < 1) {
+        PyErr_SetString(PyExc_ValueError, "shape must be (rows, height, width), none below 1");
+        return 0;
+    }
+    size_t bytes = bytes_of(batch, table == Py_None ? 1 : sizeof(float));
+    if (PyErr_Occurred()) return 0;
+    batch->start = memory_of(out, &target->view, PyBUF_WRITABLE, bytes, "out");
+    if (batch->start == NULL) return 0;
+    if (table == Py_None) return 1;
+    batch->table = target->values = array_of(table, 3 * 256 * sizeof(float), "table");
+    if (target->values != NULL) return 1;
+    target_close(target);
+    return 0;
+}
+
 static PyObject *kernel_decode(PyObject *self, PyObject *arguments) {
     (void)self;
     PyObject *list, *crops, *out, *table, *result = NULL;
-    Py_buffer crops_view, out_view, table_view;
-    Batch batch = {0};
-    float *values = NULL;
+    Target target = {0};
+    Batch *batch = &target.batch;
     if (!PyArg_ParseTuple(arguments, "O!OO(iii)pO:decode", &PyList_Type, &list, &crops, &out,
-                          &batch.rows, &batch.height, &batch.width, &batch.channels_first, &table))
+                          &batch->rows, &batch->height, &batch->width, &batch->channels_first,
+                          &table))
         return NULL;
-    if (batch.rows < 0 || batch.height < 1 || batch.width < 1) {
-        PyErr_SetString(PyExc_ValueError, "shape must be (rows, height, width), none below 1");
-        return NULL;
-    }
-    size_t bytes = bytes_of(&batch, table == Py_None ? 1 : sizeof(float));
-    if (PyErr_Occurred()) return NULL;
     PyObject *tuple = PyList_AsTuple(list); /* Which nobody can change. */
     if (tuple == NULL) return NULL;
-    size_t count = (size_t)PyTuple_Size(tuple);
-    const void *given = memory_of(crops, &crops_view, 0, count * sizeof(Crop), "crops");
-    if (given == NULL) goto without_crops;
-    Crop *wanted = copy_of(given, count * sizeof(Crop));
-    PyBuffer_Release(&crops_view);
-    if (wanted == NULL) goto without_crops;
-    batch.start = memory_of(out, &out_view, PyBUF_WRITABLE, bytes, "out");
-    if (batch.start == NULL) goto without_out;
-    if (table != Py_None) {
-        given = memory_of(table, &table_view, 0, 3 * 256 * sizeof(float), "table");
-        if (given == NULL) goto without_table;
-        values = copy_of(given, 3 * 256 * sizeof(float));
-        PyBuffer_Release(&table_view);
-        if (values == NULL) goto without_table;
-        batch.table = values;
+    Crop *wanted = array_of(crops, (size_t)PyTuple_Size(tuple) * sizeof(Crop), "crops");
+    if (wanted != NULL && target_open(&target, out, table)) {
+        result = decode_all(tuple, wanted, batch);
+        target_close(&target);
     }
-    result = decode_all(tuple, wanted, &batch);
-without_table:
-    free(values);
-    PyBuffer_Release(&out_view);
-without_out:
     free(wanted);
-without_crops:
     Py_DECREF(tuple);
     return result;
+}
+
+/* What lies where, and what becomes of it; the arrays are copies that nobody else has. */
+typedef struct {
+    Py_buffer *views;
+    size_t opened, count;
+    int64_t *pieces; /* (count, 3): number of a buffer, first byte, bytes; or NULL. */
+    int64_t *rows;
+    uint64_t *key, *counters; /* NULL where nothing is drawn. */
+    Asked asked;
+    char *outcomes;
+} Work;
+
+static void work_close(Work *work) {
+    while (work->opened > 0) PyBuffer_Release(&work->views[--work->opened]);
+    free(work->views);
+    free(work->pieces);
+    free(work->rows);
+    free(work->key);
+    free(work->counters);
+    free(work->outcomes);
+}
+
+/* Hold all buffers; one that isn't contiguous is as if it were empty. */
+static int views_open(Work *work, PyObject *tuple) {
+    size_t count = (size_t)PyTuple_Size(tuple);
+    work->views = calloc(count + 1, sizeof *work->views);
+    if (work->views == NULL) {
+        PyErr_NoMemory();
+        return 0;
+    }
+    for (; work->opened < count; work->opened++) {
+        PyObject *buffer = PyTuple_GetItem(tuple, (Py_ssize_t)work->opened);
+        Py_buffer *view = &work->views[work->opened];
+        if (PyObject_GetBuffer(buffer, view, PyBUF_SIMPLE) == 0) continue;
+        PyErr_Clear(); /* Another decoder will say what it is. */
+        memset(view, 0, sizeof *view);
+    }
+    return 1;
+}
+
+/* Of the n-th image; NULL where it isn't in the buffers. */
+static const uint8_t *bytes_at(const Work *work, size_t n, size_t *bytes) {
+    const int64_t whole[3] = {(int64_t)n, 0, n < work->opened ? work->views[n].len : 0};
+    const int64_t *piece = work->pieces == NULL ? whole : work->pieces + 3 * n;
+    if (piece[0] < 0 || (uint64_t)piece[0] >= work->opened) return NULL;
+    const Py_buffer *view = &work->views[piece[0]];
+    if (view->buf == NULL || piece[1] < 0 || piece[2] < 0 || piece[1] > view->len ||
+        piece[2] > view->len - piece[1])
+        return NULL;
+    *bytes = (size_t)piece[2];
+    return (const uint8_t *)view->buf + piece[1];
+}
+
+/* Where what is drawn for the n-th image begins; NULL where nothing is drawn. */
+static const Seed *seed_of(const Work *work, size_t n, Seed *seed) {
+    if (work->counters == NULL) return NULL;
+    memcpy(seed->key, work->key, sizeof seed->key);
+    memcpy(seed->counter, work->counters + 4 * n, sizeof seed->counter);
+    return seed;
+}
+
+/* 0 where there is no memory. */
+static int work_do(const Work *work, const Batch *batch) {
+    Pictures *pictures = pictures_new();
+    int has_memory = pictures != NULL;
+    for (size_t n = 0; n < work->count && has_memory; n++) {
+        size_t bytes;
+        int32_t height, width;
+        Seed seed;
+        Crop crop;
+        const uint8_t *start = bytes_at(work, n, &bytes);
+        work->outcomes[n] = 0;
+        if (start == NULL || !picture_size(start, bytes, &height, &width) ||
+            !crop_of(&work->asked, seed_of(work, n, &seed), height, width,
+                     picture_is_reducible(start, bytes), batch, &crop))
+            continue;
+        crop.row = work->rows[n] < INT32_MAX ? (int32_t)(work->rows[n] < 0 ? -1 : work->rows[n]) : -1;
+        Outcome outcome = picture_decode(pictures, start, bytes, &crop, batch);
+        has_memory = outcome != NO_MEMORY;
+        work->outcomes[n] = outcome == DECODED;
+    }
+    pictures_free(pictures);
+    return has_memory;
+}
+
+#define ASKED "(iiddddddp)"
+#define INTO(asked)                                                                               \
+    &(asked).cut, &(asked).resize_short, &(asked).area[0], &(asked).area[1], &(asked).ratio[0],    \
+        &(asked).ratio[1], &(asked).log_ratio[0], &(asked).log_ratio[1], &(asked).flip
+
+static PyObject *kernel_decode_drawn(PyObject *self, PyObject *arguments) {
+    (void)self;
+    PyObject *buffers, *pieces, *rows, *key, *counters, *out, *table, *result = NULL;
+    Work work = {0};
+    Target target = {0};
+    Batch *batch = &target.batch;
+    if (!PyArg_ParseTuple(arguments, "OOOOO" ASKED "O(iii)pO:decode_drawn", &buffers, &pieces,
+                          &rows, &key, &counters, INTO(work.asked), &out, &batch->rows,
+                          &batch->height, &batch->width, &batch->channels_first, &table))
+        return NULL;
+    PyObject *tuple = PySequence_Tuple(buffers); /* Which nobody can change. */
+    Py_ssize_t count = tuple == NULL ? -1 : PyObject_Size(rows);
+    if (count < 0) goto end;
+    work.count = (size_t)count;
+    if (pieces != Py_None &&
+        (work.pieces = array_of(pieces, 3 * work.count * sizeof(int64_t), "pieces")) == NULL)
+        goto end;
+    if ((work.rows = array_of(rows, work.count * sizeof(int64_t), "rows")) == NULL) goto end;
+    if (counters != Py_None &&
+        ((work.key = array_of(key, 2 * sizeof(uint64_t), "key")) == NULL ||
+         (work.counters = array_of(counters, 4 * work.count * sizeof(uint64_t), "counters")) ==
+             NULL))
+        goto end;
+    if ((work.outcomes = malloc(work.count + 1)) == NULL) {
+        PyErr_NoMemory();
+        goto end;
+    }
+    if (!views_open(&work, tuple) || !target_open(&target, out, table)) goto end;
+    int has_memory;
+    Py_BEGIN_ALLOW_THREADS
+    has_memory = work_do(&work, batch);
+    Py_END_ALLOW_THREADS
+    target_close(&target);
+    result = has_memory ? PyBytes_FromStringAndSize(work.outcomes, count) : PyErr_NoMemory();
+end:
+    work_close(&work);
+    Py_XDECREF(tuple);
+    return result;
+}
+
+static PyObject *kernel_crop(PyObject *self, PyObject *arguments) {
+    (void)self;
+    PyObject *key, *counter;
+    int32_t height, width;
+    Asked asked;
+    Batch batch = {0};
+    Seed seed;
+    Crop crop;
+    if (!PyArg_ParseTuple(arguments, "(ii)OO" ASKED "(ii):crop", &height, &width, &key, &counter,
+                          INTO(asked), &batch.height, &batch.width))
+        return NULL;
+    if (height < 1 || width < 1 || height > MOST_PIXELS / width || batch.height < 1 ||
+        batch.width < 1) {
+        PyErr_SetString(PyExc_ValueError, "sizes must be (height, width), none below 1");
+        return NULL;
+    }
+    if (counter != Py_None) {
+        uint64_t *first = array_of(key, sizeof seed.key, "key"), *second = NULL;
+        if (first != NULL) second = array_of(counter, sizeof seed.counter, "counter");
+        if (second != NULL) {
+            memcpy(seed.key, first, sizeof seed.key);
+            memcpy(seed.counter, second, sizeof seed.counter);
+        }
+        free(first);
+        free(second);
+        if (second == NULL) return NULL;
+    }
+    const Seed *drawn = counter == Py_None ? NULL : &seed;
+    if (!crop_of(&asked, drawn, height, width, 1, &batch, &crop)) return Py_BuildValue("");
+    crop.row = 0;
+    return PyBytes_FromStringAndSize((const char *)&crop, sizeof crop);
 }
 
 /* (height, width), or None; NULL, with an exception, where there is no memory. */
@@ -182,6 +343,16 @@ static PyMethodDef methods[] = {
      "decode(pictures, crops, out, shape, channels_first, table) -> bytes\n\n"
      "Decode what is wanted of each picture into its row of out; a 1 for each that could be, a 0 for\n"
      "each that another decoder must look at."},
+    {"decode_drawn", kernel_decode_drawn, METH_VARARGS,
+     "decode_drawn(buffers, pieces, rows, key, counters, asked, out, shape, channels_first, table)\n"
+     " -> bytes\n\n"
+     "Find each picture in its buffer, draw what is wanted of it, decode that into its row of out; as\n"
+     "decode says how that went. pieces: int64 (images, 3), number of a buffer, first byte, bytes,\n"
+     "or None where each is a buffer; rows: int64; counters: uint64 (images, 4), or None where nothing is drawn; asked: (cut,\n"
+     "resize_short, least and most area, ratio, and logarithm of the ratio, flip)."},
+    {"crop", kernel_crop, METH_VARARGS,
+     "crop(size, key, counter, asked, goal) -> bytes\n\n"
+     "The numbers of what is wanted of an image of a size, row 0; None where they are beyond it."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -87,7 +87,8 @@ INLINE void to_rgb(const Between *rows, int32_t width, uint8_t *restrict red,
 INLINE void to_grey(const Between *rows, int32_t width, uint8_t *restrict grey) {
     for (int32_t i = 0; i < width; i++) {
         /* As RGB pixels of one grey would be resized: resize.c. */
-        int high = (rows->y[0][i] * rows->luma[0]) >> 16, low = (rows->y[1][i] * rows->luma[1]) >> 16;
+        int high = (rows->y[0][i] * rows->luma[0]) >> 16;
+        int low = (rows->y[1][i] * rows->luma[1]) >> 16;
         grey[i] = (uint8_t)((high + low + 2) >> 2);
     }
 }
