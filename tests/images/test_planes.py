@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 from typing import Any
 
 import cv2
@@ -73,6 +74,15 @@ def test_a_grey_picture_comes_back_in_three_channels_as_it_was(shape):
     rgb = decode(planes.encode(grey))
     np.testing.assert_array_equal(rgb, np.broadcast_to(grey.reshape(5, 7, 1), (5, 7, 3)))
     assert planes.encode(grey) == planes.encode(np.ascontiguousarray(rgb))
+
+
+def test_the_documentations_reader_reads_them():
+    text = (Path(__file__).parents[2] / "docs" / "encodings.md").read_text()
+    names: dict[str, Any] = {}
+    exec(text.split("```python\n")[1].split("```")[0], names)
+    content = planes.encode(noise(5, 8))
+    for found, expected in zip(names["planes"](content), planes_of(content), strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_half_the_bytes_of_rgb():
