@@ -12,13 +12,14 @@ from setuptools import Extension, setup
 # Python 3.10's stable ABI lacks the buffer protocol, and a Python without the GIL has none.
 STABLE_ABI = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 SOURCES = "adapters/images/native"
+NAMES = ("crops", "huffman", "jpeg", "records", "resize")
 
 setup(
     ext_modules=[
         Extension(
             "adapters.images._kernel",
-            [f"{SOURCES}/{name}.c" for name in ("crops", "huffman", "jpeg", "module", "resize")],
-            depends=[f"{SOURCES}/{name}.h" for name in ("crops", "huffman", "jpeg", "resize")],
+            [f"{SOURCES}/{name}.c" for name in (*NAMES, "module")],
+            depends=[f"{SOURCES}/{name}.h" for name in NAMES],
             libraries=["jpeg", "m"],
             # Nothing is contracted: crops are computed with Python's numbers, to the bit.
             extra_compile_args=[

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.images.kernel import FLOATING, INTEGER, find_images
 from adapters.records import RecordFiles
 from adapters.sources.source import Leaf
 
@@ -75,6 +76,51 @@ class Located:
             column[number] = value
         # At last, for who asks meanwhile.
         self._sizes[number] = [len(image) for image in images]
+
+    def look(self, numbers: NDArray[np.int64], names: tuple[str, str]) -> None:
+        """Have the kernel find the images of records that hold one, and a number as label.
+
+        What it says nothing of, and what can't be read, stays unknown.
+
+        Args:
+            numbers: Of the records.
+            names: What the features of image and label are called, where there are features.
+        """
+        if not self._notes or self._begins.shape[1] != 1 or len(self._rest) != 1:
+            return
+        (labels,) = self._rest
+        if labels.ndim != 1 or labels.dtype not in (np.int64, np.float64):
+            return
+        wanted, field = (INTEGER, "integer") if labels.dtype == np.int64 else (FLOATING, "floating")
+        shards = self._files.shards
+        buffers: list[memoryview] = []
+        opened: dict[int, int] = {}
+        records: list[tuple[int, ...]] = []
+        places, own = (each.tolist() for each in self._files.places(numbers))
+        for place, number in zip(places, own):
+            shard = shards[place]
+            offset = int(shard.offsets[number])
+            size = 0 if shard.sizes is None else int(shard.sizes[number])
+            try:
+                self._files.check_open()
+                buffer = shard.storage.covering(offset, size)
+            except Exception:  # Which reading the record says, or does without a map.
+                records.append((_GONE, 0, 0, 0, 0))
+                continue
+            if place not in opened:
+                opened[place] = len(buffers)
+                buffers.append(buffer)
+            verify = not shard.checked[number]
+            records.append((opened[place], offset, size, shard.codec.kernel_kind, verify))
+        found = find_images(buffers, np.array(records, np.int64), names)
+        if found is None:
+            return
+        right = np.flatnonzero(found["kind"] == wanted)
+        for at in right.tolist():
+            shards[places[at]].checked[own[at]] = True
+        known, numbers = found[right], numbers[right]
+        self._begins[numbers, 0], labels[numbers] = known["begin"], known[field]
+        self._sizes[numbers, 0] = known["size"]  # At last, for who asks meanwhile.
 
     def find(
         self, numbers: NDArray[np.int64], rows: NDArray[np.int64], rest: Sequence[NDArray[Any]]
