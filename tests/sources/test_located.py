@@ -148,7 +148,7 @@ def test_a_source_closed_in_the_middle_of_a_batch_opens_no_file_again(
     monkeypatch.setattr(MappedFile, "covering", closing)
     rows = [np.empty((SIZE, *shape), dtype) for shape, dtype in leaves]
     failures = source.fill(np.arange(SIZE), None, rows)
-    assert [row for row, _ in failures] == list(range(1, SIZE))
+    assert {row for row, _ in failures} >= set(range(1, SIZE))
     assert {type(error) for _, error in failures} == {ClosedError}
     assert source._files.shards[0].storage._map is None
 
