@@ -1,5 +1,8 @@
 """Where the encoded images of records lie, and their labels, so that each is taken apart once.
 
+Where the kernel can, it finds an image and its label (``look``), and checks their record's CRC; others
+are found in Python, one by one.
+
 What a record is made of takes longer to find out than to read; the second epoch needn't. Worth it:
 22 against 30 us for a TFRecord's image of 32x32, decoded, and 163 against 173 for one of 160x160 to
 128x128; in RecordIO 22 against 26, and 153 against 157 (2 cores, CPU time, 2026-11).
