@@ -12,7 +12,7 @@ from setuptools import Extension, setup
 # Python 3.10's stable ABI lacks the buffer protocol, and a Python without the GIL has none.
 STABLE_ABI = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 SOURCES = "adapters/images/native"
-UNITS = ("batch", "crops", "huffman", "jpeg", "picture", "planes", "resize", "yuv")
+UNITS = ("batch", "crops", "huffman", "jpeg", "picture", "planes", "records", "resize", "yuv")
 
 setup(
     ext_modules=[

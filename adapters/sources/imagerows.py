@@ -74,6 +74,9 @@ class ImageRows:
         if located is None:
             located = self._located = Located(self._files, 1, [(labels.shape[1:], labels.dtype)])
         found = located.find(numbers[todo], todo, [labels])
+        if decoder is not None and len(found.places) < len(todo):
+            located.look(numbers[np.delete(todo, found.places)], self._content.names)
+            found = located.find(numbers[todo], todo, [labels])
         failures = self._known(found, todo[found.places], numbers, rng_of, images)
         if len(found.places) == len(todo):
             return failures

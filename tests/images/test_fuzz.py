@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from adapters.images import planes
+from adapters.records.formats import CODECS
 from tests.images.pictures import encoded, npy, picture
 
 HERE = Path(__file__).parent
@@ -141,6 +142,26 @@ def test_every_processors_own_resizing_is_the_plain_one_to_the_bit(fuzz, tmp_pat
     if at_once:  # The processor has AVX-512 VBMI.
         assert at_once > 10_000
         assert partly > 100
+
+
+@every_seed
+def test_no_mutant_of_a_record_is_read_where_it_should_not(fuzz, tmp_path, seed):
+    """And CRC-32C is the same by the processor's instruction and by the table."""
+    content, paths = encoded(picture(9, 9), "JPEG"), []
+    for codec in CODECS.values():
+        for label in (3, 2.5):
+            path = tmp_path / f"{codec.name}-{label}"
+            record = codec.encode(codec.envelope.pack(content, label, 7))
+            path.write_bytes(record + record)
+            paths.append(path)
+    program = tmp_path / "records"
+    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}", *SANITIZERS]
+    command = [compiler(), *flags, HERE / "records_fuzz.c"]
+    subprocess.run([*command, "-o", program], check=True)
+    command = [program, str(seed), str(10 * IMAGES), *paths]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert min(map(int, done.stdout.split())) > IMAGES // 10
 
 
 def test_it_compiles_with_the_interface_of_libjpeg_8_as_ubuntu_has_it(fuzz, tmp_path):

@@ -148,7 +148,7 @@ def test_a_source_closed_in_the_middle_of_a_batch_opens_no_file_again(
     monkeypatch.setattr(MappedFile, "covering", closing)
     rows = [np.empty((SIZE, *shape), dtype) for shape, dtype in leaves]
     failures = source.fill(np.arange(SIZE), None, rows)
-    assert [row for row, _ in failures] == list(range(1, SIZE))
+    assert {row for row, _ in failures} >= set(range(1, SIZE))
     assert {type(error) for _, error in failures} == {ClosedError}
     assert source._files.shards[0].storage._map is None
 
@@ -264,6 +264,25 @@ def test_a_damaged_one_of_two_typed_images_is_an_error_each_time(tmp_path):
     assert row == 4
     assert "feature 'right'" in error
     assert filled(source)[1] == first[1]
+
+
+def test_a_typed_source_closed_in_the_middle_of_a_batch_opens_no_file_again(tmp_path, monkeypatch):
+    source = typed(typed_file(tmp_path))
+    expected = filled(source)
+    calls, covering = [], MappedFile.covering
+
+    def closing(file: MappedFile, offset: int, size: int) -> memoryview:
+        found = covering(file, offset, size)
+        calls.append(offset)
+        if len(calls) == 7:
+            source.close()
+        return found
+
+    monkeypatch.setattr(MappedFile, "covering", closing)
+    columns, failures = filled(source)
+    assert [row for row, _ in failures] == list(range(3, SIZE))
+    assert [column[:3] for column in columns] == [column[:3] for column in expected[0]]
+    assert source._files.shards[0].storage._map is None
 
 
 def test_typed_records_with_much_besides_images_are_taken_apart_each_time(tmp_path):

@@ -7,6 +7,7 @@
 #include "crops.h"
 #include "huffman.h"
 #include "picture.h"
+#include "records.h"
 
 enum { CROP_NUMBERS = sizeof(Crop) / sizeof(int32_t) };
 
@@ -261,6 +262,51 @@ end:
     return result;
 }
 
+/* Where a record begins: number of a buffer, first byte, bytes or 0, Kind, whether to verify. */
+typedef int64_t Place[5];
+
+static PyObject *kernel_find_images(PyObject *self, PyObject *arguments) {
+    (void)self;
+    PyObject *buffers, *records, *result = NULL;
+    Py_ssize_t count, image_size, label_size;
+    const char *image_bytes, *label_bytes;
+    Work work = {0};
+    if (!PyArg_ParseTuple(arguments, "OOny#y#:find_images", &buffers, &records, &count,
+                          &image_bytes, &image_size, &label_bytes, &label_size))
+        return NULL;
+    if (count < 0 || count > PY_SSIZE_T_MAX / (Py_ssize_t)sizeof(Place)) {
+        PyErr_SetString(PyExc_ValueError, "count must be that of the records");
+        return NULL;
+    }
+    Name image = {(const uint8_t *)image_bytes, (size_t)image_size};
+    Name label = {(const uint8_t *)label_bytes, (size_t)label_size};
+    PyObject *tuple = PySequence_Tuple(buffers); /* Which nobody can change. */
+    if (tuple == NULL) return NULL;
+    Place *places = array_of(records, (size_t)count * sizeof *places, "records");
+    Contents *found = calloc((size_t)count + 1, sizeof *found);
+    if (found == NULL) PyErr_NoMemory();
+    if (places == NULL || found == NULL || !views_open(&work, tuple)) goto end;
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t n = 0; n < count; n++) {
+        const int64_t *place = places[n];
+        if (place[0] < 0 || (uint64_t)place[0] >= work.opened || place[1] < 0 || place[2] < 0)
+            continue;
+        const Py_buffer *view = &work.views[place[0]];
+        if (view->buf == NULL) continue;
+        found[n] = record_look(view->buf, (size_t)view->len, (size_t)place[1], (size_t)place[2],
+                               place[3] == (int32_t)place[3] ? (int)place[3] : 0, place[4] != 0,
+                               image, label);
+    }
+    Py_END_ALLOW_THREADS
+    result = PyBytes_FromStringAndSize((const char *)found, count * (Py_ssize_t)sizeof *found);
+end:
+    work_close(&work);
+    free(found);
+    free(places);
+    Py_DECREF(tuple);
+    return result;
+}
+
 static PyObject *kernel_crop(PyObject *self, PyObject *arguments) {
     (void)self;
     PyObject *key, *counter;
@@ -350,6 +396,11 @@ static PyMethodDef methods[] = {
      "decode says how that went. pieces: int64 (images, 3), number of a buffer, first byte, bytes,\n"
      "or None where each is a buffer; rows: int64; counters: uint64 (images, 4), or None where nothing is drawn; asked: (cut,\n"
      "resize_short, least and most area, ratio, and logarithm of the ratio, flip)."},
+    {"find_images", kernel_find_images, METH_VARARGS,
+     "find_images(buffers, records, count, image, label) -> bytes\n\n"
+     "Where the images of records lie, and their labels: records.h's Contents of each. records:\n"
+     "int64 (count, 5), number of a buffer, first byte, bytes or 0, which kind of record, and\n"
+     "whether to verify it; image, label: what the features are called."},
     {"crop", kernel_crop, METH_VARARGS,
      "crop(size, key, counter, asked, goal) -> bytes\n\n"
      "The numbers of what is wanted of an image of a size, row 0; None where they are beyond it."},
