@@ -1,10 +1,10 @@
 """The compiled kernel, where it was built: a batch of pictures in one call without the GIL.
 
 It resizes pictures that are stored as pixels or planes straight from where they lie, and decodes
-baseline JPEGs, of both only the pixels that are used. That a file was cut short is
+baseline JPEGs; of all it touches only the pixels that are used. That a file was cut short is
 noticed, and so is all damage that libjpeg sees up to where the box ends; there is some, also of the
-pixels before, that shows at the end of the data only. Whatever it leaves undone is for
-``pixels``, whose values it has. ``ADAPTERS_KERNEL=0`` in the environment does without it, with
+pixels before, that shows at the end of the data only. Whatever it leaves undone is for ``pixels``,
+whose values it has. ``ADAPTERS_KERNEL=0`` in the environment does without it, with
 ``ADAPTERS_KERNEL=required`` it must be there.
 """
 
