@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     pack = subparsers.add_parser("pack", help="images into record files")
-    pack.add_argument("source", help="a folder with a folder per class, or an .lst file")
+    pack.add_argument("source", help="a folder with a folder per class, or an .lst or CSV file")
     pack.add_argument("out", help='"train" gives train-00000-of-00003.tfrecord, and so on')
     pack.add_argument("--format", choices=sorted(CODECS), help="else by OUT's ending")
     pack.add_argument(

@@ -91,6 +91,17 @@ class Decoded(Source):
         return isinstance(self._content, Images)
 
     @property
+    def remedy(self) -> str:
+        """What makes samples of unequal shapes equal, for people."""
+        if not self.holds_images:
+            return super().remedy
+        opened = f"open_{'images' if self.unit == 'file' else 'records'}"
+        return (
+            f"images of several sizes need {opened}(..., decode=ImageDecoder(224)), or another "
+            "size, or a transform that pads, crops or resizes them"
+        )
+
+    @property
     def decodes(self) -> bool:
         """Whether an ``ImageDecoder`` makes the arrays; a subclass may do anything else as well."""
         return isinstance(self._content, Images) and type(self._content.decoder) is ImageDecoder

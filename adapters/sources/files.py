@@ -97,14 +97,25 @@ def runs_of(paths: Iterable[str]) -> Iterator[Run]:
         yield last, names
 
 
-def runs_below(folder: str, above: tuple[str, ...] = ()) -> Iterator[Run]:
-    """All files below a folder, also behind links, sorted by name; folders stand among the files.
+def runs_of_classes(root: str, classes: Iterable[str]) -> Iterator[tuple[int, str, list[str]]]:
+    """All files below the folders of the classes, also behind links, sorted by name.
 
-    What begins with a dot doesn't count, and a link to a folder above leads to nothing more.
+    Folders stand among the files. What begins with a dot doesn't count, and a link to a folder
+    above leads to nothing more.
+
+    Yields:
+        The number of a class, a folder of it, and names of files there.
 
     Raises:
         OSError: A folder that can't be read.
     """
+    above = (os.path.realpath(root),)
+    for label, name in enumerate(classes):
+        for folder, names in _runs_below(os.path.join(root, name), above):
+            yield label, folder, names
+
+
+def _runs_below(folder: str, above: tuple[str, ...]) -> Iterator[Run]:
     place = os.path.realpath(folder)
     if place in above:
         return
@@ -113,7 +124,7 @@ def runs_below(folder: str, above: tuple[str, ...] = ()) -> Iterator[Run]:
     for name in sorted([*files, *folders]) if folders else sorted(files):
         if name in folders:
             yield folder, names
-            yield from runs_below(os.path.join(folder, name), (*above, place))
+            yield from _runs_below(os.path.join(folder, name), (*above, place))
             names = []
         else:
             names.append(name)

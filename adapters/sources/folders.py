@@ -20,8 +20,8 @@ from adapters.sources.files import (
     Run,
     ending_of,
     is_named_like_an_image,
-    runs_below,
     runs_of,
+    runs_of_classes,
     shown,
 )
 from adapters.sources.imagefiles import ImageSource
@@ -167,14 +167,13 @@ def _of_folder(root: str, classes: list[str] | None) -> tuple[Files, NDArray[np.
     others: Counter[str] = Counter()
 
     def runs() -> Iterator[Run]:
-        for label, name in enumerate(names):
-            for folder, found in runs_below(os.path.join(root, name)):
-                images = list(filter(is_named_like_an_image, found))
-                counts[label] += len(images)
-                if len(images) < len(found):
-                    left = (file for file in found if not is_named_like_an_image(file))
-                    others.update(ending_of(file) for file in left if file.lower() not in _NOBODYS)
-                yield folder, images
+        for label, folder, found in runs_of_classes(root, names):
+            images = list(filter(is_named_like_an_image, found))
+            counts[label] += len(images)
+            if len(images) < len(found):
+                left = (file for file in found if not is_named_like_an_image(file))
+                others.update(ending_of(file) for file in left if file.lower() not in _NOBODYS)
+            yield folder, images
 
     files = Files(runs())
     if not len(files):

@@ -72,6 +72,11 @@ class ImageSource(Decoded):
         """The names of the classes, by label; None where labels are numbers without names."""
         return None if self._classes is None else list(self._classes)
 
+    @property
+    def as_stored(self) -> bool:
+        """Whether images are decoded and nothing else is done to them."""
+        return isinstance(self._content, Images) and self._content.decoder is None
+
     def read(self, index: int) -> bytes:
         """The bytes of file ``index``.
 
