@@ -40,14 +40,19 @@ def of_list(items: Any) -> Table:
     rule = "where must be a folder, a table, or a list of files or of pairs (file, label)"
     if isinstance(items, (bytes, dict)) or not hasattr(items, "__iter__"):
         raise TypeError(f"{rule}, got {type(items).__name__}")
+    if (
+        isinstance(items, tuple)
+        and items
+        and all(isinstance(each, (list, np.ndarray)) for each in items)
+    ):
+        raise TypeError(f"{rule}, got a tuple of lists: list(zip(files, labels)) makes pairs")
     paths: list[str] = []
     labels: list[Any] = []
     for place, item in enumerate(items):
         is_pair = isinstance(item, (tuple, list)) and len(item) == 2
         path = item[0] if is_pair else item
         if not isinstance(path, (str, os.PathLike)):
-            remedy = "; list(zip(files, labels)) makes pairs" * isinstance(item, (tuple, list))
-            raise TypeError(f"{rule}, got {item!r:.80} in place {place}{remedy}")
+            raise TypeError(f"{rule}, got {item!r:.80} in place {place}")
         if paths and is_pair is not bool(labels):
             raise TypeError(f"{rule}, got some of both: {item!r:.80} in place {place}")
         paths.append(os.fspath(path))
