@@ -99,7 +99,8 @@ def _parser() -> argparse.ArgumentParser:
     convert.set_defaults(run=commands.run_convert)
 
     inspect = subparsers.add_parser(
-        "inspect", help="show the first records, and the features of Examples"
+        "inspect",
+        help="show the first records, and the features of Examples; or the classes of a folder",
     )
     inspect.add_argument("files", nargs="+")
     inspect.add_argument(

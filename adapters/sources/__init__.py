@@ -18,7 +18,7 @@ from adapters.sources.contents import Images, guessed, identity
 from adapters.sources.decoded import Decoded
 from adapters.sources.examplesource import ExampleSource
 from adapters.sources.features import Feature
-from adapters.sources.folders import open_images
+from adapters.sources.folders import names_images, open_images
 from adapters.sources.imagefiles import ImageSource
 from adapters.sources.mapped import MapSource, Rows, has_rows
 from adapters.sources.opening import open_guessed, open_records
@@ -44,6 +44,7 @@ __all__ = [
     "holds_arrays",
     "identity",
     "kinds",
+    "names_images",
     "open_guessed",
     "open_images",
     "open_records",

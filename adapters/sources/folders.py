@@ -33,6 +33,7 @@ log = logging.getLogger("adapters")
 # What Windows leaves in folders of pictures.
 _NOBODYS = {"thumbs.db", "desktop.ini"}
 _TABLES = (".csv", ".tsv")
+_LIST = ".lst"
 
 
 def open_images(
@@ -108,6 +109,13 @@ def open_images(
     return ImageSource(Files(runs_of(chosen)), labels, names, content)
 
 
+def names_images(path: Any) -> bool:
+    """Whether a path is that of a folder, or of a list or table by its ending."""
+    if not isinstance(path, (str, os.PathLike)):
+        return False
+    return os.path.isdir(path) or ending_of(os.fspath(path)) in (*_TABLES, _LIST)
+
+
 def _content(decode: Any) -> Images | Custom:
     content: Any = None
     if decode is None or decode == "image" or callable(decode) or isinstance(decode, ImageDecoder):
@@ -138,7 +146,7 @@ def _table(
         )
     if ending in _TABLES:
         return of_csv(path, columns, classes or ()), os.path.dirname(path)
-    if ending == ".lst":
+    if ending == _LIST:
         if columns is not None:
             raise ValueError("columns are for tables with names, got an .lst file as where")
         return of_lst(path), os.path.dirname(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from adapters.sources.decoded import Decoded
 from adapters.sources.examples import Examples
 from adapters.sources.examplesource import ExampleSource
 from adapters.sources.features import fields_of
-from adapters.sources.folders import open_images
+from adapters.sources.folders import names_images, open_images
 from adapters.sources.records import RecordSource
 from adapters.sources.selection import is_without_image
 
@@ -91,15 +90,15 @@ def open_records(
 def open_guessed(paths: Paths) -> Decoded:
     """As ``open_records``, with the ``decode`` that the first record suggests.
 
-    Images where it holds one, features where it is another Example, else the bytes. A folder is
-    opened as ``open_images`` does it.
+    Images where it holds one, features where it is another Example, else the bytes. A folder, and a
+    list or table of files by its ending, is opened as ``open_images`` does it.
 
     Raises:
         FileNotFoundError: No such file, or a glob that finds none.
         RecordError: A file of neither format, or damaged as a whole.
         ValueError: A folder without folders of images.
     """
-    if isinstance(paths, (str, os.PathLike)) and os.path.isdir(paths):
+    if names_images(paths):
         return open_images(paths)
     files = RecordFiles(paths)
     source = RecordSource(files, content_of(None, None))
