@@ -213,6 +213,32 @@ def test_labels_that_are_given_are_pairs(thirds):
     np.testing.assert_array_equal(own, theirs)
 
 
+def test_no_labels_are_a_batch_transform(thirds):
+    images = next(keras_own(thirds, labels=None).as_numpy_iterator())
+    own = of_ours(sorted(thirds.rglob("*.png")), lambda batch: batch[0])  # type: ignore[arg-type]
+    np.testing.assert_array_equal(own, images)
+
+
+def test_order_labels_and_names_are_those_of_flow_from_directory(thirds):
+    tensorflow = pytest.importorskip("tensorflow")
+    made = tensorflow.keras.preprocessing.image.ImageDataGenerator()
+    flow = made.flow_from_directory(thirds, classes=["c", "a"], shuffle=False)
+    source = open_images(thirds, classes=["c", "a"])
+    assert {name: number for number, name in enumerate(source.classes)} == flow.class_indices
+    assert [str(path) for path in source.files] == flow.filepaths
+    np.testing.assert_array_equal(source.labels, flow.labels)
+
+
+def test_weights_are_a_column_and_a_batch_transform(thirds):
+    (thirds / "x.csv").write_text("filename,y,w\na/x.png,3,0.5\nb/x.png,4,2\n")
+    batch = of_ours(
+        thirds / "x.csv",
+        lambda batch: (batch[0], batch[1][:, 0], batch[1][:, 1]),
+        columns=("filename", "y", "w"),
+    )
+    assert [member.tolist() for member in batch[1:]] == [[3.0, 4.0], [0.5, 2.0]]
+
+
 def test_nothing_is_said_about_a_folder_that_is_all_right(thirds, caplog):
     with caplog.at_level(logging.INFO):
         open_images(thirds)
