@@ -12,7 +12,7 @@ from adapters.errors import ClosedError, ContentError, RecordError
 from adapters.generators import DECODE, generator
 from adapters.sources.contents import Custom, Images
 from adapters.sources.decoded import Decoded
-from adapters.sources.filereading import Opened, contents_of
+from adapters.sources.filereading import new_memory, read_file
 from adapters.sources.files import Files
 from adapters.sources.source import Leaf
 
@@ -151,25 +151,25 @@ class ImageSource(Decoded):
         try:
             arena = self._arenas.pop()
         except IndexError:
-            arena = np.empty(_ARENA_BYTES, np.uint8).data
+            arena = new_memory(_ARENA_BYTES)
         end = 0
+
+        def room(size: int) -> memoryview:
+            nonlocal end
+            if size > len(arena):
+                return new_memory(size)
+            if end + size > len(arena):
+                decode()
+                end = 0
+            end += size
+            return arena[end - size : end]
+
         for row, number in enumerate(own):
             try:
-                with Opened(self._files.path(number)) as file:
-                    if end + file.size > len(arena):
-                        decode()
-                        end = 0
-                    memory = arena[end : end + file.size]
-                    if len(memory) < file.size:
-                        memory = np.empty(file.size, np.uint8).data
-                    else:
-                        end += file.size
-                    file.read(memory)
+                encoded.append(read_file(self._files.path(number), room))
+                wanted.append(row)
             except Exception as error:
                 failures.append((row, error))
-                continue
-            encoded.append(memory)
-            wanted.append(row)
         decode()
         self._arenas.append(arena)
         return [(row, self._told(own[row], error)) for row, error in failures]
@@ -177,7 +177,7 @@ class ImageSource(Decoded):
     def _read(self, number: int) -> memoryview:
         self._check_open()
         try:
-            return contents_of(self._files.path(number))
+            return read_file(self._files.path(number), new_memory)
         except (ContentError, OSError) as error:
             raise self._told(number, error) from error
 

@@ -16,7 +16,7 @@ import pytest
 from adapters import ClosedError, ImageDecoder, RecordError, open_images
 from adapters.generators import DECODE, generators
 from adapters.sources import imagefiles
-from adapters.sources.filereading import Opened
+from adapters.sources.filereading import read_file
 from tests.images.pictures import by_opencv, encoded, npy, picture
 from tests.sources.image_folders import folder, jpeg, put, varied
 
@@ -228,21 +228,32 @@ def test_a_file_that_has_gone_is_named_whoever_decodes(tmp_path, decode):
             ask(0)
 
 
+def meanwhile(path: Path, content: bytes) -> Any:
+    """Gives room for a file, and writes another one before that is read."""
+
+    def room(size: int) -> memoryview:
+        path.write_bytes(content)
+        return memoryview(bytearray(size))
+
+    return room
+
+
 def test_a_file_that_is_cut_while_it_is_read_is_noticed(tmp_path):
     path = put(tmp_path, "1.jpg") / "1.jpg"
-    with Opened(os.fsencode(path)) as file:
-        path.write_bytes(jpeg(0)[:100])
-        with pytest.raises(ValueError, match=r"bytes, found 100: the file was cut meanwhile"):
-            file.read(memoryview(bytearray(file.size)))
+    with pytest.raises(ValueError, match=r"bytes, found 100: the file was cut meanwhile"):
+        read_file(os.fsencode(path), meanwhile(path, jpeg(0)[:100]))
 
 
 def test_a_file_that_has_grown_is_read_as_it_was(tmp_path):
     path = put(tmp_path, "1.jpg") / "1.jpg"
-    with Opened(os.fsencode(path)) as file:
-        path.write_bytes(jpeg(0) + b"more")
-        memory = bytearray(file.size)
-        file.read(memoryview(memory))
-    assert memory == jpeg(0)
+    assert read_file(os.fsencode(path), meanwhile(path, jpeg(0) + b"more")) == jpeg(0)
+
+
+def test_a_file_that_comes_in_parts_is_read_whole(tmp_path, monkeypatch):
+    """As from a share over a network."""
+    readv = os.readv
+    monkeypatch.setattr(os, "readv", lambda file, rooms: readv(file, (rooms[0][:100],)))
+    assert open_images(put(tmp_path, "a/1.jpg")).read(0) == jpeg(0)
 
 
 def test_a_function_of_the_users_raises_as_itself(tmp_path):
