@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from adapters.keras import SafeSequence
     from adapters.packing import pack
     from adapters.records import RecordWriter
-    from adapters.sources import Feature, open_records
+    from adapters.sources import Feature, open_images, open_records
 
 __version__ = "0.1.0"
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "__version__",
     "diagnose",
     "gluon_loader",
+    "open_images",
     "open_records",
     "pack",
 ]
@@ -51,6 +52,7 @@ _ROOMS = {
     "WorkerError": "adapters.errors",
     "diagnose": "adapters.diagnosis",
     "gluon_loader": "adapters.gluon",
+    "open_images": "adapters.sources",
     "open_records": "adapters.sources",
     "pack": "adapters.packing",
 }

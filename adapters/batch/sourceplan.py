@@ -176,9 +176,9 @@ class SourcePlan(Plan):
         else:
             samples = _Samples(self, key, numbers)
             if self.transform is None and source.pads:
-                batch, _ = collate(source.padded(list(samples)), numbers, allocate)
+                batch, _ = collate(source.padded(list(samples)), numbers, allocate, source.remedy)
             else:
-                batch, layout = collate(samples, numbers, allocate)
+                batch, layout = collate(samples, numbers, allocate, source.remedy)
             skipped = samples.skipped
             if self.draws and source.fetches_many:
                 layout = None  # Fetched in parts, it would draw something else.

@@ -19,8 +19,8 @@ def explanation(plan: GluonPlan, engine: Engine, batch_sampler: Any) -> Iterator
     recipe = plan.recipe
     name = ", ".join(recipe.names)
     if recipe.records is not None:
-        at_once = "a batch" if recipe.records.leaves is not None else "a record"
-        yield f"{name}: read and decoded {at_once} at a time"
+        at_once = "batch" if recipe.records.leaves is not None else recipe.records.unit
+        yield f"{name}: read and decoded a {at_once} at a time"
     elif recipe.columns is not None:
         yield f"{name}: arrays, gathered a batch at a time"
     else:

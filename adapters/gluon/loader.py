@@ -52,9 +52,10 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
 
     Args:
         dataset: A Gluon data set, an array, a tuple of arrays of equal length, what
-            ``open_records`` returns, the path of a record file or a glob of several, or any object
-            with ``__len__`` and ``__getitem__``. A path's records are images with labels where the
-            first one is, see ``open_records``.
+            ``open_records`` or ``open_images`` returns, the path of a record file, of a glob of
+            several, or of a folder with a folder of images per class, or any object with
+            ``__len__`` and ``__getitem__``. A path's records are images with labels where the first
+            one is, see ``open_records``.
         batch_size: Samples in a batch.
         shuffle: A new order in every pass over the loader.
         sampler: Gives the numbers of the samples; excludes ``shuffle``.

@@ -24,7 +24,7 @@ from adapters.gluon.blocks import call
 from adapters.gluon.ndarrays import as_numpy
 from adapters.gluon.recorddatasets import source_of
 from adapters.gluon.stages import Stage, stages_of
-from adapters.sources import RecordSource
+from adapters.sources import Decoded
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Recipe:
         indices: Which samples of the base the data set has, in its order; None for all.
         steps: What is done to them.
         names: The bottom and the choices, for people.
-        records: The base, where that is a record source.
+        records: The base, where that is a source of records, or of images.
     """
 
     base: Any
@@ -112,7 +112,7 @@ class Recipe:
     indices: Sequence[Any] | None = None
     steps: list[Opaque | Known] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
-    records: RecordSource | None = None
+    records: Decoded | None = None
 
     @property
     def lowered(self) -> bool:
@@ -185,8 +185,8 @@ def recipe_of(data: Any) -> Recipe:
         kept = None if None in columns else columns
         return Recipe(data, kept, len(columns) == 1, names=["ArrayDataset"])  # type: ignore[arg-type]
     array = data._data if type(data) is _dataset.SimpleDataset else data
-    if isinstance(array, RecordSource):
-        return Recipe(array, records=array, names=["records"])
+    if isinstance(array, Decoded):
+        return Recipe(array, records=array, names=[f"{array.unit}s"])
     column = _column(array) if isinstance(array, (np.ndarray, mx.nd.NDArray)) else None
     kept = None if column is None else [column]
     return Recipe(data, kept, True, names=[type(data).__name__])  # type: ignore[arg-type]

@@ -26,7 +26,7 @@ from adapters.gluon.ndarrays import as_ndarray, as_numpy, map_arrays
 from adapters.gluon.randomness import Seeding, uniforms
 from adapters.gluon.recipe import Column, Known, Opaque, Recipe
 from adapters.ownership import detached
-from adapters.sources import ExampleSource, RecordSource, stretch_of, take_rows
+from adapters.sources import Decoded, ExampleSource, stretch_of, take_rows
 
 
 class Steps:
@@ -128,7 +128,7 @@ class Steps:
 
     def _recorded(
         self,
-        source: RecordSource,
+        source: Decoded,
         epoch: int,
         names: Sequence[Any],
         allocate: Allocate,
@@ -161,7 +161,7 @@ class Steps:
 
     def _records(
         self,
-        source: RecordSource,
+        source: Decoded,
         epoch: int,
         own: NDArray[np.int64],
         names: Sequence[Any],
@@ -177,7 +177,7 @@ class Steps:
                 raise
         return samples
 
-    def _record(self, source: RecordSource, epoch: int, number: int, numpy_semantics: bool) -> Any:
+    def _record(self, source: Decoded, epoch: int, number: int, numpy_semantics: bool) -> Any:
         """One record; where it is damaged, and MXNet's data set there, what that makes of it."""
         try:
             sample = source.sample(number, generator(self._seed, epoch, number, DECODE))

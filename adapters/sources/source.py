@@ -130,6 +130,11 @@ class Source(abc.ABC):
         """Whether samples are (image, label)."""
         return False
 
+    @property
+    def remedy(self) -> str:
+        """What makes samples of unequal shapes equal, for people."""
+        return "pad, crop or resize in transform"
+
     def way(self, transformed: bool) -> str:
         """How samples come from it, for people; ``transformed`` one by one, or not."""
         return "samples, asked for one at a time"

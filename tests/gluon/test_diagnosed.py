@@ -12,7 +12,7 @@ import pytest
 from mxnet.gluon.data import ArrayDataset, BatchSampler, DataLoader, Dataset, RandomSampler
 from mxnet.gluon.data.vision import transforms
 
-from adapters import ImageDecoder, diagnose, gluon_loader, open_records, pack
+from adapters import ImageDecoder, diagnose, gluon_loader, open_images, open_records, pack
 from adapters.diagnosis import Diagnosis
 from adapters.diagnosis.sweep import Setting, line_of, sweep
 from tests.diagnosis.planted import (
@@ -153,6 +153,14 @@ def test_decoding_of_records_is_found(photographs):
     diagnosis = found(open_records(photographs, decode=ImageDecoder(64)))
     assert diagnosis.bottleneck == "transforms"
     assert diagnosis.storage < diagnosis.memory / 5
+
+
+def test_decoding_of_files_is_found(tmp_path):
+    for number in range(32):
+        (tmp_path / f"{number}.jpg").write_bytes(jpeg(number, 375, 500))
+    diagnosis = found(open_images(sorted(tmp_path.glob("*.jpg")), decode=ImageDecoder(64)))
+    assert diagnosis.bottleneck == "transforms"
+    assert diagnosis.storage < diagnosis.memory / 2
 
 
 # --- which samples ---
