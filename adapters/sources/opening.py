@@ -12,8 +12,8 @@ from adapters.sources.contents import Images, check_fields, content_of, guessed
 from adapters.sources.examples import Examples
 from adapters.sources.examplesource import ExampleSource
 from adapters.sources.features import fields_of
+from adapters.sources.imageless import is_without_image
 from adapters.sources.records import RecordSource
-from adapters.sources.selection import is_without_image
 
 
 def open_records(

@@ -14,8 +14,9 @@ from adapters.generators import DECODE, generator
 from adapters.images import ImageDecoder
 from adapters.records import RecordFiles
 from adapters.sources.contents import Content, Images
+from adapters.sources.imageless import how_to_leave_out, is_without_image
 from adapters.sources.imagerows import ImageRows
-from adapters.sources.selection import chosen_of, how_to_leave_out, is_without_image
+from adapters.sources.selection import chosen_of
 from adapters.sources.source import Leaf, Source
 
 # Damaged records that are looked past for one that tells what samples are like.
@@ -138,6 +139,13 @@ class RecordSource(Source):
         """Whether code of the user's own makes samples."""
         decoder = getattr(self._content, "decoder", None)
         return self.function is not None or type(decoder) not in (ImageDecoder, type(None))
+
+    python_numbers = True
+
+    @property
+    def own_code(self) -> tuple[Any, ...]:
+        """The user's own ``decode``, where that is a function."""
+        return () if self.function is None else (self.function,)
 
     @property
     def function(self) -> Callable[[bytes], Any] | None:
