@@ -61,6 +61,11 @@ class ArraySource(Source):
     def __len__(self) -> int:
         return len(self._columns[0])
 
+    @property
+    def skeleton(self) -> Any:
+        """The structure, with the numbers of arrays in their places."""
+        return self._skeleton
+
     def gather(self, numbers: NDArray[np.int64], allocate: Allocate) -> Any:
         """The rows of these numbers as one batch, in memory from ``allocate``."""
         stretch = stretch_of(numbers)
