@@ -30,7 +30,7 @@ from adapters.sources.records import RecordSource
 from adapters.sources.sequence import SequenceSource, reduce_iterator
 from adapters.sources.source import Source, Subset
 from adapters.sources.specification import suggested
-from adapters.sources.stored import Stored, is_stored
+from adapters.sources.stored import Stored, holds_stored, is_stored
 
 __all__ = [
     "ArraySource",
@@ -46,6 +46,7 @@ __all__ = [
     "as_source",
     "guessed",
     "holds_arrays",
+    "holds_stored",
     "identity",
     "is_stored",
     "joined",

@@ -3,11 +3,13 @@
     number --searchsorted--> (source, its own number)
 
 A batch is asked for a source at a time: each gathers, fills or fetches its samples at once, and
-they are written into their rows. Where some sources can only be asked for samples, all are.
+they are written into their rows. Where some sources can only be asked for samples, all are. Labels
+that are numbers of several types, as RecordIO's floats and TFRecord's integers are, become one.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -16,10 +18,9 @@ from numpy.typing import NDArray
 
 from adapters.generators import DECODE, generator
 from adapters.ownership import Allocate
+from adapters.sources.forms import Form, as_number, common_form, form_of
 from adapters.sources.source import Leaf, Source, Subset, fill_places
 from adapters.structure import flatten, unflatten
-
-Form = tuple[Any, tuple[Leaf, ...]]
 
 
 def joined(sources: Sequence[Source]) -> Source:
@@ -38,7 +39,7 @@ def joined(sources: Sequence[Source]) -> Source:
     if all(isinstance(part, Subset) and part.whole is whole for part in parts):
         # What was split is put together: the whole is asked once for each batch.
         return Subset(whole, np.concatenate([part.numbers for part in parts]))  # type: ignore[attr-defined]
-    return Concatenation(parts, [_form_of(part) for part in parts])
+    return Concatenation(parts, [form_of(part) for part in parts])
 
 
 class Concatenation(Source):
@@ -55,17 +56,12 @@ class Concatenation(Source):
     def __init__(self, parts: Sequence[Source], forms: Sequence[Form | None]) -> None:
         self.parts = list(parts)
         self._starts = np.cumsum([0, *map(len, parts)])
-        known = [(place, form) for place, form in enumerate(forms) if form is not None]
-        for place, form in known:
-            if form != known[0][1]:
-                first = known[0]
-                raise ValueError(
-                    "sources must have samples of one structure, shape and dtype: sources"
-                    f"[{first[0]}] has {_told(first[1])}, sources[{place}] has {_told(form)}; "
-                    "bring them into one form first"
-                )
+        common = common_form(forms)
         # Of a batch that is written into its memory.
-        self._form = known[0][1] if len(known) == len(parts) else None
+        self._form = None if None in forms else common
+        # What the samples of those are like whose numbers become those of another type.
+        self._odd = [None if form == common else form for form in forms]
+        self._common = common
 
     def __len__(self) -> int:
         """Samples of all together."""
@@ -76,25 +72,27 @@ class Concatenation(Source):
         if rng is None and self.draws:
             rng = generator(0, 0, number, DECODE)
         place = int(np.searchsorted(self._starts, number, "right")) - 1
-        return self.parts[place].sample(number - int(self._starts[place]), rng)
+        sample = self.parts[place].sample(number - int(self._starts[place]), rng)
+        return sample if self._odd[place] is None else self._cast(sample)
 
     def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any] | None:
         """The samples of a batch, where a source fetches them at once."""
         if self.draws or not any(part.fetches_many or part.gathers for part in self.parts):
             return None
         samples: list[Any] = [None] * len(numbers)
-        for part, own, places in self._by_part(numbers):
+        for at, own, places in self._by_part(numbers):
+            part = self.parts[at]
             fetched = part.samples(own)
             if fetched is None:
                 fetched = [part.sample(number) for number in own.tolist()]
             for place, sample in zip(places.tolist(), fetched):
-                samples[place] = sample
+                samples[place] = sample if self._odd[at] is None else self._cast(sample)
         return samples
 
     def fetch(self, numbers: NDArray[np.int64]) -> None:
         """Read samples as they are stored, and forget them."""
-        for part, own, _ in self._by_part(numbers):
-            part.fetch(own)
+        for at, own, _ in self._by_part(numbers):
+            self.parts[at].fetch(own)
 
     # --- a batch at a time ---
 
@@ -106,13 +104,14 @@ class Concatenation(Source):
     def gather(self, numbers: NDArray[np.int64], allocate: Allocate) -> Any:
         """The samples of these numbers as one batch, gathered a source at a time."""
         groups = list(self._by_part(numbers))
-        if len(groups) == 1:
-            return groups[0][0].gather(groups[0][1], allocate)
+        at, own, places = groups[0]
+        if len(groups) == 1 and self._odd[at] is None:
+            return self.parts[at].gather(own, allocate)
         assert self._form is not None
         skeleton, leaves = self._form
         rows = [allocate((len(numbers), *shape), dtype) for shape, dtype in leaves]
-        for part, own, places in groups:
-            _gather_places(part, own, places, rows)
+        for at, own, places in groups:
+            _gather_places(self.parts[at], own, places, rows)
         return unflatten(skeleton, rows)
 
     @property
@@ -133,13 +132,16 @@ class Concatenation(Source):
     ) -> list[tuple[int, Exception]]:
         """Write samples into rows of a batch, a source at a time."""
         failures: list[tuple[int, Exception]] = []
-        for part, own, places in self._by_part(numbers):
+        for at, own, places in self._by_part(numbers):
+            part = self.parts[at]
             if part.gathers:
                 _gather_places(part, own, places, rows)
                 continue
-            start = int(numbers[places[0]]) - int(own[0])
-            draw = _Shifted(rng_of, start) if rng_of is not None and part.draws else None
-            failures += fill_places(part, own, draw, places, rows)
+            draw = None
+            if rng_of is not None and part.draws:
+                draw = functools.partial(_of_the_whole, rng_of, int(self._starts[at]))
+            odd = self._odd[at]
+            failures += fill_places(part, own, draw, places, rows, None if odd is None else odd[1])
         return failures
 
     @property
@@ -223,44 +225,36 @@ class Concatenation(Source):
         for part in self.parts:
             part.renew_locks()
 
+    def _cast(self, sample: Any) -> Any:
+        """A sample with numbers of the common type."""
+        assert self._common is not None
+        leaves, skeleton = flatten(sample)
+        common, types = self._common
+        if skeleton != common:
+            return sample  # Which collating has something to say about.
+        return unflatten(
+            skeleton, [as_number(leaf, dtype) for leaf, (_, dtype) in zip(leaves, types)]
+        )
+
     def _by_part(
         self, numbers: NDArray[np.int64]
-    ) -> Iterator[tuple[Source, NDArray[np.int64], NDArray[np.int64]]]:
+    ) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
         """Each source that these samples are in, their own numbers there, and their places."""
         of = np.searchsorted(self._starts, numbers, "right") - 1
         for place in np.unique(of).tolist():
             places = np.flatnonzero(of == place)
-            yield self.parts[place], numbers[places] - self._starts[place], places
+            yield place, numbers[places] - self._starts[place], places
 
 
-class _Shifted:
+def _of_the_whole(
+    rng_of: Callable[[int], np.random.Generator], start: int, number: int
+) -> np.random.Generator:
     """A sample's generator by its number in one source."""
-
-    def __init__(self, rng_of: Callable[[int], np.random.Generator], start: int) -> None:
-        self._rng_of = rng_of
-        self._start = start
-
-    def __call__(self, number: int) -> np.random.Generator:
-        return self._rng_of(self._start + number)
+    return rng_of(start + number)
 
 
 def _parts_of(source: Source) -> list[Source]:
     return source.parts if isinstance(source, Concatenation) else [source]
-
-
-def _form_of(source: Source) -> Form | None:
-    """What its samples are like, where it says so; of arrays, one row is looked at."""
-    if source.gathers:
-        leaves, skeleton = flatten(source.gather(np.zeros(1, np.int64), np.empty))
-        return skeleton, tuple((leaf.shape[1:], leaf.dtype) for leaf in leaves)
-    known = source.leaves
-    return None if known is None else (source.skeleton, tuple(known))
-
-
-def _told(form: Form) -> str:
-    skeleton, leaves = form
-    words = [f"{dtype} {tuple(shape)}" for shape, dtype in leaves]
-    return str(unflatten(skeleton, words)).replace("'", "")
 
 
 def _gather_places(
