@@ -18,6 +18,8 @@ from adapters.structure import as_array
 
 # What sums of fractions that are meant to be 1 may be off by.
 _ROUNDING = Fraction(1, 10**9)
+# The largest denominator of a fraction; what floats are off by from such a one is far less.
+_MOST_PARTS = 10**9
 
 
 def split(
@@ -105,11 +107,12 @@ def _shares(fractions: Any) -> list[Fraction]:
                 f"fractions must be above 0 and at most 1, got {value!r} as fractions[{place}]; "
                 "for a number of samples, divide it by len(source)"
             )
-        # As it is written: 0.1 is a tenth, and ten of them are all.
+        # As it was meant: 0.1 is a tenth, of which ten are all, and 4 / 9 is four ninths.
         try:
-            shares.append(Fraction(str(value)))
+            written = Fraction(str(value))
         except ValueError:
-            shares.append(Fraction(repr(number)))
+            written = Fraction(number)
+        shares.append(written.limit_denominator(_MOST_PARTS))
     if not shares:
         raise ValueError("fractions must have at least one number, got none")
     total = sum(shares, Fraction(0))
