@@ -19,6 +19,7 @@ import mxnet as mx
 import numpy as np
 from mxnet.gluon.data import dataset as _dataset
 from mxnet.gluon.data.vision import datasets as _vision
+from numpy.typing import NDArray
 
 from adapters.gluon.blocks import call
 from adapters.gluon.ndarrays import as_numpy
@@ -110,7 +111,7 @@ class Recipe:
     base: Any
     columns: list[Column] | None = None
     single: bool = False
-    indices: Sequence[Any] | None = None
+    indices: Sequence[Any] | NDArray[np.int64] | None = None
     steps: list[Opaque | Known] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     records: Source | None = None
@@ -152,10 +153,12 @@ class Recipe:
             block = block[0]
         return isinstance(block, mx.gluon.HybridBlock)
 
-    def base_numbers(self, keys: Sequence[Any]) -> Sequence[Any]:
+    def base_numbers(self, keys: Any) -> Any:
         """What the base calls the samples that the data set calls ``keys``."""
         if self.indices is None:
             return keys
+        if isinstance(self.indices, np.ndarray):  # Which worker processes share.
+            return [int(self.indices[key]) for key in keys]
         return [self.indices[key] for key in keys]
 
 
@@ -197,11 +200,11 @@ def recipe_of(data: Any) -> Recipe:
 
 def _of_source(source: Source) -> Recipe:
     """A data set that was selected from is taken apart, as if it had been by itself."""
-    if isinstance(source, MapSource):
+    if type(source) is MapSource:
         return recipe_of(source.data)
-    if isinstance(source, Subset) and isinstance(source.whole, MapSource):
+    if type(source) is Subset and type(source.whole) is MapSource:
         recipe = recipe_of(source.whole.data)
-        recipe.indices = recipe.base_numbers(source.numbers.tolist())
+        recipe.indices = recipe.base_numbers(source.numbers)
         recipe.names.append(f"{len(source)} of its samples")
         return recipe
     name = "records" if isinstance(source, RecordSource) else "source"

@@ -173,6 +173,19 @@ def test_data_sets_of_h5py_have_the_batches_of_arrays(file, crew, make, capsys):
     assert "arrays, gathered a batch at a time" in capsys.readouterr().out
 
 
+def test_worker_processes_share_the_numbers_of_a_part():
+    def pickled_bytes(count):
+        part = concatenate([digits()]).select(np.arange(count) % 11)
+        with gluon_loader(part, 4, num_workers=0) as loader:
+            parcel = Parcel(loader._plan)
+        try:
+            return parcel.address.places - 8 * count
+        finally:
+            parcel.close()
+
+    assert pickled_bytes(100_000) < pickled_bytes(8) + 200
+
+
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_mapped_array_is_mapped_by_processes_and_not_sent(tmp_path, whole):
     np.save(tmp_path / "x.npy", np.zeros((1000, 1000)))

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from adapters import SafeSequence, concatenate, split
+from adapters import RecordWriter, SafeSequence, concatenate, open_records, split
 from tests.batches import exact
 from tests.keras.recording import KINDS_OF_WORKERS, Recorder
 from tests.sources.every_kind import KINDS, SIZE, X, Y
@@ -98,6 +98,24 @@ class Drawing:
 
     def __getitem__(self, number):
         return np.float32(number), np.float32(np.random.rand())
+
+
+def drawn(payload):
+    """Decodes a record, and draws from NumPy's own generator."""
+    return np.float32(len(payload)), np.float32(np.random.rand())
+
+
+@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
+def test_what_a_function_that_decodes_draws_is_seeded(workers, tmp_path):
+    with RecordWriter(tmp_path / "a.rec", format="recordio") as writer:
+        for number in range(8):
+            writer.write(b"x" * number)
+    source = open_records(tmp_path / "a.rec", decode=drawn)
+    with SafeSequence(source, 4, workers=0) as sequence:
+        expected = [exact(batch) for batch in sequence]
+    np.random.seed(5)
+    with SafeSequence(source.select(range(8)), 4, **workers) as sequence:
+        assert [exact(batch) for batch in sequence] == expected
 
 
 @pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
