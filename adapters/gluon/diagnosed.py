@@ -113,8 +113,7 @@ class GluonFetching(GluonPlan):
         recipe = self.recipe
         keys = drawn.tolist() if isinstance(drawn, np.ndarray) else drawn
         if recipe.records is not None:
-            for number in sorted(recipe.base_numbers(keys)):
-                recipe.records.read(int(number))
+            recipe.records.fetch(np.asarray(recipe.base_numbers(keys), np.int64))
         elif self._steps.gathered(keys, np.empty) is None:
             for number in recipe.base_numbers(keys):
                 recipe.base[number]

@@ -37,7 +37,7 @@ from adapters.gluon.samplers import (
     tell_epoch,
 )
 from adapters.gluon.workers import settings_of
-from adapters.sources import open_guessed
+from adapters.sources import as_source, holds_stored, open_guessed
 
 _open: weakref.WeakSet[Engine] = weakref.WeakSet()
 
@@ -148,6 +148,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         on_error: OnError = "raise",
         batch_transform: Callable[..., Any] | None = None,
     ) -> None:
+        if holds_stored(dataset):
+            dataset = as_source(dataset)
         # MXNet's own constructor would start a pool.
         check_arguments(
             dataset=dataset,

@@ -168,7 +168,8 @@ class SafeSequence(Asked):
         size, part = int(batch_size), self._shard or (0, 1)
         order = Order(len(self._source), size, bool(shuffle), int(seed), bool(drop_remainder), part)
         check_order(order)
-        used = generators_used(source, transform, batch_transform, on_error)
+        code = self._source.own_code if isinstance(source, Source) else (source,)
+        used = generators_used(*code, transform, batch_transform, on_error)
         self._plan = SourcePlan(
             self._source,
             order,

@@ -13,7 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from adapters.sources.arrays import ArraySource, holds_arrays, stretch_of, take_rows
+from adapters.sources.arrays import (
+    ArraySource,
+    holds_arrays,
+    refuse_parts_in_a_list,
+    stretch_of,
+    take_rows,
+)
+from adapters.sources.concatenation import joined
 from adapters.sources.contents import Images, guessed, identity
 from adapters.sources.decoded import Decoded
 from adapters.sources.examplesource import ExampleSource
@@ -24,9 +31,9 @@ from adapters.sources.mapped import MapSource, Rows, has_rows
 from adapters.sources.opening import open_guessed, open_records
 from adapters.sources.records import RecordSource
 from adapters.sources.sequence import SequenceSource, reduce_iterator
-from adapters.sources.source import Source
+from adapters.sources.source import Source, Subset
 from adapters.sources.specification import suggested
-from adapters.sources.stored import is_stored
+from adapters.sources.stored import Stored, holds_stored, is_stored
 
 __all__ = [
     "ArraySource",
@@ -39,16 +46,22 @@ __all__ = [
     "RecordSource",
     "SequenceSource",
     "Source",
+    "Stored",
+    "Subset",
     "as_source",
     "guessed",
     "holds_arrays",
+    "holds_stored",
     "identity",
+    "is_stored",
+    "joined",
     "kinds",
     "names_images",
     "open_guessed",
     "open_images",
     "open_records",
     "reduce_iterator",
+    "refuse_parts_in_a_list",
     "stretch_of",
     "suggested",
     "take_rows",

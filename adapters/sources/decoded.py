@@ -24,6 +24,7 @@ class Decoded(Source):
     """
 
     stored = False
+    python_numbers = True
     unit: str
     """What a sample's bytes lie in, for people."""
 
@@ -111,6 +112,11 @@ class Decoded(Source):
         """Whether code of the user's own makes samples."""
         decoder = getattr(self._content, "decoder", None)
         return self.function is not None or type(decoder) not in (ImageDecoder, type(None))
+
+    @property
+    def own_code(self) -> tuple[Any, ...]:
+        """The user's own ``decode``, where that is a function."""
+        return () if self.function is None else (self.function,)
 
     @property
     def function(self) -> Callable[[bytes], Any] | None:

@@ -53,6 +53,8 @@ class ExampleSource(RecordSource):
             return "features of records, gathered a batch at a time"
         return super().way(transformed)
 
+    python_numbers = False
+
     @property
     def holds_images(self) -> bool:
         """Whether samples are tuples whose first member is an image."""

@@ -14,8 +14,8 @@ from adapters.sources.examples import Examples
 from adapters.sources.examplesource import ExampleSource
 from adapters.sources.features import fields_of
 from adapters.sources.folders import names_images, open_images
+from adapters.sources.imageless import is_without_image
 from adapters.sources.records import RecordSource
-from adapters.sources.selection import is_without_image
 
 
 def open_records(

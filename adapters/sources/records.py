@@ -13,8 +13,9 @@ from adapters.generators import DECODE, generator
 from adapters.records import RecordFiles
 from adapters.sources.contents import Content, Images
 from adapters.sources.decoded import Decoded
+from adapters.sources.imageless import how_to_leave_out, is_without_image
 from adapters.sources.imagerows import ImageRows
-from adapters.sources.selection import chosen_of, how_to_leave_out, is_without_image
+from adapters.sources.selection import chosen_of
 from adapters.sources.source import Leaf
 
 # Damaged records that are looked past for one that tells what samples are like.
