@@ -46,7 +46,9 @@ def iterator_batches(recordio: Path, threads: int | None, work: str = TRAIN) -> 
     )
     while True:
         for batch in iterator:
-            yield batch.data[0], batch.label[0]
+            # The last one is filled up with pictures of the next pass.
+            count = BATCH - batch.pad
+            yield batch.data[0][:count], batch.label[0][:count]
         iterator.reset()
 
 
