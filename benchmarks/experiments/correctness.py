@@ -8,7 +8,7 @@ knows the pixels beforehand: there, it is looked whether they are boxes of pictu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from benchmarks.harness.ratios import BATCH
 from benchmarks.peers.pictures import EVAL, SHORT, SIDE, with_opencv
 
 # Pixels on either side of a block. Of evaluated pictures, blocks are at most 4.3 grey levels from
-# OpenCV's on average, as loaders round the place of the centre and resize in their own ways; those of
+# OpenCV's on average, as loaders round the place of the centre and resize in their own ways; of
 # another picture more than 11, of the same one flipped more than 8.
 BLOCK = 8
 MOST_DIFFERENCE = 6
@@ -136,6 +136,23 @@ def pixels_off(pictures: Pixels, wanted: Pixels) -> dict[str, float]:
     """How far pixels are off, in grey levels: on average, and in the worst picture."""
     differences = np.abs(pictures.astype(np.int16) - wanted).mean(axis=(1, 2, 3))
     return {OFF: float(differences.mean()), "worst_off": float(differences.max())}
+
+
+def centres_of(opened: Callable[[Any], Any], photographs: Photographs) -> dict[str, float]:
+    """What is to be said of a source of ours whose labels are the pictures' numbers.
+
+    Args:
+        opened: Opens it with an ImageDecoder.
+        photographs: The files.
+    """
+    from adapters import ImageDecoder, SafeSequence
+
+    decoder = ImageDecoder(SIDE, crop="center", resize_short=SHORT)
+    with SafeSequence(opened(decoder), BATCH) as sequence:
+        found = check(next(iter(sequence)), EVAL, photographs)
+    with SafeSequence(opened(decoder), BATCH, shuffle=True) as sequence:
+        numbers = [number for batch in sequence for number in as_numbers(batch[1])]
+    return found | faults(numbers, range(PICTURES))
 
 
 def faults(numbers: Iterable[Any], expected: Iterable[Any]) -> dict[str, float]:
