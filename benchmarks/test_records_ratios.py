@@ -54,7 +54,7 @@ def test_ratio(session: Session, name: str) -> None:
     with session.uncaptured():
         for find in FINDERS:
             find()
-    hold(session, peer.framework, ROWS[name], name, ratio)
+    hold(session, peer.framework, ROWS[name], name, ratio, shares=peer.distribution)
 
 
 @pytest.fixture

@@ -171,8 +171,24 @@ def endless(batches: Any) -> Iterator[Any]:
         yield from batches
 
 
-def hold(session: Session, framework: str, program: str, name: str, ratio: Ratio) -> None:
-    """Run a ratio as a row of the table, and fail where its bar is not reached."""
+def hold(
+    session: Session,
+    framework: str,
+    program: str,
+    name: str,
+    ratio: Ratio,
+    shares: str | None = None,
+) -> None:
+    """Run a ratio as a row of the table, and fail where its bar is not reached.
+
+    Args:
+        session: The command line's choices.
+        framework: For the table.
+        program: That runs it.
+        name: Of the row.
+        ratio: To be reached.
+        shares: As in `RowSpec`.
+    """
     short = session.size == "smoke"
     if short and not ratio.smoke:
         pytest.skip("a ratio of a single short round says nothing")
@@ -188,6 +204,7 @@ def hold(session: Session, framework: str, program: str, name: str, ratio: Ratio
         program=program,
         options={"rounds": session.repeats, "short": short},
         limit_seconds=LIMIT_SECONDS,
+        shares=shares,
     )
     runs = session.sweep(experiment, [spec], repeats=1)
     assert our_failures(runs) == []
