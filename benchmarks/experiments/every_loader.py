@@ -305,7 +305,12 @@ LOADERS: Mapping[str, Loader] = {
         absent=torch.without_torchcodec,
     ),
     "webdataset processes, OpenCV": Loader(
-        CPUS, "webdataset", ("webdataset", "torch", _OPENCV), _webdataset, ordered=False
+        CPUS,
+        "webdataset",
+        ("webdataset", "torch", _OPENCV),
+        _webdataset,
+        ordered=False,
+        absent=webdataset.missing,
     ),
     "litdata processes, OpenCV": Loader(CPUS, "litdata", ("litdata", "torch", _OPENCV), _litdata),
     "turboloader, TAR": Loader("auto", "turboloader", ("turboloader",), _turboloader, whole=True),

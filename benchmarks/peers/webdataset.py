@@ -5,6 +5,7 @@ Each process reads shards of its own, so batches aren't in the pictures' order, 
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import random
 import tarfile
@@ -19,6 +20,11 @@ from benchmarks.harness.ratios import BATCH, endless
 from benchmarks.peers.pictures import TRAIN, Batches, with_opencv
 
 SHARDS = 8
+
+
+def missing() -> bool:
+    """Whether it isn't installed, or PyTorch isn't, whose processes it needs."""
+    return any(importlib.util.find_spec(name) is None for name in ("webdataset", "torch"))
 
 
 def find_shards(photographs: Photographs) -> list[str]:
