@@ -9,7 +9,7 @@ from benchmarks.data.photographs import SMALL, find_packed, find_photographs
 from benchmarks.experiments.correctness import check, faults, references
 from benchmarks.experiments.every_loader import LOADERS, WORKS
 from benchmarks.harness.ratios import BATCH
-from benchmarks.harness.results import Column
+from benchmarks.harness.results import Column, Experiment
 from benchmarks.harness.sweeps import RowSpec, Session, our_failures
 from benchmarks.peers.pictures import EVAL, SIDE, TRAIN
 
@@ -50,25 +50,50 @@ LIMIT_SECONDS = 120
 @pytest.mark.flaky(reruns=0)
 @pytest.mark.parametrize(("work", "pictures"), WORKS)
 def test_peers(session: Session, work: str, pictures: str) -> None:
-    """Every row of this package's loaders ends well; in the smoke size, every row."""
+    """Every row of this package's loaders ends well."""
     asked = session.peers or "peers" in session.rows.lower()
     if session.size == "default" and not asked:
         pytest.skip("not of the default size: with --peers, with --full, or named by --rows")
-    with session.uncaptured():
-        find_photographs(pictures)
-        for encoding in RAW if pictures == SMALL else ():
-            find_packed(encoding)
+    if session.size == "smoke":
+        pytest.skip("in the smoke size, all works of a loader follow each other")
+    experiment = _experiment(session)
+    runs = session.sweep(experiment, _specs(session, work, pictures), REPEATS[session.size])
+    assert our_failures(runs) == []
+
+
+@pytest.mark.flaky(reruns=0)
+def test_every_peer_runs(session: Session) -> None:
+    """In the smoke size, every row ends well."""
+    if session.size != "smoke":
+        pytest.skip("of the smoke size")
+    experiment = _experiment(session)
+    specs = [spec for asked in WORKS for spec in _specs(session, *asked)]
+    loaders = list(LOADERS)
+    specs.sort(key=lambda spec: (spec.shares, loaders.index(spec.loader)))
+    runs = session.sweep(experiment, specs, REPEATS[session.size])
+    assert [f"{run.name}: {run.failure}\n{run.log}" for run in runs if run.failure] == []
+
+
+def _experiment(session: Session) -> Experiment:
     experiment = session.experiment("peers", "Peers: pictures from JPEG, everybody's loaders")
     experiment.columns = COLUMNS
     experiment.panels = ()  # What one loader's workers are is not what another's are.
-    notes = [*NOTES]
-    notes += [
+    missing = [
         f"not run, as {each.module}, or what it needs, isn't installed: {name}"
         for name, each in LOADERS.items()
         if each.missing
     ]
-    experiment.note(*notes)
-    specs = [
+    experiment.note(*NOTES, *missing)
+    return experiment
+
+
+def _specs(session: Session, work: str, pictures: str) -> list[RowSpec]:
+    """The rows of one work, whose pictures are made now if they aren't in the cache."""
+    with session.uncaptured():
+        find_photographs(pictures)
+        for encoding in RAW if pictures == SMALL else ():
+            find_packed(encoding)
+    return [
         RowSpec(
             framework=f"peers {work}, {pictures}",
             loader=name,
@@ -77,14 +102,11 @@ def test_peers(session: Session, work: str, pictures: str) -> None:
             program="benchmarks.experiments.every_loader",
             options={"work": work, "pictures": pictures, **SIZES[session.size]},
             limit_seconds=LIMIT_SECONDS,
+            shares=f"ours, {each.module}" if each.ours else name,
         )
         for name, each in LOADERS.items()
         if not each.missing and (pictures == SMALL or not each.raw)
     ]
-    runs = session.sweep(experiment, specs, REPEATS[session.size])
-    assert our_failures(runs) == []
-    if session.size == "smoke":
-        assert [f"{run.name}: {run.failure}\n{run.log}" for run in runs if run.failure] == []
 
 
 def test_zeros_are_refused() -> None:

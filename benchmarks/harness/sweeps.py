@@ -38,7 +38,7 @@ class RowSpec:
             session's backends.
         backend: That backend's name; None leaves it to the environment and to Keras.
         shares: In the smoke size, rows of a program that share this also share a process; None
-            stands for all rows of this package's loaders, and for each other loader.
+            stands for the framework's rows of this package's loaders, or for its rows of this one.
     """
 
     framework: str
@@ -56,9 +56,8 @@ class RowSpec:
     @property
     def shared(self) -> Hashable:
         """What tells which rows may share a process."""
-        who = self.shares or ("ours" if self.ours else self.loader)
-        asked = self.options.get("backend")
-        return (self.program, self.framework, who, self.backend, asked, self.cpus)
+        alike = self.shares or f"{self.framework} {'ours' if self.ours else self.loader}"
+        return (self.program, alike, self.backend, self.options.get("backend"), self.cpus)
 
     @property
     def name(self) -> str:
