@@ -12,15 +12,20 @@ from setuptools import Extension, setup
 # Python 3.10's stable ABI lacks the buffer protocol, and a Python without the GIL has none.
 STABLE_ABI = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 SOURCES = "adapters/images/native"
+NAMES = ("crops", "huffman", "jpeg", "records", "resize")
 
 setup(
     ext_modules=[
         Extension(
             "adapters.images._kernel",
-            [f"{SOURCES}/{name}.c" for name in ("huffman", "jpeg", "module", "resize")],
-            depends=[f"{SOURCES}/{name}.h" for name in ("huffman", "jpeg", "resize")],
+            [f"{SOURCES}/{name}.c" for name in (*NAMES, "module")],
+            depends=[f"{SOURCES}/{name}.h" for name in NAMES],
             libraries=["jpeg", "m"],
-            extra_compile_args=["-std=c11", "-O3", "-fno-math-errno", "-fvisibility=hidden"],
+            # Nothing is contracted: crops are computed with Python's numbers, to the bit.
+            extra_compile_args=[
+                *("-std=c11", "-O3", "-fno-math-errno", "-ffp-contract=off"),
+                "-fvisibility=hidden",
+            ],
             # A library without what the kernel asks for is to be noticed when it is loaded.
             extra_link_args=["-Wl,-z,now"] if sys.platform == "linux" else [],
             define_macros=[("Py_LIMITED_API", "0x030B0000")] if STABLE_ABI else [],

@@ -45,7 +45,7 @@ ALLOWED = {
     "clock": set(),
     "seeding": {"generators"},
     "records": {"errors"},
-    "images": {"errors"},
+    "images": {"errors", "generators"},
     "sources": {"records", "images", "clock", "ownership", "structure", "generators", "errors"},
     "packing": {"arguments", "errors", "images", "records", "sources"},
     "batch": {

@@ -20,7 +20,7 @@ from adapters.batch.key import BatchKey
 from adapters.batch.plan import Allocate
 from adapters.batch.turns import Turns
 from adapters.errors import RecordError, note
-from adapters.generators import DECODE, generator, generators
+from adapters.generators import DECODE, Generators, generator
 from adapters.gluon.members import Members, items_of, split, stacked
 from adapters.gluon.ndarrays import as_ndarray, as_numpy, map_arrays
 from adapters.gluon.randomness import Seeding, uniforms
@@ -148,7 +148,7 @@ class Steps:
         rows = [
             memory((len(own), *shape), dtype) for memory, (shape, dtype) in zip(memories, leaves)
         ]
-        rng_of = generators(self._seed, epoch, DECODE) if source.draws else None
+        rng_of = Generators(self._seed, epoch, DECODE, own) if source.draws else None
         if source.fill(own, rng_of, rows):
             # Damaged, or unlike the first one, with more labels perhaps: then by themselves.
             samples = self._records(source, epoch, own, names, numpy_semantics)

@@ -26,6 +26,15 @@ from adapters.images.probe import own_huffman_fits
 log = logging.getLogger("adapters")
 _NAME = "adapters.images._kernel"
 _trouble: str | None = None
+# Of ``native/records.h``.
+INTEGER, FLOATING = 1, 2
+_CONTENTS = np.dtype(
+    {
+        "names": ["kind", "begin", "size", "integer", "floating"],
+        "formats": ["i8", "i8", "i8", "i8", "f8"],
+        "offsets": [0, 8, 16, 24, 24],
+    }
+)
 
 
 @functools.cache
@@ -73,6 +82,30 @@ def sizes(buffers: Sequence[memoryview | bytes]) -> Sequence[tuple[int, int] | N
         return [None] * len(buffers)
     found: list[tuple[int, int] | None] = kernel.sizes(buffers)
     return found
+
+
+def find_images(
+    buffers: Sequence[memoryview], records: NDArray[np.int64], names: tuple[str, str]
+) -> NDArray[Any] | None:
+    """Find images and labels in records, without the GIL, which reading from a disk may take long.
+
+    Args:
+        buffers: The files.
+        records: The number of a record's file, its first byte, its size or 0, its codec's
+            ``kernel_kind``, and whether to verify it; int64 ``(records, 5)``.
+        names: What the features of image and label are called, where there are features.
+
+    Returns:
+        ``kind``, which is 0 where nothing is said of a record, ``INTEGER`` or ``FLOATING``; where
+        the image begins, ``begin``, and its ``size``; and the label, as ``integer`` or
+        ``floating``. None without the kernel, or of names that it doesn't know.
+    """
+    kernel = load()
+    if kernel is None or names[0] == names[1] or not all(map(str.isascii, names)):
+        return None
+    image, label = (name.encode() for name in names)
+    found = kernel.find_images(buffers, records, len(records), image, label)
+    return np.frombuffer(found, _CONTENTS)
 
 
 def decode_rows(

@@ -10,14 +10,13 @@ that are numbers of several types, as RecordIO's floats and TFRecord's integers 
 from __future__ import annotations
 
 import bisect
-import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.generators import DECODE, generator
+from adapters.generators import DECODE, RngOf, chosen, generator
 from adapters.ownership import Allocate
 from adapters.sources.forms import Form, as_number, common_form, form_of
 from adapters.sources.source import Leaf, Source, Subset, fill_places
@@ -131,7 +130,7 @@ class Concatenation(Source):
     def fill(
         self,
         numbers: NDArray[np.int64],
-        rng_of: Callable[[int], np.random.Generator] | None,
+        rng_of: RngOf | None,
         rows: Sequence[NDArray[Any]],
     ) -> list[tuple[int, Exception]]:
         """Write samples into rows of a batch, a source at a time."""
@@ -141,9 +140,7 @@ class Concatenation(Source):
             if part.gathers:
                 _gather_places(part, own, places, rows)
                 continue
-            draw = None
-            if rng_of is not None and part.draws:
-                draw = functools.partial(_of_the_whole, rng_of, int(self._starts[at]))
+            draw = chosen(rng_of, places) if part.draws else None
             odd = self._odd[at]
             failures += fill_places(part, own, draw, places, rows, None if odd is None else odd[1])
         return failures
@@ -253,13 +250,6 @@ class Concatenation(Source):
         for place in np.flatnonzero(np.bincount(of)).tolist():
             places = np.flatnonzero(of == place)
             yield place, numbers[places] - self._starts[place], places
-
-
-def _of_the_whole(
-    rng_of: Callable[[int], np.random.Generator], start: int, number: int
-) -> np.random.Generator:
-    """A sample's generator by its number in one source."""
-    return rng_of(start + number)
 
 
 def _parts_of(source: Source) -> list[Source]:

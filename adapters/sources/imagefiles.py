@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ClosedError, ContentError, RecordError
-from adapters.generators import DECODE, generator
+from adapters.generators import DECODE, RngOf, chosen, generator
 from adapters.sources.contents import Custom, Images
 from adapters.sources.decoded import Decoded
 from adapters.sources.filereading import new_memory, read_file
@@ -127,7 +127,7 @@ class ImageSource(Decoded):
     def fill(
         self,
         numbers: NDArray[np.int64],
-        rng_of: Callable[[int], np.random.Generator] | None,
+        rng_of: RngOf | None,
         rows: Sequence[NDArray[Any]],
     ) -> list[tuple[int, Exception]]:
         """Write samples into rows of a batch: arrays and labels, as ``leaves`` says."""
@@ -142,7 +142,7 @@ class ImageSource(Decoded):
         def decode() -> None:
             assert isinstance(self._content, Images)
             assert self._content.decoder is not None
-            rng = rng_of and (lambda place: rng_of(own[wanted[place]]))
+            rng = chosen(rng_of, wanted)
             for place, error in self._content.decoder.decode_rows(encoded, rng, wanted, images):
                 failures.append((wanted[place], error))
             encoded.clear()

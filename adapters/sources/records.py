@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError, RecordError
-from adapters.generators import DECODE, generator
+from adapters.generators import DECODE, RngOf, generator
 from adapters.records import RecordFiles
 from adapters.sources.contents import Content, Images
 from adapters.sources.decoded import Decoded
@@ -137,7 +137,7 @@ class RecordSource(Decoded):
     def fill(
         self,
         numbers: NDArray[np.int64],
-        rng_of: Callable[[int], np.random.Generator] | None,
+        rng_of: RngOf | None,
         rows: Sequence[NDArray[Any]],
     ) -> list[tuple[int, Exception]]:
         """Write samples into rows of a batch: arrays and labels, as ``leaves`` says."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -46,12 +45,3 @@ def chosen_of(numbers: Any, size: int) -> NDArray[np.int64]:
     chosen = given.astype(np.int64)
     chosen[chosen < 0] += size
     return chosen
-
-
-def without_repetition(numbers: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Places of all these numbers, in parts in each of which no number comes twice."""
-    left = np.arange(len(numbers))
-    while len(left):
-        first = np.sort(np.unique(numbers[left], return_index=True)[1])
-        yield left[first]
-        left = np.delete(left, first)

@@ -7,17 +7,16 @@ is some samples of any of them; as ``Source.select`` makes it, it is here.
 from __future__ import annotations
 
 import abc
-import functools
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.generators import DECODE, generator
+from adapters.generators import DECODE, RngOf, generator
 from adapters.ownership import Allocate
-from adapters.sources.selection import chosen_of, without_repetition
+from adapters.sources.selection import chosen_of
 
 Leaf = tuple[tuple[int, ...], "np.dtype[Any]"]
 
@@ -124,14 +123,14 @@ class Source(abc.ABC):
     def fill(
         self,
         numbers: NDArray[np.int64],
-        rng_of: Callable[[int], np.random.Generator] | None,
+        rng_of: RngOf | None,
         rows: Sequence[NDArray[Any]],
     ) -> list[tuple[int, Exception]]:
         """Write samples into rows of a batch; where ``leaves`` are known.
 
         Args:
             numbers: Of the samples, ``(rows,)``.
-            rng_of: A sample's generator by its number, good until the next is asked for; None where
+            rng_of: A sample's generator by its place among them, good until the next; None where
                 nothing is drawn.
             rows: An array for each of ``leaves``, with an axis for the rows before.
 
@@ -293,20 +292,11 @@ class Subset(Source):
     def fill(
         self,
         numbers: NDArray[np.int64],
-        rng_of: Callable[[int], np.random.Generator] | None,
+        rng_of: RngOf | None,
         rows: Sequence[NDArray[Any]],
     ) -> list[tuple[int, Exception]]:
         """Write samples into rows of a batch."""
-        chosen = self.numbers[numbers]
-        if rng_of is None:
-            return self.whole.fill(chosen, None, rows)
-        failures: list[tuple[int, Exception]] = []
-        for places in without_repetition(chosen):
-            # The same sample of the whole, chosen twice, is drawn for twice.
-            named = dict(zip(chosen[places].tolist(), numbers[places].tolist()))
-            draw = functools.partial(_by_new_number, rng_of, named)
-            failures += fill_places(self.whole, chosen[places], draw, places, rows)
-        return failures
+        return self.whole.fill(self.numbers[numbers], rng_of, rows)
 
     def way(self, transformed: bool) -> str:
         """How samples come from it, for people."""
@@ -344,7 +334,7 @@ class Subset(Source):
 def fill_places(
     source: Source,
     numbers: NDArray[np.int64],
-    rng_of: Callable[[int], np.random.Generator] | None,
+    rng_of: RngOf | None,
     places: NDArray[np.int64],
     rows: Sequence[NDArray[Any]],
     leaves: tuple[Leaf, ...] | None = None,
@@ -354,7 +344,7 @@ def fill_places(
     Args:
         source: Whose samples they are.
         numbers: Of the samples.
-        rng_of: As ``fill`` has it.
+        rng_of: As ``fill`` has it, by the places among ``numbers``.
         places: Of the samples in the batch.
         rows: Of the batch.
         leaves: Of the source, where these aren't the batch's.
@@ -372,9 +362,3 @@ def fill_places(
         for column, part in zip(rows, into):
             column[places] = part
     return [(int(places[row]), error) for row, error in failures]
-
-
-def _by_new_number(
-    rng_of: Callable[[int], np.random.Generator], named: dict[int, int], number: int
-) -> np.random.Generator:
-    return rng_of(named[number])

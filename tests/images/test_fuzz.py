@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from adapters.records.formats import CODECS
 from tests.images.pictures import encoded, picture
 
 HERE = Path(__file__).parent
@@ -40,7 +41,7 @@ def fuzz(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         if own_huffman and not compiles(folder, compiler, "jpeglib.h>\n#include <jpegint.h", []):
             pytest.skip("libjpeg-turbo's internal header isn't installed")
         program = folder / f"fuzz-{own_huffman}"
-        own = [NATIVE / f"{name}.c" for name in ("huffman", "jpeg", "resize")]
+        own = [NATIVE / f"{name}.c" for name in ("crops", "huffman", "jpeg", "resize")]
         flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}", *SANITIZERS]
         flags.append(f"-DHAVE_JPEGINT={int(own_huffman)}")
         sources = [str(path) for path in (*own, HERE / "fuzz.c")]
@@ -116,6 +117,26 @@ def test_every_processors_own_resizing_is_the_plain_one_to_the_bit(fuzz, tmp_pat
     if eights:  # The processor has AVX-512 VBMI.
         assert eights > 10_000
         assert partly > 100
+
+
+@every_seed
+def test_no_mutant_of_a_record_is_read_where_it_should_not(fuzz, tmp_path, seed):
+    """And CRC-32C is the same by the processor's instruction and by the table."""
+    content, paths = encoded(picture(9, 9), "JPEG"), []
+    for codec in CODECS.values():
+        for label in (3, 2.5):
+            path = tmp_path / f"{codec.name}-{label}"
+            record = codec.encode(codec.envelope.pack(content, label, 7))
+            path.write_bytes(record + record)
+            paths.append(path)
+    program = tmp_path / "records"
+    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}", *SANITIZERS]
+    command = [shutil.which("gcc") or shutil.which("clang"), *flags, HERE / "records_fuzz.c"]
+    subprocess.run([*command, "-o", program], check=True)
+    command = [program, str(seed), str(10 * IMAGES), *paths]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert min(map(int, done.stdout.split())) > IMAGES // 10
 
 
 def test_it_compiles_with_the_interface_of_libjpeg_8_as_ubuntu_has_it(fuzz, tmp_path):

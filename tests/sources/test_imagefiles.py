@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from adapters import ClosedError, ImageDecoder, RecordError, open_images
-from adapters.generators import DECODE, generators
+from adapters.generators import DECODE, Generators, generator
 from adapters.sources import imagefiles
 from adapters.sources.filereading import read_file
 from tests.images.pictures import by_opencv, encoded, npy, picture
@@ -26,8 +26,9 @@ RANDOM = ImageDecoder(16, crop="random_resized", flip=True)
 def filled(source: Any, numbers: Any) -> tuple[Any, Any, list[tuple[int, Exception]]]:
     """Images, labels and failures of a batch that the source writes itself."""
     rows = [np.full((len(numbers), *shape), 7, dtype) for shape, dtype in source.leaves]
-    rng_of = generators(5, 2, DECODE) if source.draws else None
-    failures = source.fill(np.array(numbers, np.int64), rng_of, rows)
+    own = np.array(numbers, np.int64)
+    rng_of = Generators(5, 2, DECODE, own) if source.draws else None
+    failures = source.fill(own, rng_of, rows)
     return *rows, failures
 
 
@@ -108,8 +109,7 @@ def test_a_batch_is_that_of_its_samples_whatever_is_read_at_once(
     """In several goes, and with files that are larger than what is kept for them."""
     monkeypatch.setattr(imagefiles, "_ARENA_BYTES", arena_bytes)
     source, numbers = open_images(varied(tmp_path), decode=RANDOM), [7, 2, 2, 0, 10, 5]
-    rng_of = generators(5, 2, DECODE)
-    expected = [source.sample(number, rng_of(number)) for number in numbers]
+    expected = [source.sample(number, generator(5, 2, number, DECODE)) for number in numbers]
     for _ in range(2):  # In memory that is used again.
         images, labels, failures = filled(source, numbers)
         assert failures == []
