@@ -12,14 +12,14 @@ from setuptools import Extension, setup
 # Python 3.10's stable ABI lacks the buffer protocol, and a Python without the GIL has none.
 STABLE_ABI = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 SOURCES = "adapters/images/native"
-NAMES = ("crops", "huffman", "jpeg", "records", "resize")
+UNITS = ("batch", "crops", "huffman", "jpeg", "picture", "planes", "records", "resize", "yuv")
 
 setup(
     ext_modules=[
         Extension(
             "adapters.images._kernel",
-            [f"{SOURCES}/{name}.c" for name in (*NAMES, "module")],
-            depends=[f"{SOURCES}/{name}.h" for name in NAMES],
+            [f"{SOURCES}/{name}.c" for name in (*UNITS, "module")],
+            depends=[f"{SOURCES}/{name}.h" for name in UNITS],
             libraries=["jpeg", "m"],
             # Nothing is contracted: crops are computed with Python's numbers, to the bit.
             extra_compile_args=[

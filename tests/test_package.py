@@ -47,7 +47,7 @@ ALLOWED = {
     "records": {"errors"},
     "images": {"errors", "generators"},
     "sources": {"records", "images", "clock", "ownership", "structure", "generators", "errors"},
-    "packing": {"arguments", "errors", "images", "records", "sources"},
+    "packing": {"arguments", "errors", "generators", "images", "records", "sources"},
     "batch": {
         "alignment",
         "errors",

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "crops.h"
+#include "jpeg.h"
 
 static uint64_t state;
 
@@ -108,7 +109,7 @@ int main(int count, char **arguments) {
             if (height < 1 || width < 1) return 4;
             Asked asked = draw_asked();
             Seed seed = draw_seed();
-            if (draw(3) == 0 && crop_of(&asked, &seed, height, width, &batch, &crop)) crop.row = 0;
+            if (draw(3) == 0 && crop_of(&asked, &seed, height, width, 1, &batch, &crop)) crop.row = 0;
         }
         if (decoder_decode(decoder, jpeg, bytes, &crop, &batch) == DECODED)
             printf("%016llx\n", (unsigned long long)digest(batch.start, row));

@@ -132,8 +132,8 @@ static Axis reduced(int64_t begin, int64_t length, int32_t factor, int64_t size)
     return (Axis){(int32_t)first, (int32_t)most(last - first, 1), 0, 0};
 }
 
-int crop_of(const Asked *asked, const Seed *seed, int32_t height, int32_t width, const Batch *batch,
-            Crop *crop) {
+int crop_of(const Asked *asked, const Seed *seed, int32_t height, int32_t width, int is_reducible,
+            const Batch *batch, Crop *crop) {
     Stream stream = {.used = 4};
     int draws = asked->flip || asked->cut == RANDOM || asked->cut == RANDOM_RESIZED;
     if ((draws && seed == NULL) || asked->resize_short < 0) return 0;
@@ -160,6 +160,7 @@ int crop_of(const Asked *asked, const Seed *seed, int32_t height, int32_t width,
     } else {
         crop->factor = factor_of(height, width, &box, batch->height, batch->width);
     }
+    if (!is_reducible) crop->factor = 1;
     int64_t down = (height + crop->factor - 1) / crop->factor;
     int64_t across = (width + crop->factor - 1) / crop->factor;
     const Box *from = is_resized ? &image : &box;

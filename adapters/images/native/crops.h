@@ -6,7 +6,7 @@
 #ifndef ADAPTERS_IMAGES_CROPS_H
 #define ADAPTERS_IMAGES_CROPS_H
 
-#include "jpeg.h"
+#include "batch.h"
 
 typedef enum { WHOLE = 0, CENTER = 1, RANDOM = 2, RANDOM_RESIZED = 3 } Cut;
 
@@ -24,11 +24,12 @@ typedef struct {
     uint64_t key[2], counter[4];
 } Seed;
 
-/* The crop of an image of this size for a row of `batch`, all but crop->row.
+/* The crop of an image of this size for a row of `batch`, all but crop->row; where the image
+ * `is_reducible`, as JPEGs are, at a part of its size if that is enough.
  *
  * `seed` may be NULL where nothing is drawn. Returns 0 where the numbers are beyond what a crop
  * holds or what is decoded at all, and geometry.py is to say what is wrong. */
-int crop_of(const Asked *asked, const Seed *seed, int32_t height, int32_t width, const Batch *batch,
-            Crop *crop);
+int crop_of(const Asked *asked, const Seed *seed, int32_t height, int32_t width, int is_reducible,
+            const Batch *batch, Crop *crop);
 
 #endif

@@ -1,4 +1,4 @@
-/* adapters.images._kernel: a batch of JPEGs into its rows, in one call without the GIL. */
+/* adapters.images._kernel: a batch of pictures into its rows, in one call without the GIL. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "crops.h"
 #include "huffman.h"
-#include "jpeg.h"
+#include "picture.h"
 #include "records.h"
 
 enum { CROP_NUMBERS = sizeof(Crop) / sizeof(int32_t) };
@@ -49,35 +49,35 @@ static void *array_of(PyObject *object, size_t bytes, const char *name) {
 static PyObject *decode_all(PyObject *tuple, const Crop *crops, const Batch *batch) {
     Py_ssize_t count = PyTuple_Size(tuple), opened = 0;
     PyObject *outcomes = NULL;
-    Py_buffer *jpegs = calloc((size_t)count + 1, sizeof *jpegs);
+    Py_buffer *pictures = calloc((size_t)count + 1, sizeof *pictures);
     char *results = malloc((size_t)count + 1);
-    if (jpegs == NULL || results == NULL) {
+    if (pictures == NULL || results == NULL) {
         PyErr_NoMemory();
         goto end;
     }
     for (; opened < count; opened++)
-        if (PyObject_GetBuffer(PyTuple_GetItem(tuple, opened), &jpegs[opened], PyBUF_SIMPLE) < 0)
+        if (PyObject_GetBuffer(PyTuple_GetItem(tuple, opened), &pictures[opened], PyBUF_SIMPLE) < 0)
             goto end;
     int has_memory = 1;
     Py_BEGIN_ALLOW_THREADS
-    Decoder *decoder = decoder_new();
-    has_memory = decoder != NULL;
+    Pictures *decoders = pictures_new();
+    has_memory = decoders != NULL;
     for (Py_ssize_t i = 0; i < count && has_memory; i++) {
-        Outcome outcome =
-            decoder_decode(decoder, jpegs[i].buf, (size_t)jpegs[i].len, &crops[i], batch);
+        Outcome outcome = picture_decode(decoders, pictures[i].buf, (size_t)pictures[i].len,
+                                         &crops[i], batch);
         has_memory = outcome != NO_MEMORY;
         results[i] = outcome == DECODED;
     }
-    decoder_free(decoder);
+    pictures_free(decoders);
     Py_END_ALLOW_THREADS
     if (has_memory)
         outcomes = PyBytes_FromStringAndSize(results, count);
     else
         PyErr_NoMemory();
 end:
-    while (opened > 0) PyBuffer_Release(&jpegs[--opened]);
+    while (opened > 0) PyBuffer_Release(&pictures[--opened]);
     free(results);
-    free(jpegs);
+    free(pictures);
     return outcomes;
 }
 
@@ -195,8 +195,8 @@ static const Seed *seed_of(const Work *work, size_t n, Seed *seed) {
 
 /* 0 where there is no memory. */
 static int work_do(const Work *work, const Batch *batch) {
-    Decoder *decoder = decoder_new();
-    int has_memory = decoder != NULL;
+    Pictures *pictures = pictures_new();
+    int has_memory = pictures != NULL;
     for (size_t n = 0; n < work->count && has_memory; n++) {
         size_t bytes;
         int32_t height, width;
@@ -204,15 +204,16 @@ static int work_do(const Work *work, const Batch *batch) {
         Crop crop;
         const uint8_t *start = bytes_at(work, n, &bytes);
         work->outcomes[n] = 0;
-        if (start == NULL || !jpeg_size(start, bytes, &height, &width) ||
-            !crop_of(&work->asked, seed_of(work, n, &seed), height, width, batch, &crop))
+        if (start == NULL || !picture_size(start, bytes, &height, &width) ||
+            !crop_of(&work->asked, seed_of(work, n, &seed), height, width,
+                     picture_is_reducible(start, bytes), batch, &crop))
             continue;
         crop.row = work->rows[n] < INT32_MAX ? (int32_t)(work->rows[n] < 0 ? -1 : work->rows[n]) : -1;
-        Outcome outcome = decoder_decode(decoder, start, bytes, &crop, batch);
+        Outcome outcome = picture_decode(pictures, start, bytes, &crop, batch);
         has_memory = outcome != NO_MEMORY;
         work->outcomes[n] = outcome == DECODED;
     }
-    decoder_free(decoder);
+    pictures_free(pictures);
     return has_memory;
 }
 
@@ -334,7 +335,7 @@ static PyObject *kernel_crop(PyObject *self, PyObject *arguments) {
         if (second == NULL) return NULL;
     }
     const Seed *drawn = counter == Py_None ? NULL : &seed;
-    if (!crop_of(&asked, drawn, height, width, &batch, &crop)) return Py_BuildValue("");
+    if (!crop_of(&asked, drawn, height, width, 1, &batch, &crop)) return Py_BuildValue("");
     crop.row = 0;
     return PyBytes_FromStringAndSize((const char *)&crop, sizeof crop);
 }
@@ -342,19 +343,19 @@ static PyObject *kernel_crop(PyObject *self, PyObject *arguments) {
 /* (height, width), or None; NULL, with an exception, where there is no memory. */
 static PyObject *size_of(PyObject *object) {
     int32_t height, width;
-    Py_buffer jpeg;
-    if (PyObject_GetBuffer(object, &jpeg, PyBUF_SIMPLE) < 0) {
+    Py_buffer picture;
+    if (PyObject_GetBuffer(object, &picture, PyBUF_SIMPLE) < 0) {
         PyErr_Clear(); /* A decoder will say what it is. */
         return Py_BuildValue("");
     }
-    int is_known = jpeg_size(jpeg.buf, (size_t)jpeg.len, &height, &width);
-    PyBuffer_Release(&jpeg);
+    int is_known = picture_size(picture.buf, (size_t)picture.len, &height, &width);
+    PyBuffer_Release(&picture);
     return is_known ? Py_BuildValue("(ii)", height, width) : Py_BuildValue("");
 }
 
-static PyObject *kernel_sizes(PyObject *self, PyObject *jpegs) {
+static PyObject *kernel_sizes(PyObject *self, PyObject *pictures) {
     (void)self;
-    PyObject *tuple = PySequence_Tuple(jpegs); /* Which nobody can change. */
+    PyObject *tuple = PySequence_Tuple(pictures); /* Which nobody can change. */
     if (tuple == NULL) return NULL;
     Py_ssize_t count = PyTuple_Size(tuple);
     PyObject *sizes = PyList_New(count);
@@ -382,16 +383,16 @@ static PyMethodDef methods[] = {
      "use_own_huffman(wanted)\n\n"
      "Whether libjpeg's Huffman decoding is replaced; said before anything else is decoded."},
     {"sizes", kernel_sizes, METH_O,
-     "sizes(jpegs) -> list\n\n"
-     "(height, width) of each JPEG, as its header has it; None where that isn't easy to tell."},
+     "sizes(pictures) -> list\n\n"
+     "(height, width) of each picture, as its header has it; None where that isn't easy to tell."},
     {"decode", kernel_decode, METH_VARARGS,
-     "decode(jpegs, crops, out, shape, channels_first, table) -> bytes\n\n"
-     "Decode what is wanted of each JPEG into its row of out; a 1 for each that could be, a 0 for\n"
+     "decode(pictures, crops, out, shape, channels_first, table) -> bytes\n\n"
+     "Decode what is wanted of each picture into its row of out; a 1 for each that could be, a 0 for\n"
      "each that another decoder must look at."},
     {"decode_drawn", kernel_decode_drawn, METH_VARARGS,
      "decode_drawn(buffers, pieces, rows, key, counters, asked, out, shape, channels_first, table)\n"
      " -> bytes\n\n"
-     "Find each JPEG in its buffer, draw what is wanted of it, decode that into its row of out; as\n"
+     "Find each picture in its buffer, draw what is wanted of it, decode that into its row of out; as\n"
      "decode says how that went. pieces: int64 (images, 3), number of a buffer, first byte, bytes,\n"
      "or None where each is a buffer; rows: int64; counters: uint64 (images, 4), or None where nothing is drawn; asked: (cut,\n"
      "resize_short, least and most area, ratio, and logarithm of the ratio, flip)."},
@@ -417,7 +418,8 @@ static PyModuleDef_Slot slots[] = {{Py_mod_exec, add_constants}, {0, NULL}};
 static PyModuleDef definition = {
     .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "_kernel",
-    .m_doc = "Baseline JPEGs into rows of a batch, through the system's libjpeg-turbo.",
+    .m_doc = "Baseline JPEGs, through the system's libjpeg-turbo, and raw and YUV pictures into rows "
+             "of a batch.",
     .m_methods = methods,
     .m_slots = slots,
 };
