@@ -51,10 +51,11 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
     ``__iter__`` and ``__len__``.
 
     Args:
-        dataset: A Gluon data set, an array, a tuple of arrays of equal length, what
-            ``open_records`` returns, the path of a record file or a glob of several, or any object
-            with ``__len__`` and ``__getitem__``. A path's records are images with labels where the
-            first one is, see ``open_records``.
+        dataset: A Gluon data set, an array, a tuple of arrays of equal length (those of h5py and
+            zarr stay on the disk), a source, as ``open_records``, ``split`` and ``concatenate``
+            return it, the path of a record file or a glob of several, or any object with
+            ``__len__`` and ``__getitem__``. A path's records are images with labels where the first
+            one is, see ``open_records``.
         batch_size: Samples in a batch.
         shuffle: A new order in every pass over the loader.
         sampler: Gives the numbers of the samples; excludes ``shuffle``.
