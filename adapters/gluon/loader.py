@@ -51,9 +51,10 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
     ``__iter__`` and ``__len__``.
 
     Args:
-        dataset: A Gluon data set, an array, a tuple of arrays of equal length, what
-            ``open_records`` or ``open_images`` returns, the path of a record file, of a glob of
-            several, or of a folder with a folder of images per class, or any object with
+        dataset: A Gluon data set, an array, a tuple of arrays of equal length (those of h5py and
+            zarr stay on the disk), a source, as ``open_records``, ``open_images``, ``split`` and
+            ``concatenate`` return it, the path of a record file, of a glob of several, or of a
+            folder with a folder of images per class, or any object with
             ``__len__`` and ``__getitem__``. A path's records are images with labels where the first
             one is, see ``open_records``.
         batch_size: Samples in a batch.

@@ -58,7 +58,11 @@ class Concatenation(Source):
         self._starts = np.cumsum([0, *map(len, parts)])
         # For one sample at a time: a tenth of what NumPy takes for one number.
         self._first: list[int] = self._starts[:-1].tolist()
+        # What is asked for each batch, and the same for all.
         self._draws = any(part.draws for part in parts)
+        self._gathers = all(part.gathers for part in parts)
+        self._at_once = any(part.fetches_many or part.gathers for part in parts)
+        self._stored = any(part.stored for part in parts)
         common = common_form(forms)
         # Of a batch that is written into its memory.
         self._form = None if None in forms else common
@@ -80,7 +84,7 @@ class Concatenation(Source):
 
     def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any] | None:
         """The samples of a batch, where a source fetches them at once."""
-        if self._draws or not any(part.fetches_many or part.gathers for part in self.parts):
+        if self._draws or not self._at_once:
             return None
         samples: list[Any] = [None] * len(numbers)
         for at, own, places in self._by_part(numbers):
@@ -102,7 +106,7 @@ class Concatenation(Source):
     @property
     def gathers(self) -> bool:
         """Whether all of them do."""
-        return all(part.gathers for part in self.parts)
+        return self._gathers
 
     def gather(self, numbers: NDArray[np.int64], allocate: Allocate) -> Any:
         """The samples of these numbers as one batch, gathered a source at a time."""
@@ -174,7 +178,7 @@ class Concatenation(Source):
     @property
     def stored(self) -> bool:
         """Whether nobody may write into a sample of one of them."""
-        return any(part.stored for part in self.parts)
+        return self._stored
 
     @property
     def fetches_many(self) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from mxnet.gluon.data import ArrayDataset, BatchSampler, DataLoader, Dataset, RandomSampler
 from mxnet.gluon.data.vision import transforms
 
-from adapters import ImageDecoder, diagnose, gluon_loader, open_images, open_records, pack
+from adapters import ImageDecoder, diagnose, gluon_loader, open_images, open_records, pack, split
 from adapters.diagnosis import Diagnosis
 from adapters.diagnosis.sweep import Setting, line_of, sweep
 from tests.diagnosis.planted import (
@@ -121,6 +121,12 @@ def test_large_samples_are_found_in_collation():
 @pytest.mark.full
 def test_large_rows_of_arrays_are_found_in_collation():
     assert found(arrays(300, 300, 3), shuffle=True).bottleneck == "collation"
+
+
+@pytest.mark.full
+def test_large_rows_of_a_part_of_arrays_are_found_in_collation():
+    rows = np.zeros((2 * SIZE, 300, 300, 3), np.uint8), np.arange(2 * SIZE)
+    assert found(split(rows, [0.5])[0], shuffle=True).bottleneck == "collation"
 
 
 @pytest.mark.full

@@ -123,6 +123,15 @@ def test_a_transform_of_a_part_works_on_its_samples():
     assert [b.asnumpy().tolist() for b in gluon_loader(doubled, 3)] == [[0, 2, 4], [6, 8, 10]]
 
 
+@pytest.mark.parametrize("crew", CREWS)
+def test_samples_that_are_dicts_come_to_batchify(crew):
+    part = split({"x": X, "y": Y}, [0.5])[0]
+    with opened(
+        part, crew, 4, batchify_fn=lambda samples: nd(np.stack([s["y"] for s in samples]))
+    ) as loader:
+        assert [y for batch in loader for y in batch.asnumpy().tolist()] == Y[part.numbers].tolist()
+
+
 def test_what_fails_in_a_part_is_named_by_its_number_there():
     class Odd(Triples):
         def __getitem__(self, index):
