@@ -78,7 +78,7 @@ def decode(
     out, channels_first, table = into
     key, counters = (None, None) if rng_of is None else (rng_of.key, rng_of.counters)
     shape = len(out), *(out.shape[2:] if channels_first else out.shape[1:3])
-    numbers = np.asarray(rows, np.int64)
+    numbers = np.ascontiguousarray(rows, np.int64)
     outcomes = module.decode_drawn(
         buffers, pieces, numbers, key, counters, asked, out, shape, channels_first, table
     )

@@ -266,6 +266,25 @@ def test_a_damaged_one_of_two_typed_images_is_an_error_each_time(tmp_path):
     assert filled(source)[1] == first[1]
 
 
+def test_a_typed_source_closed_in_the_middle_of_a_batch_opens_no_file_again(tmp_path, monkeypatch):
+    source = typed(typed_file(tmp_path))
+    expected = filled(source)
+    calls, covering = [], MappedFile.covering
+
+    def closing(file: MappedFile, offset: int, size: int) -> memoryview:
+        found = covering(file, offset, size)
+        calls.append(offset)
+        if len(calls) == 7:
+            source.close()
+        return found
+
+    monkeypatch.setattr(MappedFile, "covering", closing)
+    columns, failures = filled(source)
+    assert [row for row, _ in failures] == list(range(3, SIZE))
+    assert [column[:3] for column in columns] == [column[:3] for column in expected[0]]
+    assert source._files.shards[0].storage._map is None
+
+
 def test_typed_records_with_much_besides_images_are_taken_apart_each_time(tmp_path):
     examples = [
         example.encode({"left": encoded(picture(9, 9), "JPEG"), "much": np.arange(99) + n})
