@@ -91,10 +91,12 @@ def test_a_slow_transform_is_found(workers):
     assert found(Gluons(Numbers()).transform(burning), **workers).bottleneck == "transforms"
 
 
+@pytest.mark.full
 def test_a_data_set_that_computes_is_told_from_storage():
     assert found(Computing()).bottleneck == "transforms"
 
 
+@pytest.mark.full
 def test_a_slow_transform_of_rows_of_arrays_is_found():
     assert found(arrays(3).transform(burning)).bottleneck == "transforms"
 
@@ -111,14 +113,17 @@ def test_a_slow_batchify_is_found_in_collation():
     assert found(Numbers(), batchify_fn=burning_batchify).bottleneck == "collation"
 
 
+@pytest.mark.full
 def test_large_samples_are_found_in_collation():
     assert found(Large()).bottleneck == "collation"
 
 
+@pytest.mark.full
 def test_large_rows_of_arrays_are_found_in_collation():
     assert found(arrays(300, 300, 3), shuffle=True).bottleneck == "collation"
 
 
+@pytest.mark.full
 def test_a_busy_accelerator_is_found():
     assert found(Numbers(), slow_step).bottleneck == "step"
 
@@ -130,6 +135,7 @@ def test_a_step_of_mxnet_is_waited_for():
     assert diagnosis.bottleneck == "step"
 
 
+@pytest.mark.full
 def test_a_slow_copy_is_found():
     with gluon_loader(Numbers(), BATCH_SIZE, num_workers=0) as loader:
         diagnosis = diagnose(loader, quick_step, to_device=slow_copy, seconds=SECONDS)
