@@ -73,7 +73,7 @@ def inputs_of(source: Any, root: str | os.PathLike[str] | None) -> Inputs:
             return _folder(path)
         if path.suffix == ".lst":
             return _list(path, Path(root) if root is not None else path.parent)
-        if path.suffix in (".csv", ".tsv"):
+        if path.suffix.lower() in (".csv", ".tsv"):
             return _images(open_images(path, root=root))
         if not path.exists():
             raise FileNotFoundError(f"no folder and no list at {os.fspath(source)!r}")

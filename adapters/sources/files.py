@@ -70,10 +70,6 @@ class Files(Sequence[str]):
         root: bytes = self._roots[self._places[number]]
         return root + self._name(number)
 
-    def folder(self, number: int) -> str:
-        """The name of the folder that the file is in, without what is above."""
-        return os.path.basename(os.fsdecode(self._roots[self._places[number]][:-1]))
-
     def __repr__(self) -> str:
         shown = ", ".join(map(repr, self[:2])) + ", ..." * (len(self) > 2)
         return f"<{len(self)} files: {shown}>"

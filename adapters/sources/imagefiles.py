@@ -156,11 +156,12 @@ class ImageSource(Decoded):
 
         def room(size: int) -> memoryview:
             nonlocal end
-            if size > len(arena):
-                return new_memory(size)
             if end + size > len(arena):
                 decode()
                 end = 0
+            if size > len(arena):
+                end = len(arena)  # So that there is one such file at a time.
+                return new_memory(size)
             end += size
             return arena[end - size : end]
 

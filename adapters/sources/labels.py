@@ -107,6 +107,26 @@ def _of_names(
 
 
 def _of_numbers(labels: Sequence[Any]) -> NDArray[Any]:
+    try:
+        array = np.asarray(labels)
+    except ValueError:  # Of lengths that vary.
+        return _one_by_one(labels)
+    if array.dtype.kind not in "biuf" or array.ndim > 2 or not array.size or np.isnan(array).any():
+        return _one_by_one(labels)
+    return _as_labels(array)
+
+
+def _as_labels(array: NDArray[Any]) -> NDArray[Any]:
+    """int64, or float64 where there is one label for each sample, and float32 of several."""
+    if array.dtype.kind == "f":
+        return array.astype(np.float64 if array.ndim == 1 else np.float32)
+    if array.dtype == np.uint64 and array.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"labels must be numbers that int64 holds, got {array.max()}")
+    return array.astype(np.int64)
+
+
+def _one_by_one(labels: Sequence[Any]) -> NDArray[Any]:
+    """What is no array as a whole: several labels of lengths that vary, or no labels."""
     arrays = [np.asarray(label) for label in labels]
     for row, array in enumerate(arrays):
         is_number = array.dtype.kind in "biuf" and array.ndim <= 1
@@ -115,13 +135,7 @@ def _of_numbers(labels: Sequence[Any]) -> NDArray[Any]:
                 f"labels must be names, numbers, or several numbers, got {labels[row]!r:.80} in "
                 f"row {row}"
             )
-    dtype = np.result_type(*{array.dtype for array in arrays}) if arrays else np.dtype(np.int64)
-    whole = dtype.kind != "f"
-    if all(not array.ndim for array in arrays):
-        return np.array(labels, np.int64 if whole else np.float64)
-    several = [array.reshape(-1).astype(np.int64 if whole else np.float32) for array in arrays]
-    if len({len(each) for each in several}) == 1:
-        return np.stack(several)
-    ragged = np.empty(len(several), object)
-    ragged[:] = several
+    whole = all(array.dtype.kind != "f" for array in arrays)
+    ragged = np.empty(len(arrays), object)
+    ragged[:] = [array.reshape(-1).astype(np.int64 if whole else np.float32) for array in arrays]
     return ragged

@@ -118,6 +118,21 @@ def test_a_batch_is_that_of_its_samples_whatever_is_read_at_once(
             assert labels[row] == label
 
 
+def test_files_that_are_larger_than_what_is_kept_are_in_memory_one_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(imagefiles, "_ARENA_BYTES", 1)
+    source = open_images(folder(tmp_path), decode=ImageDecoder(8))
+    decoded: list[int] = []
+    decode_rows = ImageDecoder.decode_rows
+
+    def counted(self: Any, buffers: Any, *rest: Any) -> Any:
+        decoded.append(len(buffers))
+        return decode_rows(self, buffers, *rest)
+
+    monkeypatch.setattr(ImageDecoder, "decode_rows", counted)
+    filled(source, range(6))
+    assert (max(decoded), sum(decoded)) == (1, 6)
+
+
 def test_threads_do_not_share_memory_that_is_being_filled(tmp_path):
     source, barrier = open_images(varied(tmp_path), decode=ImageDecoder(16)), threading.Barrier(4)
     expected = np.stack([image for image, _ in source])

@@ -78,6 +78,7 @@ def test_relative_paths_begin_at_the_working_directory_or_at_root(photos, monkey
         ([[1, 2], [3, 4]], [[1, 2], [3, 4]], np.int64),
         ([np.array([0.5, 2]), [3, 4]], [[0.5, 2.0], [3.0, 4.0]], np.float32),
         ([[1, 2, 3], [4]], [[1, 2, 3], [4]], object),
+        ([[0.5, 2], 4], [[0.5, 2.0], [4.0]], object),
         (["dog", "cat"], [1, 0], np.int64),
         ([np.str_("dog"), "cat"], [1, 0], np.int64),
     ],
@@ -121,6 +122,8 @@ def test_classes_name_numbers(photos):
         ([0.5, float("nan")], None, ValueError, "got nan in row 1"),
         ([0, None], None, ValueError, "got None in row 1"),
         ([0, []], None, ValueError, r"got \[\] in row 1"),
+        ([2**63, 2**63], None, ValueError, "numbers that int64 holds, got 9223372036854775808"),
+        ([0, 2**64], None, ValueError, "got 18446744073709551616 in row 1"),
         ([["a"], ["b"]], None, ValueError, r"got \['a'\] in row 0"),
     ],
 )
