@@ -62,8 +62,9 @@ ALLOWED = {
     "gluon": ANY,
     "diagnosis": ANY,
     "planning": {"errors"},
+    "selecting": {"arguments", "batch", "sources", "structure"},
     "cli": ANY | {"diagnosis", "keras", "gluon", "packing", "planning", "__init__"},
-    "__init__": ANY | {"diagnosis", "keras", "gluon", "packing"},
+    "__init__": ANY | {"diagnosis", "keras", "gluon", "packing", "selecting"},
 }
 # Of the batch room, the engine knows the protocol and what a batch is called.
 ENGINE_KNOWS = {"adapters.batch.plan", "adapters.batch.key"}

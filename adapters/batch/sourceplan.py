@@ -32,10 +32,10 @@ from adapters.generators import (
     GLOBAL,
     GLOBAL_BATCH,
     TRANSFORM,
+    Generators,
     call_with,
     generator,
     generator_argument,
-    generators,
 )
 from adapters.ownership import taken
 from adapters.seeding import seed, seeded
@@ -176,9 +176,9 @@ class SourcePlan(Plan):
         else:
             samples = _Samples(self, key, numbers)
             if self.transform is None and source.pads:
-                batch, _ = collate(source.padded(list(samples)), numbers, allocate)
+                batch, _ = collate(source.padded(list(samples)), numbers, allocate, source.remedy)
             else:
-                batch, layout = collate(samples, numbers, allocate)
+                batch, layout = collate(samples, numbers, allocate, source.remedy)
             skipped = samples.skipped
             if self.draws and source.fetches_many:
                 layout = None  # Fetched in parts, it would draw something else.
@@ -263,7 +263,7 @@ class SourcePlan(Plan):
         source = self.source
 
         def filled(own: NDArray[np.int64], into: Sequence[NDArray[Any]]) -> Any:
-            rng_of = generators(self.seed, key.epoch, DECODE) if source.draws else None
+            rng_of = Generators(self.seed, key.epoch, DECODE, own) if source.draws else None
             return source.fill(own, rng_of, into)
 
         def another(number: int) -> Any:

@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     pack = subparsers.add_parser("pack", help="images into record files")
-    pack.add_argument("source", help="a folder with a folder per class, or an .lst file")
+    pack.add_argument("source", help="a folder with a folder per class, or an .lst or CSV file")
     pack.add_argument(
         "out", nargs="?", help='"train" gives train-00000-of-00003.tfrecord, and so on'
     )
@@ -107,7 +107,8 @@ def _parser() -> argparse.ArgumentParser:
     convert.set_defaults(run=commands.run_convert)
 
     inspect = subparsers.add_parser(
-        "inspect", help="show the first records, and the features of Examples"
+        "inspect",
+        help="show the first records, and the features of Examples; or the classes of a folder",
     )
     inspect.add_argument("files", nargs="+")
     inspect.add_argument(

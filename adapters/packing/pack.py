@@ -40,8 +40,9 @@ def pack(
 
     Args:
         source: A folder with a folder per class, where names that begin with a dot don't count; an
-            ``.lst`` file as MXNet's im2rec has it; arrays ``(images, labels)``; or a source of
-            samples (image, label), where an image is an array or encoded.
+            ``.lst`` file as MXNet's im2rec has it, or a CSV file; what ``open_images`` returns,
+            whose files are kept as they are where it has no ``decode``; arrays ``(images,
+            labels)``; or a source of samples (image, label), where an image is an array or encoded.
         out: ``"train"`` gives ``train-00000-of-00003.tfrecord`` and so on, with an index beside
             each, and the manifest ``train.json``, or ``train.tfrecord.json`` where that is
             something else's. ``"train.rec"`` names a single file, if one is enough.

@@ -57,6 +57,8 @@ class ExampleSource(RecordSource):
             return "features of records, gathered a batch at a time"
         return super().way(transformed)
 
+    python_numbers = False
+
     @property
     def holds_images(self) -> bool:
         """Whether samples are tuples whose first member is an image."""
@@ -115,7 +117,7 @@ class ExampleSource(RecordSource):
             wanted = todo[found.places]
             for place, pieces in zip(images, found.pieces):
                 decode = self._decoder(place).decode_pieces
-                rng = chosen(rng_of, numbers[wanted])
+                rng = chosen(rng_of, wanted)
                 failed = decode(found.buffers, pieces, rng, wanted, rows[place])
                 self._note(failures, place, wanted, failed)
             todo = np.delete(todo, found.places)
@@ -153,7 +155,7 @@ class ExampleSource(RecordSource):
                 located.note(number, payload, held, [rows[place][row] for place in rest])
             wanted.append(row)
         for place, group in zip(images, encoded):
-            rng = chosen(rng_of, numbers[wanted])
+            rng = chosen(rng_of, wanted)
             failed = self._decoder(place).decode_rows(group, rng, wanted, rows[place])
             self._note(failures, place, wanted, failed)
 

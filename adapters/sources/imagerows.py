@@ -98,7 +98,7 @@ class ImageRows:
             encoded.append(image)
             wanted.append(row)
         if decoder is not None:
-            failed = decoder.decode_rows(encoded, chosen(rng_of, numbers[wanted]), wanted, images)
+            failed = decoder.decode_rows(encoded, chosen(rng_of, wanted), wanted, images)
             failures += ((wanted[place], error) for place, error in failed)
         return failures
 
@@ -115,7 +115,7 @@ class ImageRows:
         (pieces,) = found.pieces
         if decoder is not None:
             failed = decoder.decode_pieces(
-                found.buffers, pieces, chosen(rng_of, numbers[rows]), rows, images
+                found.buffers, pieces, chosen(rng_of, rows), rows, images
             )
             return [(int(rows[place]), error) for place, error in failed]
         for row, (buffer, begin, size) in zip(rows.tolist(), pieces.tolist()):

@@ -12,7 +12,7 @@ import pytest
 from mxnet.gluon.data import ArrayDataset, BatchSampler, DataLoader, Dataset, RandomSampler
 from mxnet.gluon.data.vision import transforms
 
-from adapters import ImageDecoder, diagnose, gluon_loader, open_records, pack
+from adapters import ImageDecoder, diagnose, gluon_loader, open_images, open_records, pack, split
 from adapters.diagnosis import Diagnosis
 from adapters.diagnosis.sweep import Setting, line_of, sweep
 from tests.diagnosis.planted import (
@@ -124,6 +124,12 @@ def test_large_rows_of_arrays_are_found_in_collation():
 
 
 @pytest.mark.full
+def test_large_rows_of_a_part_of_arrays_are_found_in_collation():
+    rows = np.zeros((2 * SIZE, 300, 300, 3), np.uint8), np.arange(2 * SIZE)
+    assert found(split(rows, [0.5])[0], shuffle=True).bottleneck == "collation"
+
+
+@pytest.mark.full
 def test_a_busy_accelerator_is_found():
     assert found(Numbers(), slow_step).bottleneck == "step"
 
@@ -153,6 +159,14 @@ def test_decoding_of_records_is_found(photographs):
     diagnosis = found(open_records(photographs, decode=ImageDecoder(64)))
     assert diagnosis.bottleneck == "transforms"
     assert diagnosis.storage < diagnosis.memory / 5
+
+
+def test_decoding_of_files_is_found(tmp_path):
+    for number in range(32):
+        (tmp_path / f"{number}.jpg").write_bytes(jpeg(number, 375, 500))
+    diagnosis = found(open_images(sorted(tmp_path.glob("*.jpg")), decode=ImageDecoder(64)))
+    assert diagnosis.bottleneck == "transforms"
+    assert diagnosis.storage < diagnosis.memory / 2
 
 
 # --- which samples ---

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from adapters import ImageDecoder
 from adapters.errors import ContentError
-from adapters.generators import DECODE, Generators, generator, generators
+from adapters.generators import DECODE, Generators, generator
 from adapters.images import drawn, kernel, pixels
 from tests.images.pictures import encoded, picture
 from tests.images.test_kernel import BASELINE, PHOTO, jpeg, pytestmark  # noqa: F401
@@ -107,7 +107,7 @@ CONTENTS = [
 def test_a_batch_is_what_its_images_are_one_by_one(options):
     decoder = ImageDecoder((30, 40), **options)
     numbers = np.arange(len(CONTENTS)) + 100
-    rng_of = generators(1, 2, DECODE).chosen(numbers)
+    rng_of = Generators(1, 2, DECODE, numbers)
     rows = [5, 0, 8, 1, 2, 3, 7, 4, 6]
     out = np.zeros((9, *decoder.shape), decoder.dtype)
     failures = decoder.decode_rows(CONTENTS, rng_of, rows, out)
@@ -122,7 +122,7 @@ def test_all_of_them_are_drawn_by_the_kernel(monkeypatch):
     decoder = ImageDecoder((30, 40), crop="random_resized", flip=True)
     monkeypatch.setattr(ImageDecoder, "_one_by_one", lambda *_: pytest.fail("left"))
     out = np.zeros((4, 30, 40, 3), np.uint8)
-    rng_of = generators(1, 2, DECODE).chosen(np.arange(4))
+    rng_of = Generators(1, 2, DECODE, np.arange(4))
     assert decoder.decode_rows([BASELINE] * 4, rng_of, range(4), out) == []
     pieces = np.array([(1, 3, len(BASELINE))] * 4)
     buffers = [b"", b"abc" + BASELINE + b"d"]
@@ -151,7 +151,7 @@ class Upper(ImageDecoder):
 
 def test_a_subclass_says_itself_what_is_wanted():
     out, plain = np.zeros((2, 1, 8, 8, 3), np.uint8)
-    own, rows = generators(0, 0, DECODE).chosen(np.arange(1)), np.arange(1)
+    own, rows = Generators(0, 0, DECODE, np.arange(1)), np.arange(1)
     pieces = np.array([(0, 0, len(BASELINE))])
     for decoder, into in ((Upper(8, crop="center"), out), (ImageDecoder(8, crop="center"), plain)):
         assert decoder.decode_pieces([BASELINE], pieces, own, rows, into) == []
@@ -168,7 +168,7 @@ def test_a_kernel_that_draws_otherwise_is_not_asked(monkeypatch):
         decode_drawn=lambda *_: pytest.fail("asked"),
     )
     decoder = ImageDecoder((30, 40), crop="random_resized", flip=True)
-    rng_of = generators(1, 2, DECODE).chosen(np.arange(1))
+    rng_of = Generators(1, 2, DECODE, np.arange(1))
     expected, out = np.zeros((2, 1, 30, 40, 3), np.uint8)
     decoder.decode_rows([BASELINE], rng_of, [0], expected)
     fake = drawn._fits.__wrapped__(other)

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from adapters import ImageDecoder
-from adapters.generators import DECODE, generators
+from adapters.generators import DECODE, Generators
 from adapters.images import drawn, kernel, pixels
 from adapters.images.geometry import whole
 from tests.images.pictures import encoded, picture
@@ -99,7 +99,7 @@ def test_many_threads_decode_at_once():
 
 def test_many_threads_draw_and_decode_at_once():
     decoder = ImageDecoder((30, 40), crop="random_resized", flip=True)
-    rng_of = generators(1, 2, DECODE).chosen(np.arange(8))
+    rng_of = Generators(1, 2, DECODE, np.arange(8))
     expected = np.stack([decoder.decode(BASELINE, rng_of(number)) for number in range(8)])
 
     def work(_: int) -> Any:
@@ -121,7 +121,7 @@ def test_a_million_images_leave_nothing_in_memory():
     buffers = [content, damaged] * 500
     process = psutil.Process()
     rows, wrong = np.zeros(1000, np.int64), np.full((1000, 3), 1 << 40)
-    rng_of = generators(1, 2, DECODE).chosen(np.arange(1000))
+    rng_of = Generators(1, 2, DECODE, np.arange(1000))
     asked = drawn.asked_of(0, None, (1.0, 1.0), (1.0, 1.0), True)
     into = drawn.Into(out, False, None)
     unwritable = into._replace(out=np.frombuffer(bytes(out.nbytes), np.uint8).reshape(out.shape))

@@ -13,7 +13,7 @@ import pytest
 
 from adapters import Feature, ImageDecoder, RecordError, open_records
 from adapters.errors import ClosedError
-from adapters.generators import DECODE, generators
+from adapters.generators import DECODE, Generators, generator
 from adapters.images import kernel
 from adapters.records import example, mapping, recordio
 from adapters.records.storage import MappedFile
@@ -38,7 +38,8 @@ every_format = pytest.mark.parametrize("format", FORMATS)
 def filled(source: Any, numbers: Any = range(SIZE)) -> tuple[list[Any], list[Any]]:
     """What ``fill`` writes for these records, and the errors by row."""
     rows = [np.full((len(numbers), *shape), 7, dtype) for shape, dtype in source.leaves]
-    failures = source.fill(np.array(numbers, np.int64), generators(1, 2, DECODE), rows)
+    own = np.array(numbers, np.int64)
+    failures = source.fill(own, Generators(1, 2, DECODE, own), rows)
     return [row.tolist() for row in rows], sorted((row, str(error)) for row, error in failures)
 
 
@@ -245,9 +246,8 @@ def test_typed_images_are_taken_apart_once(tmp_path, monkeypatch):
     source = typed(typed_file(tmp_path))
     first = filled(source)
     assert first[1] == []
-    rng_of = generators(1, 2, DECODE)
     for number in range(SIZE):
-        sample = source.sample(number, rng_of(number))
+        sample = source.sample(number, generator(1, 2, number, DECODE))
         for leaf, name in enumerate(sorted(sample)):
             np.testing.assert_array_equal(first[0][leaf][number], sample[name])
     monkeypatch.setattr(Examples, "values", lambda *_: pytest.fail("taken apart again"))
