@@ -10,7 +10,6 @@ holds the lock; an upper bound. From both follows what any number of cores can m
 from __future__ import annotations
 
 import os
-import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
@@ -51,7 +50,8 @@ def measure(options: Mapping[str, Any]) -> Measurement:
         held = [_microseconds(sequence, idle) for _ in range(options["passes"])]
         kernel.load = lambda: module
         whole = [_microseconds(sequence, idle) for _ in range(options["passes"])]
-    held_us, whole_us = statistics.median(held), statistics.median(whole)
+    # The least of the passes: what else the machine does only adds to CPU time.
+    held_us, whole_us = min(held), min(whole)
     return Measurement(
         software=f"keras {keras.__version__}",
         device="the CPU",

@@ -120,6 +120,7 @@ def test_a_million_images_leave_nothing_in_memory():
     crop, out = whole(8, 8), np.zeros((1, 8, 8, 3), np.uint8)
     buffers = [content, damaged] * 500
     process = psutil.Process()
+    module, records = kernel.load(), np.array([(n % 10, 0, 0, n % 4, 1) for n in range(1000)])
     rows, wrong = np.zeros(1000, np.int64), np.full((1000, 3), 1 << 40)
     rng_of = Generators(1, 2, DECODE, np.arange(1000))
     asked = drawn.asked_of(0, None, (1.0, 1.0), (1.0, 1.0), True)
@@ -133,6 +134,9 @@ def test_a_million_images_leave_nothing_in_memory():
             raw(NUMBERS, jpegs=[content, None], crops=np.zeros((2, 13), np.int32))
         assert drawn.decode(buffers, None, rng_of, rows, asked, into) == left
         assert len(drawn.decode(buffers, wrong, rng_of, rows, asked, into)) == 1000
+        assert not kernel.find_images([content] * 9, records, ("a", "b"))["kind"].any()
+        with pytest.raises(TypeError):
+            module.find_images(None, records, 1000, b"a", b"b")
         with pytest.raises(ValueError, match="read-only"):
             drawn.decode(buffers, None, rng_of, rows, asked, unwritable)
 
