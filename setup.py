@@ -1,4 +1,4 @@
-"""The image kernel, which needs a compiler and libjpeg-turbo; the rest stands in setup.cfg.
+"""The kernels, which need a compiler, that of images libjpeg-turbo too; the rest is in setup.cfg.
 
 With ``ADAPTERS_KERNEL=required`` in the environment, a kernel that can't be built is an error.
 """
@@ -12,6 +12,13 @@ from setuptools import Extension, setup
 # Python 3.10's stable ABI lacks the buffer protocol, and a Python without the GIL has none.
 STABLE_ABI = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 SOURCES = "adapters/images/native"
+COMMON = {
+    "define_macros": [("Py_LIMITED_API", "0x030B0000")] if STABLE_ABI else [],
+    "py_limited_api": STABLE_ABI,
+    # Without a compiler or libjpeg's headers, the package installs and works without them; a
+    # release asks for them.
+    "optional": os.environ.get("ADAPTERS_KERNEL") != "required",
+}
 
 setup(
     ext_modules=[
@@ -23,12 +30,14 @@ setup(
             extra_compile_args=["-std=c11", "-O3", "-fno-math-errno", "-fvisibility=hidden"],
             # A library without what the kernel asks for is to be noticed when it is loaded.
             extra_link_args=["-Wl,-z,now"] if sys.platform == "linux" else [],
-            define_macros=[("Py_LIMITED_API", "0x030B0000")] if STABLE_ABI else [],
-            py_limited_api=STABLE_ABI,
-            # Without a compiler or libjpeg's headers, the package installs and works without it;
-            # a release asks for it.
-            optional=os.environ.get("ADAPTERS_KERNEL") != "required",
-        )
+            **COMMON,
+        ),
+        Extension(
+            "adapters.records._rows",
+            ["adapters/records/native/rows.c"],
+            extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden"],
+            **COMMON,
+        ),
     ],
     options={"bdist_wheel": {"py_limited_api": "cp311"}} if STABLE_ABI else {},
 )

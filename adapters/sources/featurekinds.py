@@ -43,15 +43,17 @@ class FeatureKinds:
         self._left = len(shard)
         self.of = np.full(len(shard), UNKNOWN, np.int16)
         """Of each record: its kind, ``UNKNOWN``, or ``UNUSUAL`` if it is to be read by itself."""
-        self.places = np.zeros((0, len(needed)), np.int32)
-        """Where a kind's features begin in a record, ``(kinds, features)``; -1 if missing."""
-        self.lengths = np.zeros((0, len(needed)), np.int32)
-        """Bytes of a kind's features."""
+        none = np.zeros((0, len(needed)), np.int32)
+        self.where = none, none
+        """Where a kind's features begin in a record, -1 if missing, and how many bytes they have;
+        both ``(kinds, features)``."""
         self.even: list[tuple[NDArray[np.int32], int]] | None = None
         """Of few features that have as many bytes in all kinds: where they lie, by the kind."""
         self.only: int | None = None
         """The kind that all records are of."""
         sizes = shard.sizes
+        self.most_bytes = int(sizes.max()) if sizes is not None and len(sizes) else 0
+        """Of a record."""
         if shard.format != NAME or sizes is None:
             self.of[:] = UNUSUAL
         else:  # An index may say anything.
@@ -130,12 +132,13 @@ class FeatureKinds:
         if kind is None:
             if len(self._numbers) >= _MOST_KINDS:
                 return UNKNOWN
-            self.places = np.concatenate([self.places, places[np.newaxis]])
-            self.lengths = np.concatenate([self.lengths, lengths[np.newaxis]])
-            alike = (self.lengths == self.lengths[0]).all() and self.places.min() >= 0
+            known = self.where
+            every = np.concatenate([known[0], places[np.newaxis]])
+            sizes = np.concatenate([known[1], lengths[np.newaxis]])
+            self.where = every, sizes  # At once, for who looks meanwhile.
+            alike = (sizes == sizes[0]).all() and every.min() >= 0
             self.even = None
             if alike and len(self._needed) <= _FEW_FEATURES:
-                sizes = self.lengths[0].tolist()
-                self.even = list(zip(np.ascontiguousarray(self.places.T), sizes))
+                self.even = list(zip(np.ascontiguousarray(every.T), sizes[0].tolist()))
             kind = self._numbers[key.tobytes()] = len(self._numbers)
         return kind

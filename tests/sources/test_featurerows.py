@@ -313,7 +313,7 @@ def test_a_forked_process_looks_for_itself(tmp_path):
     """A thread of the other one may have been looking, with the lock."""
     source = open_records(file_of(tmp_path, map(usual, range(SIZE))), decode=SPEC)
     batch_of(plan_of(source, BATCH))
-    with next(iter(source._gatherer._tables.values()))._kinds._noting:
+    with source._gatherer._kinds[0]._noting:
         child = multiprocessing.get_context("fork").Process(
             target=batch_of, args=(plan_of(source, BATCH), 0, 1)
         )
