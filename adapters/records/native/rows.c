@@ -12,11 +12,14 @@ enum {
     MOST_FIELDS = 1 << 12,
     MOST_VARINT_BYTES = 10,
     LINE_BYTES = 64,
-    /* Rows far ahead are asked of memory: 7.9 against 9.4 us for 64 of 784 bytes (2 cores). */
-    ROWS_AHEAD = 4,
+    /* Rows ahead that memory is asked for, into the L2 cache, as L1's would wait for it: 4.8 us for
+       64 rows of 784 bytes; 10.7 without, 5.6 with 4, 4.6 with 16, 8.1 into L1 (one core). */
+    ROWS_AHEAD = 8,
+    INTO_L2 = 2,
     MOST_ASKED_BYTES = 2048,
-    /* Below it, the GIL is kept: who gives it away may wait long to have it back. */
-    MUCH_BYTES = 1 << 20,
+    /* Below it, the GIL is kept: who gives it away may wait long to have it back. Above, the disk
+       may be waited for, and others read on meanwhile. */
+    MUCH_BYTES = 1 << 14,
 };
 
 typedef struct {
@@ -67,7 +70,7 @@ static void ask_for(const Gather *g, Py_ssize_t record) {
         uintptr_t first = (uintptr_t)g->file + (uint64_t)g->starts[record] + (uint64_t)place;
         uintptr_t last = first + (uint64_t)bytes;
         for (uintptr_t at = first & -(uintptr_t)LINE_BYTES; at < last; at += LINE_BYTES)
-            __builtin_prefetch((const void *)at);
+            __builtin_prefetch((const void *)at, 0, INTO_L2);
     }
 #endif
 }
