@@ -2,8 +2,10 @@ from typing import Any
 
 def gather(
     file: Any,
-    starts: Any,
     numbers: Any,
+    rows: Any,
+    starts: Any,
+    stride: int,
     kinds: Any,
     places: Any,
     lengths: Any,

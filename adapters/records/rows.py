@@ -59,8 +59,8 @@ def take(array: NDArray[Any], numbers: NDArray[np.int64], out: NDArray[Any]) -> 
     if not _LEAST_BYTES <= size <= np.iinfo(np.int32).max:
         return False
     given = _one_field(size)
-    starts = numbers * size
-    return kernel.gather(array, starts, None, None, *given, (out,), _NO_DEFAULTS) is None
+    wrong = kernel.gather(array, numbers, None, None, size, None, *given, (out,), _NO_DEFAULTS)
+    return wrong is None
 
 
 @functools.lru_cache(maxsize=64)

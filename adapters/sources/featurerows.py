@@ -19,7 +19,7 @@ from adapters.records import RecordFiles, Shard, rows, wire
 from adapters.records.layouts import Layouts, Wanted
 from adapters.records.mapping import NoMapError
 from adapters.sources.examples import misfits, of_raw, put
-from adapters.sources.featurekinds import UNKNOWN, FeatureKinds
+from adapters.sources.featurekinds import UNKNOWN, UNUSUAL, FeatureKinds
 from adapters.sources.features import Field
 from adapters.sources.featuretable import FeatureTable
 
@@ -109,54 +109,66 @@ class FeatureRows:
         columns: list[NDArray[Any]],
     ) -> NDArray[np.bool_] | None:
         """Write records of one file into the chosen rows; which are wrong, None for none."""
-        assert self._kernel is not None
         shard, known = self._files.shards[place], self._kinds_of(place)
         try:
             view = shard.storage.view()
         except NoMapError:
             return np.ones(len(numbers), bool)
-        starts = shard.offsets[numbers]
-        kinds, extra = None, None
-        if known.only is None:
-            kinds = known.of[numbers]
-            if kinds.min() < 0 and (unknown := kinds == UNKNOWN).any():
-                extra = self._look(known, view, numbers, kinds, unknown)
-        shard.storage.will_touch(starts, known.most_bytes)
-        places, lengths = known.where
-        if extra is not None:
-            places, lengths = (
-                np.concatenate([places, extra[0]]),
-                np.concatenate([lengths, extra[1]]),
-            )
-        wrong = self._kernel.gather(
-            view,
-            starts,
-            chosen,
-            kinds,
-            places,
-            lengths,
-            self._sizes,
-            self._varints,
-            tuple(columns),
-            self._defaults,
-        )
-        return None if wrong is None else np.frombuffer(wrong, np.bool_)
+        shard.storage.will_touch(shard.offsets, known.most_bytes, numbers)
+        kinds = None if known.only is not None else known.of
+        wrong = self._gathered(view, numbers, chosen, shard.offsets, kinds, known.where, columns)
+        if wrong is None or kinds is None:
+            return wrong
+        # Kinds that aren't known yet, or weren't when the kernel looked.
+        left = np.flatnonzero(wrong & (kinds[numbers] != UNUSUAL))
+        if len(left):
+            wrong = wrong.copy()
+            own = numbers[left], left if chosen is None else chosen[left]
+            found = self._looked(known, view, shard.offsets, *own, columns)
+            wrong[left] = False if found is None else found
+        return wrong if wrong.any() else None
 
-    @staticmethod
-    def _look(
+    def _looked(
+        self,
         known: FeatureKinds,
         view: memoryview,
+        offsets: NDArray[np.int64],
         numbers: NDArray[np.int64],
-        kinds: NDArray[np.int16],
-        unknown: NDArray[np.bool_],
-    ) -> tuple[NDArray[np.int32], NDArray[np.int32]] | None:
-        """Find the kinds of those that are unknown; places and lengths of what is one too many."""
-        usual, found, places, lengths = known.look(view, numbers[unknown])
-        more = np.flatnonzero(usual & (found == UNKNOWN))
-        more = more[: _MOST_NUMBERED - len(known.where[0])]
-        found[more] = len(known.where[0]) + np.arange(len(more))
-        kinds[unknown] = found
-        return (places[more], lengths[more]) if len(more) else None
+        chosen: NDArray[np.int64],
+        columns: list[NDArray[Any]],
+    ) -> NDArray[np.bool_] | None:
+        """Find the kinds of records that aren't known, and write them all."""
+        kinds = known.of[numbers]
+        unknown, where = kinds == UNKNOWN, known.where
+        if unknown.any():
+            usual, found, places, lengths = known.look(view, numbers[unknown])
+            where = known.where
+            # Of one kind too many, each is a kind by itself.
+            more = np.flatnonzero(usual & (found == UNKNOWN))[: _MOST_NUMBERED - len(where[0])]
+            found[more] = len(where[0]) + np.arange(len(more))
+            where = (
+                np.concatenate([where[0], places[more]]),
+                np.concatenate([where[1], lengths[more]]),
+            )
+            kinds[unknown] = found
+        every = np.arange(len(numbers))
+        return self._gathered(view, every, chosen, offsets[numbers], kinds, where, columns)
+
+    def _gathered(
+        self,
+        view: memoryview,
+        numbers: NDArray[np.int64],
+        chosen: NDArray[np.int64] | None,
+        starts: NDArray[np.int64],
+        kinds: NDArray[np.int16] | None,
+        where: tuple[NDArray[np.int32], NDArray[np.int32]],
+        columns: list[NDArray[Any]],
+    ) -> NDArray[np.bool_] | None:
+        assert self._kernel is not None
+        sizes = self._sizes, self._varints
+        own = tuple(columns), self._defaults
+        wrong = self._kernel.gather(view, numbers, chosen, starts, 0, kinds, *where, *sizes, *own)
+        return None if wrong is None else np.frombuffer(wrong, np.bool_)
 
     def _tabled(
         self, numbers: NDArray[np.int64], columns: Sequence[NDArray[Any]]

@@ -30,10 +30,12 @@ typedef struct {
 typedef struct {
     const uint8_t *file;
     int64_t file_bytes;
-    Py_ssize_t count, fields, kinds;
-    const int64_t *starts;
-    const int64_t *numbers;          /* Of the rows; NULL: one after another. */
-    const int16_t *kind_of;          /* Of each record; NULL: all are of kind 0. */
+    Py_ssize_t count, fields, kinds, records;
+    const int64_t *numbers;          /* Of the records that are wanted, (count). */
+    const int64_t *rows;             /* Into which they go, (count); NULL: one after another. */
+    const int64_t *starts;           /* Of all records; NULL: they have stride bytes each. */
+    int64_t stride;
+    const int16_t *kind_of;          /* Of all records; NULL: all are of kind 0. */
     const int32_t *places, *lengths; /* (kinds, fields), from a record's start; -1 if missing. */
     const int64_t *sizes;            /* (fields): bytes in a row. */
     const int64_t *varints;          /* (fields): how many varints a row is; 0: bytes as they are. */
@@ -58,46 +60,65 @@ static int read_varints(const uint8_t *at, const uint8_t *end, int64_t count, ui
     return at == end;
 }
 
-static void ask_for(const Gather *g, Py_ssize_t record) {
+/* Where a record begins, and its kind; -1 where it has none, or doesn't begin in the file. Others may
+   write kinds meanwhile. */
+static Py_ssize_t kind_at(const Gather *g, Py_ssize_t at, int64_t *start) {
+    int64_t number = g->numbers[at];
+    if (number < 0 || number >= g->records) return -1;
+    Py_ssize_t kind = g->kind_of == NULL ? 0 : g->kind_of[number];
+    *start = g->starts == NULL ? number * g->stride : g->starts[number];
+    return *start < 0 || *start > g->file_bytes || kind >= g->kinds ? -1 : kind;
+}
+
+static void ask_for(const Gather *g, Py_ssize_t at) {
 #ifdef __GNUC__
-    Py_ssize_t kind = g->kind_of == NULL ? 0 : g->kind_of[record];
-    if (kind < 0 || kind >= g->kinds) return;
-    for (Py_ssize_t field = 0; field < g->fields; field++) {
+    int64_t start;
+    Py_ssize_t kind = kind_at(g, at, &start);
+    for (Py_ssize_t field = 0; kind >= 0 && field < g->fields; field++) {
         int64_t place = g->places[kind * g->fields + field];
         int64_t bytes = g->lengths[kind * g->fields + field];
         if (place < 0 || bytes <= 0) continue;
         if (bytes > MOST_ASKED_BYTES) bytes = MOST_ASKED_BYTES;
-        uintptr_t first = (uintptr_t)g->file + (uint64_t)g->starts[record] + (uint64_t)place;
+        uintptr_t first = (uintptr_t)g->file + (uint64_t)start + (uint64_t)place;
         uintptr_t last = first + (uint64_t)bytes;
-        for (uintptr_t at = first & -(uintptr_t)LINE_BYTES; at < last; at += LINE_BYTES)
-            __builtin_prefetch((const void *)at, 0, INTO_L2);
+        for (uintptr_t line = first & -(uintptr_t)LINE_BYTES; line < last; line += LINE_BYTES)
+            __builtin_prefetch((const void *)line, 0, INTO_L2);
     }
 #endif
 }
 
-static int read_record(const Gather *g, Py_ssize_t record) {
-    Py_ssize_t kind = g->kind_of == NULL ? 0 : g->kind_of[record];
-    int64_t start = g->starts[record];
-    if (kind < 0 || kind >= g->kinds || start < 0 || start > g->file_bytes) return 0;
-    int64_t number = g->numbers == NULL ? record : g->numbers[record];
+/* The same for what says where a record begins. */
+static void ask_where(const Gather *g, Py_ssize_t at) {
+#ifdef __GNUC__
+    int64_t number = g->numbers[at];
+    if (number < 0 || number >= g->records) return;
+    if (g->starts != NULL) __builtin_prefetch(&g->starts[number]);
+    if (g->kind_of != NULL) __builtin_prefetch(&g->kind_of[number]);
+#endif
+}
+
+static int read_record(const Gather *g, Py_ssize_t at) {
+    int64_t start, row = g->rows == NULL ? at : g->rows[at];
+    Py_ssize_t kind = kind_at(g, at, &start);
+    if (kind < 0) return 0;
     const uint8_t *from = g->file + start;
     for (Py_ssize_t field = 0; field < g->fields; field++) {
         const Column *column = &g->columns[field];
         int64_t size = g->sizes[field];
-        uint8_t *row = column->rows + number * size;
+        uint8_t *into = column->rows + row * size;
         int64_t place = g->places[kind * g->fields + field];
         int64_t length = g->lengths[kind * g->fields + field];
         if (place < 0) {
             if (column->default_row == NULL) return 0;
-            memcpy(row, column->default_row, (size_t)size);
+            memcpy(into, column->default_row, (size_t)size);
             continue;
         }
         if (length < 0 || place + length > g->file_bytes - start) return 0;
         if (g->varints[field]) {
-            const uint8_t *at = from + place;
-            if (!read_varints(at, at + length, g->varints[field], row)) return 0;
+            const uint8_t *first = from + place;
+            if (!read_varints(first, first + length, g->varints[field], into)) return 0;
         } else if (length == size)
-            memcpy(row, from + place, (size_t)size);
+            memcpy(into, from + place, (size_t)size);
         else
             return 0;
     }
@@ -106,19 +127,20 @@ static int read_record(const Gather *g, Py_ssize_t record) {
 
 static int read_records(Gather *g) {
     int all = 1;
-    for (Py_ssize_t record = 0; record < g->count && record < ROWS_AHEAD; record++)
-        ask_for(g, record);
-    for (Py_ssize_t record = 0; record < g->count; record++) {
-        if (record + ROWS_AHEAD < g->count) ask_for(g, record + ROWS_AHEAD);
-        g->wrong[record] = (char)!read_record(g, record);
-        all &= !g->wrong[record];
+    for (Py_ssize_t at = 0; at < g->count && at < 2 * ROWS_AHEAD; at++) ask_where(g, at);
+    for (Py_ssize_t at = 0; at < g->count && at < ROWS_AHEAD; at++) ask_for(g, at);
+    for (Py_ssize_t at = 0; at < g->count; at++) {
+        if (at + 2 * ROWS_AHEAD < g->count) ask_where(g, at + 2 * ROWS_AHEAD);
+        if (at + ROWS_AHEAD < g->count) ask_for(g, at + ROWS_AHEAD);
+        g->wrong[at] = (char)!read_record(g, at);
+        all &= !g->wrong[at];
     }
     return all;
 }
 
 /* --- arguments --- */
 
-enum { FILE_, STARTS, NUMBERS, KINDS, PLACES, LENGTHS, SIZES, VARINTS, VIEWS };
+enum { FILE_, NUMBERS, ROWS, STARTS, KINDS, PLACES, LENGTHS, SIZES, VARINTS, VIEWS };
 
 static int open_view(PyObject *object, Py_buffer *view, Py_ssize_t item, const char *name) {
     view->buf = NULL;
@@ -138,35 +160,37 @@ static int check(const Gather *g, const Py_buffer *views, const Py_buffer *rows)
     if (views[FILE_].buf == NULL && views[FILE_].len) wrong = "file";
     if (both == 0 || views[PLACES].len % both || views[PLACES].len != views[LENGTHS].len)
         wrong = "places and lengths";
-    if (g->numbers != NULL && views[NUMBERS].len / 8 != g->count) wrong = "numbers";
-    if (g->kind_of != NULL && views[KINDS].len / 2 != g->count) wrong = "kinds";
+    if (g->rows != NULL && views[ROWS].len / 8 != g->count) wrong = "rows";
+    if (g->kind_of != NULL && views[KINDS].len / 2 != g->records) wrong = "kinds";
+    if (g->stride < 0) wrong = "stride";
     if (views[SIZES].len / 8 != g->fields || views[VARINTS].len / 8 != g->fields) wrong = "sizes";
     for (Py_ssize_t field = 0; field < g->fields && wrong == NULL; field++) {
         int64_t size = g->sizes[field], varints = g->varints[field];
-        if (size < 1 || varints < 0 || varints > size || (varints && varints * 8 != size)) {
+        if (size < 1 || varints < 0 || varints > size || (varints && (size % 8 || size / 8 != varints))) {
             wrong = "sizes";
             break;
         }
         if (rows[field].len / size < available) available = rows[field].len / size;
         bytes += size;
     }
-    if (wrong == NULL && g->numbers == NULL && g->count > available) wrong = "columns";
-    for (Py_ssize_t i = 0; i < g->count && wrong == NULL && g->numbers != NULL; i++)
-        if (g->numbers[i] < 0 || g->numbers[i] >= available) wrong = "numbers";
+    if (wrong == NULL && g->rows == NULL && g->count > available) wrong = "columns";
+    for (Py_ssize_t i = 0; i < g->count && wrong == NULL && g->rows != NULL; i++)
+        if (g->rows[i] < 0 || g->rows[i] >= available) wrong = "rows";
     if (wrong != NULL) PyErr_Format(PyExc_ValueError, "%s don't fit the other arguments", wrong);
     return wrong != NULL ? -1 : bytes * g->count > MUCH_BYTES;
 }
 
 static PyObject *gather(PyObject *self, PyObject *arguments) {
     (void)self;
-    static const Py_ssize_t items[VIEWS] = {1, 8, 8, 2, 4, 4, 8, 8};
-    static const char *names[VIEWS] = {"file",   "starts",  "numbers", "kinds",
-                                       "places", "lengths", "sizes",   "varints"};
+    static const Py_ssize_t items[VIEWS] = {1, 8, 8, 8, 2, 4, 4, 8, 8};
+    static const char *names[VIEWS] = {"file",   "numbers", "rows",  "starts", "kinds",
+                                       "places", "lengths", "sizes", "varints"};
+    long long stride;
     PyObject *given[VIEWS], *columns, *defaults, *result = NULL;
-    if (!PyArg_ParseTuple(arguments, "OOOOOOOOO!O!:gather", &given[FILE_], &given[STARTS],
-                          &given[NUMBERS], &given[KINDS], &given[PLACES], &given[LENGTHS],
-                          &given[SIZES], &given[VARINTS], &PyTuple_Type, &columns, &PyTuple_Type,
-                          &defaults))
+    if (!PyArg_ParseTuple(arguments, "OOOOLOOOOOO!O!:gather", &given[FILE_], &given[NUMBERS],
+                          &given[ROWS], &given[STARTS], &stride, &given[KINDS], &given[PLACES],
+                          &given[LENGTHS], &given[SIZES], &given[VARINTS], &PyTuple_Type, &columns,
+                          &PyTuple_Type, &defaults))
         return NULL;
     Py_buffer views[VIEWS] = {{0}};
     Py_ssize_t fields = PyTuple_Size(columns), opened = 0;
@@ -181,7 +205,7 @@ static PyObject *gather(PyObject *self, PyObject *arguments) {
         goto end;
     }
     for (int i = 0; i < VIEWS; i++) {
-        if (given[i] == Py_None && i != NUMBERS && i != KINDS) {
+        if (given[i] == Py_None && i != ROWS && i != STARTS && i != KINDS) {
             PyErr_Format(PyExc_TypeError, "%s must not be None", names[i]);
             goto end;
         }
@@ -194,8 +218,12 @@ static PyObject *gather(PyObject *self, PyObject *arguments) {
         g.columns[opened].rows = rows[opened].buf;
     }
     g.file = views[FILE_].buf, g.file_bytes = views[FILE_].len;
-    g.count = views[STARTS].len / 8, g.starts = views[STARTS].buf;
-    g.numbers = views[NUMBERS].buf, g.kind_of = views[KINDS].buf;
+    g.count = views[NUMBERS].len / 8, g.numbers = views[NUMBERS].buf;
+    g.rows = views[ROWS].buf, g.starts = views[STARTS].buf, g.kind_of = views[KINDS].buf;
+    g.stride = stride;
+    g.records = g.starts != NULL ? views[STARTS].len / 8
+                : stride > 0     ? (Py_ssize_t)(g.file_bytes / stride)
+                                 : 0;
     g.places = views[PLACES].buf, g.lengths = views[LENGTHS].buf;
     g.kinds = views[PLACES].len / ((Py_ssize_t)sizeof(int32_t) * fields);
     g.sizes = views[SIZES].buf, g.varints = views[VARINTS].buf;
@@ -235,7 +263,8 @@ end:
 
 static PyMethodDef methods[] = {
     {"gather", gather, METH_VARARGS,
-     "gather(file, starts, numbers, kinds, places, lengths, sizes, varints, columns, defaults)\n\n"
+     "gather(file, numbers, rows, starts, stride, kinds, places, lengths, sizes, varints, columns,\n"
+     "       defaults)\n\n"
      "Write fields of records into rows of columns: bytes as they are, or varints as int64. None\n"
      "if all are right, else a byte for each record, 1 for one that isn't, whose row is undefined."},
     {NULL, NULL, 0, NULL},
