@@ -6,7 +6,8 @@ is done here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ class Examples:
         named = {name: numbers[name] for name in self.names}
         # A sample with leaf numbers in the leaves' places.
         self.skeleton: Any = tuple(named.values()) if as_tuple else named
+        self._varies = any(field.varies for field in fields)
         self.draws = any(field.decoder is not None and field.decoder.draws for field in fields)
 
     def sample(self, payload: memoryview, format: str, rng: np.random.Generator | None) -> Any:
@@ -63,11 +65,19 @@ class Examples:
         Raises:
             ContentError: A feature is missing, or another than it should be.
         """
+        lists: dict[bytes, list[wire.Entry]] = {}
         try:
             found = wire.features(payload)
+            if self._varies:
+                lists = wire.feature_lists(payload)
         except ContentError as error:
             raise ContentError(f"a tf.train.Example: {error.expected}", error.found) from error
-        return [_value(field, payload, found) for field in self.fields]
+        return [
+            _of_steps(field, payload, lists[field.key])
+            if field.varies and field.key in lists
+            else _value(field, payload, found, lists)
+            for field in self.fields
+        ]
 
 
 def decoded(
@@ -100,7 +110,7 @@ def converted(field: Field, values: NDArray[Any]) -> NDArray[Any]:
     """
     wrong = misfits(field, values)
     if wrong is not None:
-        raise ContentError(f"{_called(field)} with values of {field.dtype}", str(values[wrong][0]))
+        raise ContentError(f"values of {field.dtype}", str(values[wrong][0]))
     shape = (-1, *field.shape) if field.varies else field.shape
     array: NDArray[Any] = np.empty(values.size, field.dtype).reshape(shape)
     put(values.reshape(shape), array)
@@ -128,25 +138,47 @@ def misfits(field: Field, values: NDArray[Any]) -> NDArray[np.bool_] | None:
     return wrong if wrong.any() else None
 
 
-def _value(field: Field, payload: memoryview, found: dict[bytes, wire.Entry]) -> Any:
+def _value(
+    field: Field,
+    payload: memoryview,
+    found: dict[bytes, wire.Entry],
+    lists: dict[bytes, list[wire.Entry]],
+) -> Any:
     entry = found.get(field.key)
     try:
         held = wire.List(0, 0, 0) if entry is None else wire.list_in(payload, entry)
         if not held.kind:
-            return _missing(field, entry, found)
-        if held.kind != field.kind:
-            raise ContentError(wire.LISTS[field.kind], wire.LISTS[held.kind])
-        if held.kind == wire.BYTES_LIST:
-            return _of_bytes(field, wire.strings(payload, held.begin, held.end))
-        read = wire.floats if held.kind == wire.FLOAT_LIST else wire.integers
-        values = read(payload, held.begin, held.end)
-        _check_count(field, len(values))
+            return _missing(field, entry, [*found, *lists])
+        return _of_list(field, payload, held)
     except ContentError as error:
         raise told(field, error) from error
+
+
+def _of_list(field: Field, payload: memoryview, held: wire.List) -> Any:
+    if held.kind != field.kind:
+        raise ContentError(wire.LISTS[field.kind], wire.LISTS.get(held.kind, "no values"))
+    if held.kind == wire.BYTES_LIST:
+        return _of_bytes(field, wire.strings(payload, held.begin, held.end))
+    read = wire.floats if held.kind == wire.FLOAT_LIST else wire.integers
+    values = read(payload, held.begin, held.end)
+    _check_count(field, len(values))
     return converted(field, values)[()]
 
 
-def _missing(field: Field, entry: wire.Entry | None, found: dict[bytes, wire.Entry]) -> Any:
+def _of_steps(field: Field, payload: memoryview, steps: list[wire.Entry]) -> NDArray[Any]:
+    """The array of a feature list, of which each step has the shape behind the first number."""
+    one = dataclasses.replace(field, varies=False)
+    array = np.empty((len(steps), *field.shape), field.dtype)
+    for place, step in enumerate(steps):
+        try:
+            array[place] = _of_list(one, payload, wire.list_in(payload, step))
+        except ContentError as error:
+            expected = f"{_called(field)} with, in step {place} of its list, {error.expected}"
+            raise ContentError(expected, error.found) from error
+    return array
+
+
+def _missing(field: Field, entry: wire.Entry | None, found: Iterable[bytes]) -> Any:
     if field.needed or field.decoder is not None:
         listed = ", ".join(sorted(str(name, "utf-8", "replace") for name in found)) or "none"
         there = "one without values" if entry is not None else f"the features {listed}"

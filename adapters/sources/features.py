@@ -33,7 +33,9 @@ class Feature:
             ``stored="raw"`` any fixed number of bytes will do; ``">u2"`` stands for big-endian
             ones, which become native.
         shape: Of the array; ``()`` for one value, which becomes a NumPy scalar. ``None`` as its
-            first number stands for lengths that vary: a sample then has its own.
+            first number stands for lengths that vary: a sample then has its own. In a
+            tf.train.SequenceExample, such a feature is looked for in its ``feature_lists`` first,
+            where each step has the rest of the shape, and then in its ``context``.
         stored: ``"values"``, the Example's own list; or ``"raw"``, the array's bytes as one value
             of its ``bytes_list``, in C order, little-endian.
         default: What an Example without this feature has: a value, or an array of ``shape``. None:
@@ -184,7 +186,7 @@ def field_of(name: str, key: str, given: Any) -> Field:
     """
     if isinstance(given, ImageDecoder):
         return Field(name, key.encode(), wire.BYTES_LIST, given.dtype, decoder=given)
-    needed = True
+    needed: bool | None = None
     if not isinstance(given, Feature):
         given, key, needed = _of_tensorflow(name, key, given)
     shape: tuple[Any, ...] = given.shape
@@ -207,13 +209,16 @@ def field_of(name: str, key: str, given: Any) -> Field:
         varies,
         stored if given.stored == "raw" else None,
         given.dtype if given.is_text else None,
-        needed and default is None,
+        default is None if needed is None else needed,
         default,
     )
 
 
-def _of_tensorflow(name: str, key: str, given: Any) -> tuple[Feature, str, bool]:
-    """A specification of TensorFlow's as ours, the name in the record, and whether it is needed."""
+def _of_tensorflow(name: str, key: str, given: Any) -> tuple[Feature, str, bool | None]:
+    """A specification of TensorFlow's as ours, the name in the record, and whether it is needed.
+
+    None: where it has no default.
+    """
     kind = type(given).__name__
     if kind == "SparseFeature":
         raise ValueError(
@@ -242,14 +247,9 @@ def _of_tensorflow(name: str, key: str, given: Any) -> tuple[Feature, str, bool]
     shape = (given.shape,) if isinstance(given.shape, (int, np.integer)) else tuple(given.shape)
     default = given.default_value
     if kind == "FixedLenSequenceFeature":
-        if not given.allow_missing:
-            raise ValueError(
-                f"decode[{name!r}] must have allow_missing=True, as in TensorFlow outside of a "
-                f"SequenceExample, got {given!r}"
-            )
         if default is None:
             default = b"" if dtype is bytes else 0
-        return Feature(dtype, (None, *shape), default=default), key, False
+        return Feature(dtype, (None, *shape), default=default), key, not given.allow_missing
     if None in shape:
         raise ValueError(
             f"decode[{name!r}] must have a shape of numbers, as in TensorFlow, got {shape}; "
@@ -262,7 +262,7 @@ def _of_tensorflow(name: str, key: str, given: Any) -> tuple[Feature, str, bool]
             array = np.array([*each, None], object)[:-1].reshape(array.shape)
             default = array[()]
         default = array.reshape(shape) if array.size == math.prod(shape) else default
-    return Feature(dtype, shape, default=default), key, True
+    return Feature(dtype, shape, default=default), key, None
 
 
 def _outputs(outputs: Any, decode: Mapping[str, Any]) -> list[str]:

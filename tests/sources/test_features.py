@@ -240,7 +240,6 @@ SparseFeature = namedtuple("SparseFeature", "index_key value_key dtype size")
     [
         (FixedLenFeature([], "int32"), ValueError, "must be of float32, int64 or string"),
         (FixedLenFeature([None], "int64"), ValueError, "must have a shape of numbers"),
-        (FixedLenSequenceFeature([], "int64"), ValueError, "must have allow_missing=True"),
         (RaggedFeature("int64", "v", ["p"]), ValueError, "RaggedFeature without partitions"),
         (SparseFeature("i", "v", "int64", 3), ValueError, "got a SparseFeature: give its index"),
     ],
