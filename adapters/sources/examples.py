@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from adapters.errors import ContentError
 from adapters.images import ImageDecoder
-from adapters.records import wire
+from adapters.records import recordio, wire
 from adapters.sources.features import Field
+from adapters.sources.headers import has_header, in_header, values_in
 
 
 class Examples:
@@ -46,7 +47,7 @@ class Examples:
         Raises:
             ContentError: A feature is missing, or another than it should be.
         """
-        values = self.values(payload)
+        values = self.values(payload, format)
         state = rng.bit_generator.state if rng is not None and self.draws else None
         for place, field in enumerate(self.fields):
             if field.decoder is not None:
@@ -59,12 +60,18 @@ class Examples:
         named = {field.name: value for field, value in zip(self.fields, values)}
         return {name: named[name] for name in self.names}
 
-    def values(self, payload: memoryview) -> list[Any]:
+    def values(self, payload: memoryview, format: str) -> list[Any]:
         """What the features hold, in the order of ``fields``; of images, the encoded bytes.
+
+        Args:
+            payload: The record.
+            format: Of the file.
 
         Raises:
             ContentError: A feature is missing, or another than it should be.
         """
+        if format == recordio.NAME and has_header(payload):
+            return [_behind_header(field, payload) for field in in_header(self.fields)]
         lists: dict[bytes, list[wire.Entry]] = {}
         try:
             found = wire.features(payload)
@@ -119,22 +126,32 @@ def converted(field: Field, values: NDArray[Any]) -> NDArray[Any]:
 
 def put(values: NDArray[Any], column: NDArray[Any]) -> None:
     """Write numbers where they are to be, rounded where that takes it."""
-    if column.dtype != np.float16:
+    if column.dtype != np.float16 and (column.dtype.kind == "f" or values.dtype.kind != "f"):
         column[...] = values
         return
-    with np.errstate(over="ignore"):  # Infinity, as for TensorFlow.
+    # Infinity, as for TensorFlow; what is no whole number was told before.
+    with np.errstate(over="ignore", invalid="ignore"):
         column[...] = values
 
 
 def misfits(field: Field, values: NDArray[Any]) -> NDArray[np.bool_] | None:
     """Which integers are none of the feature's dtype; None if all are."""
     dtype = field.dtype
+    if field.kind == wire.FLOAT_LIST and dtype.kind in "biu":  # Labels behind MXNet's header.
+        return _fractions(values, dtype)
     if field.kind != wire.INT64_LIST or dtype == np.int64 or not values.size:
         return None
     if values.dtype == np.uint8 and dtype.kind != "b":  # Varints of one byte.
         return None
     limits = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
     wrong = (values < limits[0]) | (values > min(limits[1], np.iinfo(np.int64).max))
+    return wrong if wrong.any() else None
+
+
+def _fractions(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[np.bool_] | None:
+    low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    wrong: NDArray[np.bool_] = (values != np.trunc(values)) | ~np.isfinite(values)
+    wrong |= (values < float(low)) | (values.astype(np.float64) >= float(high) + 1)
     return wrong if wrong.any() else None
 
 
@@ -150,6 +167,18 @@ def _value(
         if not held.kind:
             return _missing(field, entry, [*found, *lists])
         return _of_list(field, payload, held)
+    except ContentError as error:
+        raise told(field, error) from error
+
+
+def _behind_header(field: Field, payload: memoryview) -> Any:
+    try:
+        held = values_in(field, payload)
+        if field.kind == wire.BYTES_LIST:
+            return _of_bytes(field, [held])
+        values = np.frombuffer(held, "<f4").astype(np.float32)
+        _check_count(field, len(values))
+        return converted(field, values)[()]
     except ContentError as error:
         raise told(field, error) from error
 

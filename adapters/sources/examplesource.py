@@ -106,7 +106,8 @@ class ExampleSource(RecordSource):
         encoded: list[list[memoryview]] = [[] for _ in images]
         for row in todo:
             try:
-                values = self._examples.values(self._files.read(own[row]))
+                shard, number = self._files.locate(own[row])
+                values = self._examples.values(shard.read(number), shard.format)
             except Exception as error:
                 failures[row] = error
                 continue

@@ -31,10 +31,10 @@ class FeatureKinds:
     Args:
         shard: The file.
         needed: Which features no record may lack.
-        layouts: Finds the features.
+        layouts: Finds the features of Examples.
     """
 
-    def __init__(self, shard: Shard, needed: Sequence[bool], layouts: Layouts) -> None:
+    def __init__(self, shard: Shard, needed: Sequence[bool], layouts: Layouts | None) -> None:
         self._shard = shard
         self._needed = np.array(needed, bool)
         self._layouts = layouts
@@ -54,7 +54,7 @@ class FeatureKinds:
         sizes = shard.sizes
         self.most_bytes = int(sizes.max()) if sizes is not None and len(sizes) else 0
         """Of a record."""
-        if shard.format != NAME or sizes is None:
+        if shard.format != NAME or sizes is None or layouts is None:
             self.of[:] = UNUSUAL
         else:  # An index may say anything.
             least = HEADER.size + FOOTER.size
@@ -70,16 +70,7 @@ class FeatureKinds:
         Returns:
             Which are usual, their kinds, and where their features lie.
         """
-        shard = self._shard
-        assert shard.sizes is not None
-        starts, sizes = shard.offsets[numbers], shard.sizes[numbers]
-        right, places, lengths = self._layouts.find(view, starts, sizes)
-        right &= (places[:, self._needed] >= 0).all(1)
-        unchecked = np.flatnonzero(right & ~shard.checked[numbers])
-        ends = (starts + sizes)[unchecked] - FOOTER.size
-        found = windows(view, FOOTER.size, ends).view("<u4")[:, 0]
-        right[unchecked] = masked_crcs_of(view, starts[unchecked] + HEADER.size, ends) == found
-        shard.checked[numbers[right]] = True
+        right, places, lengths = self._found(view, numbers)
         odd = self._odd(numbers, right, places, lengths)
         kinds = np.full(len(numbers), UNUSUAL, np.int16)
         usual = np.flatnonzero(right)
@@ -102,6 +93,23 @@ class FeatureKinds:
                 self.only = 0
         return right, kinds, places, lengths
 
+    def _found(
+        self, view: memoryview, numbers: NDArray[np.int64]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int32], NDArray[np.int32]]:
+        """Which records are usual, and undamaged, and where their features lie."""
+        shard = self._shard
+        assert shard.sizes is not None
+        assert self._layouts is not None
+        starts, sizes = shard.offsets[numbers], shard.sizes[numbers]
+        right, places, lengths = self._layouts.find(view, starts, sizes)
+        right &= (places[:, self._needed] >= 0).all(1)
+        unchecked = np.flatnonzero(right & ~shard.checked[numbers])
+        ends = (starts + sizes)[unchecked] - FOOTER.size
+        found = windows(view, FOOTER.size, ends).view("<u4")[:, 0]
+        right[unchecked] = masked_crcs_of(view, starts[unchecked] + HEADER.size, ends) == found
+        shard.checked[numbers[right]] = True
+        return right, places, lengths
+
     def _odd(
         self,
         numbers: NDArray[np.int64],
@@ -110,7 +118,8 @@ class FeatureKinds:
         lengths: NDArray[np.int32],
     ) -> list[int]:
         """Take apart, one by one, what was written in another way; which of these are right."""
-        found = []
+        found: list[int] = []
+        assert self._layouts is not None
         for row in np.flatnonzero(~right).tolist():
             try:
                 located = self._layouts.located(self._shard.read(int(numbers[row])))

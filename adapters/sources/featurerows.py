@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.records import RecordFiles, Shard, rows, wire
+from adapters.errors import ContentError
+from adapters.records import RecordFiles, Shard, recordio, rows, wire
 from adapters.records.layouts import Layouts, Wanted
 from adapters.records.mapping import NoMapError
 from adapters.sources.examples import misfits, of_raw, put
 from adapters.sources.featurekinds import UNKNOWN, UNUSUAL, FeatureKinds
 from adapters.sources.features import Field
 from adapters.sources.featuretable import FeatureTable
+from adapters.sources.headers import HeaderKinds, in_header
 
 _MOST_NUMBERED = np.iinfo(np.int16).max
 
@@ -36,6 +38,13 @@ class FeatureRows:
 
     def __init__(self, files: RecordFiles, fields: Sequence[Field]) -> None:
         self._files = files
+        # Where only some files are RecordIO, what is in these is read one by one.
+        self._behind_headers = all(shard.format == recordio.NAME for shard in files.shards)
+        if self._behind_headers:
+            try:
+                fields = in_header(fields)
+            except ContentError:  # Examples, perhaps; else reading one by one tells.
+                self._behind_headers = False
         self._fields = list(fields)
         self._kernel = rows.load()
         self._stored = [_stored(field) for field in self._fields]
@@ -199,8 +208,11 @@ class FeatureRows:
     def _kinds_of(self, place: int) -> FeatureKinds:
         kinds = self._kinds.get(place)
         if kinds is None:
-            needed = [field.needed for field in self._fields]
-            made = FeatureKinds(self._files.shards[place], needed, self._layouts)
+            shard, needed = self._files.shards[place], [field.needed for field in self._fields]
+            if self._behind_headers:
+                made: FeatureKinds = HeaderKinds(shard, self._fields)
+            else:
+                made = FeatureKinds(shard, needed, self._layouts)
             kinds = self._kinds.setdefault(place, made)
         return kinds
 

@@ -236,6 +236,8 @@ def _write(
     stored = field.raw or np.dtype("<f4")
     if stored.kind == "b":
         column[...] = of_raw(field, written).reshape(column.shape)
-    else:
-        put(written.view(stored).reshape(column.shape), column)
-    return None
+        return None
+    numbers = written.view(stored)
+    wrong = misfits(field, numbers)
+    put(numbers.reshape(column.shape), column)
+    return None if wrong is None else np.flatnonzero(wrong.any(1))
