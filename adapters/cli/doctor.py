@@ -14,6 +14,7 @@ from typing import Any
 from adapters.diagnosis.script import diagnose_script
 from adapters.engine import usable_cpus
 from adapters.images.kernel import load, trouble
+from adapters.records import rows
 
 # What is worth to have, and for what.
 _LIBRARIES = {
@@ -98,6 +99,10 @@ def described_machine() -> Iterator[str]:
             "image kernel: missing; JPEGs would be decoded 1.4 to 2.2 times as fast with it. "
             f"{_kernel_remedy()}"
         )
+    if rows.load() is not None:
+        yield "kernel of records: there"
+    elif os.environ.get("ADAPTERS_KERNEL") != "0":
+        yield "kernel of records: missing; it is built where there is a C compiler"
     for module, use in _LIBRARIES.items():
         there = importlib.util.find_spec(module) is not None
         yield f"{module}: {'there' if there else f'missing; {use}'}"

@@ -37,6 +37,7 @@ SPEC: dict[str, Any] = {
     "marks": Feature("int64", (3,)),
 }
 SIZE, BATCH = 90, 16
+pytestmark = pytest.mark.usefixtures("gatherer")
 
 
 def usual(number: int) -> bytes:
@@ -122,13 +123,13 @@ def outcome(source: Any, number: int) -> dict[str, Any] | str:
 def count_reads(monkeypatch: pytest.MonkeyPatch, source: Any) -> list[int]:
     """The records that are read one by one."""
     reads: list[int] = []
-    read = type(source._files).read
+    locate = type(source._files).locate
 
     def counted(files: Any, number: int) -> Any:
         reads.append(number)
-        return read(files, number)
+        return locate(files, number)
 
-    monkeypatch.setattr(type(source._files), "read", counted)
+    monkeypatch.setattr(type(source._files), "locate", counted)
     return reads
 
 

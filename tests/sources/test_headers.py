@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters import Feature, ImageDecoder, RecordError, open_records
-from adapters.records import irheader, rows
+from adapters.records import irheader
 from tests.images.pictures import encoded as picture_file
 from tests.images.pictures import picture
 from tests.plans import batch_of, epoch_of, plan_of
@@ -23,13 +23,7 @@ DIGIT = {"image": Feature("uint8", (2, 3), stored="raw"), "label": Feature("floa
 SIZE = 40
 
 
-@pytest.fixture(params=["kernel", "numpy"], autouse=True)
-def gatherer(request, monkeypatch):
-    """With the kernel, where it was built, and without."""
-    if request.param == "numpy":
-        monkeypatch.setattr(rows, "load", lambda: None)
-    elif rows.load() is None:
-        pytest.skip("the kernel wasn't built")
+pytestmark = pytest.mark.usefixtures("gatherer")
 
 
 def file_of(folder: Path, payloads: Iterable[bytes], name: str = "a.rec") -> Path:
