@@ -106,8 +106,8 @@ class ExampleSource(RecordSource):
         encoded: list[list[memoryview]] = [[] for _ in images]
         for row in todo:
             try:
-                shard, number = self._files.locate(own[row])
-                values = self._examples.values(shard.read(number), shard.format)
+                format = self._files.locate(own[row])[0].format
+                values = self._examples.values(self._files.read(own[row]), format)
             except Exception as error:
                 failures[row] = error
                 continue

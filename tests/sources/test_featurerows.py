@@ -123,13 +123,13 @@ def outcome(source: Any, number: int) -> dict[str, Any] | str:
 def count_reads(monkeypatch: pytest.MonkeyPatch, source: Any) -> list[int]:
     """The records that are read one by one."""
     reads: list[int] = []
-    locate = type(source._files).locate
+    read = type(source._files).read
 
     def counted(files: Any, number: int) -> Any:
         reads.append(number)
-        return locate(files, number)
+        return read(files, number)
 
-    monkeypatch.setattr(type(source._files), "locate", counted)
+    monkeypatch.setattr(type(source._files), "read", counted)
     return reads
 
 
