@@ -19,6 +19,7 @@ from adapters.images import ImageDecoder
 from adapters.records import wire
 
 _TEXTS = {str: str, bytes: bytes, "str": str, "bytes": bytes}
+_MOST_BYTES = (1 << 31) - 1
 _REMEDY = 'Feature("float32", (3,)), an ImageDecoder or tf.io.FixedLenFeature([3], tf.float32)'
 
 
@@ -67,6 +68,12 @@ class Feature:
             raise ValueError(
                 'stored must be "values" (the Example\'s own list) or "raw" (bytes), got '
                 f"{self.stored!r}"
+            )
+        sides = [side for side in self.shape if side is not None]
+        item = 1 if self.is_text else self.dtype.itemsize
+        if math.prod(sides) * item > _MOST_BYTES:
+            raise ValueError(
+                f"shape must be of at most 2 GiB, as Protocol Buffers' messages, got {self.shape}"
             )
         if self.stored == "raw" and self.is_text:
             raise ValueError(
@@ -173,6 +180,13 @@ def fields_of(
     for key in (fields or {}).values():
         if not isinstance(key, str):
             raise TypeError(f"fields must have strings as names in the record, got {key!r}")
+    for text in [*decode, *(fields or {}).values()]:
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ValueError(
+                f"names of features must be text that UTF-8 has, as Examples do, got {text!r}"
+            ) from None
     names = list(decode) if outputs is None else _outputs(outputs, decode)
     return [field_of(name, (fields or {}).get(name, name), decode[name]) for name in names]
 
@@ -242,7 +256,13 @@ def _of_tensorflow(name: str, key: str, given: Any) -> tuple[Feature, str, bool 
                 f"decode[{name!r}] must be a RaggedFeature without partitions, got "
                 f"{given.partitions!r}: give the features of the partitions by themselves"
             )
-        key = getattr(given, "value_key", None) or key
+        own = getattr(given, "value_key", None)
+        if own and key not in (name, own):
+            raise ValueError(
+                f"fields must not rename {name!r}, whose RaggedFeature has value_key={own!r}, got "
+                f"{key!r}; leave one of them out"
+            )
+        key = own or key
         return Feature(dtype, (None,)), key, False
     shape = (given.shape,) if isinstance(given.shape, (int, np.integer)) else tuple(given.shape)
     default = given.default_value

@@ -31,7 +31,8 @@ def open_records(
     ``train.rec`` or ``train.tfrecord``; a missing one is built, and written where that is possible.
 
     Args:
-        paths: A path, a glob, whose files are sorted by name, or a sequence of these.
+        paths: A path, a glob, whose files are sorted by name, or a sequence of these. A file must
+            not be written into while it is open; one that is renamed into its place is another.
         format: ``"recordio"``, ``"tfrecord"``, or ``"auto"``, which is told from the content. A
             TFRecord may be compressed with GZIP or ZLIB; it is then inflated into a temporary file.
         decode: What a record becomes. None: its bytes. ``"image"``: (array, label), of the image in

@@ -335,6 +335,19 @@ def test_a_name_whose_last_entry_is_empty_is_refused(tmp_path):
         batch_of(plan_of(source, 1))
 
 
+def test_names_that_no_other_record_has_are_not_all_remembered(tmp_path):
+    """Each would be compared with every record from then on; what many have is."""
+    payloads = [
+        encoded({f"n{number}": [1], **{f"all{name}": [1] for name in range(30)}, **sample(number)})
+        for number in range(SIZE)
+    ]
+    source = open_records(file_of(tmp_path, payloads), decode=SPEC)
+    assert_gathered(source)
+    names = [bytes(piece.head) for piece in source._gatherer._layouts._pieces]
+    assert sum(b"all" in name for name in names) <= 30
+    assert sum(b"all" not in name for name in names) < 40
+
+
 def test_an_index_that_names_places_outside_of_the_file(tmp_path):
     path = file_of(tmp_path, map(usual, range(4)))
     source = open_records(path, decode=SPEC)
