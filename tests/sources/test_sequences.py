@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters import Feature, RecordError, open_records
+from adapters.sources import suggested
 from tests.plans import batch_of, plan_of
 from tests.sources.example_files import entry, file_of, listed, message, varint
 
@@ -203,3 +204,21 @@ def test_whatever_is_damaged_is_what_tensorflow_reads_or_an_error(tf, data, tmp_
     assert expected is not None
     for name, value in expected.items():
         assert_same(found[name], value)
+
+
+def test_the_specification_of_a_file_reads_it(tmp_path):
+    steps = {
+        "frames": [[1.0, 2.0]],
+        "words": [[b"a"], [b"b"]],
+        "raw": [[b"\xff\0"]],
+        "odd": [[1], []],
+    }
+    payloads = [sequence({"length": [3]}, steps), sequence({"length": [4]}, {})]
+    lines = suggested(map(memoryview, payloads))
+    spec = eval("\n".join(lines).removeprefix("decode = "), {"Feature": Feature})
+    assert set(spec) == {"length", "frames", "words", "raw"}
+    found = of(tmp_path, payloads[0], spec)
+    assert found["length"] == 3
+    assert found["frames"].tolist() == [[1.0, 2.0]]
+    assert found["words"].tolist() == ["a", "b"]
+    assert found["raw"].tolist() == [[255, 0]]
