@@ -1,4 +1,4 @@
-"""The image kernel, which needs a compiler and libjpeg-turbo; the rest stands in setup.cfg.
+"""The kernels, which need a compiler, that of images libjpeg-turbo too; the rest is in setup.cfg.
 
 With ``ADAPTERS_KERNEL=required`` in the environment, a kernel that can't be built is an error.
 """
@@ -12,7 +12,18 @@ from setuptools import Extension, setup
 # Python 3.10's stable ABI lacks the buffer protocol, and a Python without the GIL has none.
 STABLE_ABI = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 SOURCES = "adapters/images/native"
-UNITS = ("batch", "crops", "huffman", "jpeg", "picture", "planes", "records", "resize", "yuv")
+UNITS = (
+    "batch",
+    "crops",
+    "gather",
+    "huffman",
+    "jpeg",
+    "picture",
+    "planes",
+    "records",
+    "resize",
+    "yuv",
+)
 
 setup(
     ext_modules=[

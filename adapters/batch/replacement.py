@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from adapters.errors import note
+from adapters.structure import flatten
 
 OnError = Literal["raise", "skip"] | Callable[[Exception, int], Any]
 
@@ -77,3 +81,39 @@ def for_a_generator(error: BaseException) -> BaseException:
     wrapped = RuntimeError("source or transform raised StopIteration")
     wrapped.__cause__ = error
     return wrapped
+
+
+def put(sample: Any, skeleton: Any, rows: Sequence[NDArray[Any]], row: int) -> None:
+    """Write a sample that takes another one's place into its row of a batch.
+
+    Args:
+        sample: The sample.
+        skeleton: Of the others.
+        rows: The batch's arrays.
+        row: Which one.
+
+    Raises:
+        ValueError: It isn't like the others.
+    """
+    leaves, own = flatten(sample)
+    if len(leaves) != len(rows):
+        raise ValueError(
+            "on_error must return a sample like the others, (array, label), got "
+            f"{len(leaves)} members"
+        )
+    if own != skeleton:
+        raise ValueError(
+            f"on_error must return a sample like the others, of the structure {skeleton}, got {own}"
+        )
+    for column, value in zip(rows, leaves):
+        if np.shape(value) != column.shape[1:]:
+            raise ValueError(
+                f"on_error must return a sample like the others, with {column.shape[1:]} "
+                f"in this place, got {np.shape(value)}"
+            )
+        column[row] = value
+        if not np.array_equal(column[row], value, equal_nan=column.dtype.kind in "fc"):
+            raise ValueError(
+                f"on_error must return a sample like the others, of {column.dtype} in this "
+                f"place, got {np.asarray(value).dtype}"
+            )

@@ -23,7 +23,7 @@ from adapters.batch.collate import collate, fill
 from adapters.batch.key import BatchKey
 from adapters.batch.order import Order
 from adapters.batch.plan import Allocate, Assembled, Layout, LayoutChanged, Plan
-from adapters.batch.replacement import OnError, Replacements, for_a_generator
+from adapters.batch.replacement import OnError, Replacements, for_a_generator, put
 from adapters.batch.turns import Mixed, Turns
 from adapters.errors import note
 from adapters.generators import (
@@ -71,6 +71,7 @@ class SourcePlan(Plan):
     _generator_arguments: tuple[str | None, str | None] = field(init=False)
     _only_reads: bool = field(init=False, repr=False)
     _turns: Turns = field(init=False, repr=False, compare=False, default_factory=Turns)
+    _known: Layout | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
         self._generator_arguments = (
@@ -150,6 +151,8 @@ class SourcePlan(Plan):
         if self._only_reads:
             held, layout, skipped = self._collated(key, allocate)
             return Assembled(held[0], layout, skipped)
+        if not self.draws:
+            return self._turns.compute(self._assembled, key, allocate)
         with seeded(self.draws):
             return self._turns.compute(self._assembled, key, allocate)
 
@@ -229,11 +232,15 @@ class SourcePlan(Plan):
         return batch
 
     def _batch_transformed(self, batch_of: Callable[[], Any], key: BatchKey) -> Any:
-        assert self.batch_transform is not None
+        function = self.batch_transform
+        assert function is not None
         epoch, index = key.epoch, key.index
         try:
             seed(self.draws, self.seed, epoch, index, GLOBAL_BATCH)
-            batch = self._call(BATCH_TRANSFORM, self.batch_transform, batch_of(), epoch, index)
+            if self._generator_arguments[BATCH_TRANSFORM] is None:
+                batch = function(batch_of())
+            else:
+                batch = self._call(BATCH_TRANSFORM, function, batch_of(), epoch, index)
             if batch is None:
                 raise ValueError("batch_transform must return a batch, got None")
         except BaseException as error:
@@ -254,54 +261,45 @@ class SourcePlan(Plan):
     def _foretold(self) -> Layout | None:
         """The layout of batches that the source writes itself; None where samples are collated."""
         leaves = self.source.leaves if self.transform is None else None
-        return None if leaves is None else Layout(self.source.skeleton, leaves)
+        if leaves is None:
+            return None
+        known = self._known
+        if known is None or known.leaves is not leaves:
+            known = self._known = Layout(self.source.skeleton, leaves)
+        return known
 
     def _filled(
         self, key: BatchKey, numbers: NDArray[np.int64], rows: Sequence[NDArray[Any]]
     ) -> int:
         """Have the source write these samples; how many ``on_error`` replaced."""
         source = self.source
+        rng_of = Generators(self.seed, key.epoch, DECODE, numbers) if source.draws else None
+        failures = source.fill(numbers, rng_of, rows)
+        return self._replaced(key, numbers, rows, failures) if failures else 0
 
-        def filled(own: NDArray[np.int64], into: Sequence[NDArray[Any]]) -> Any:
-            rng_of = Generators(self.seed, key.epoch, DECODE, own) if source.draws else None
-            return source.fill(own, rng_of, into)
+    def _replaced(
+        self,
+        key: BatchKey,
+        numbers: NDArray[np.int64],
+        rows: Sequence[NDArray[Any]],
+        failures: list[tuple[int, Exception]],
+    ) -> int:
+        """Have others take the places of samples that couldn't be written, as ``on_error`` says."""
+        source = self.source
 
         def another(number: int) -> Any:
             one = [np.empty((1, *column.shape[1:]), column.dtype) for column in rows]
-            for _, error in filled(np.array([number]), one):
+            own = np.array([number])
+            rng_of = Generators(self.seed, key.epoch, DECODE, own) if source.draws else None
+            for _, error in source.fill(own, rng_of, one):
                 raise error
             return unflatten(source.skeleton, [column[0] for column in one])
 
-        failures = filled(numbers, rows)
-        if not failures:
-            return 0
         samples = _Samples(self, key, numbers)
         # Of several that failed, it is the first in the batch that is raised.
         for row, error in sorted(failures, key=lambda failure: failure[0]):
             sample = samples.replacements.of(error, int(numbers[row]), another)
-            leaves, skeleton = flatten(sample)
-            if len(leaves) != len(rows):
-                raise ValueError(
-                    "on_error must return a sample like the others, (array, label), got "
-                    f"{len(leaves)} members"
-                )
-            if skeleton != source.skeleton:
-                raise ValueError(
-                    "on_error must return a sample like the others, of the structure "
-                    f"{source.skeleton}, got {skeleton}"
-                )
-            for column, value in zip(rows, leaves):
-                if np.shape(value) != column.shape[1:]:
-                    raise ValueError(
-                        f"on_error must return a sample like the others, with {column.shape[1:]} "
-                        f"in this place, got {np.shape(value)}"
-                    )
-                column[row] = value
-                if not np.array_equal(column[row], value, equal_nan=column.dtype.kind in "fc"):
-                    raise ValueError(
-                        f"on_error must return a sample like the others, of {column.dtype} in this "
-                        f"place, got {np.asarray(value).dtype}"
-                    )
+            put(sample, source.skeleton, rows, row)
         return samples.skipped
 
     def _transformed(self, sample: Any, epoch: int, number: int) -> Any:

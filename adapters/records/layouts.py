@@ -27,6 +27,9 @@ from adapters.records.crc import masked_crc
 
 # Of entries that differ in their sizes, as a file's names and varints do.
 _MOST_PIECES = 512
+# Of entries that nobody asked for, and that one record has. Where each has a name of its own, to
+# compare with all that were met takes longer than to take a record apart.
+_MOST_ONCE = 16
 _OTHERS = -1
 _TAGS = {
     wire.FLOAT_LIST: wire.TAG_FLOAT,
@@ -78,6 +81,8 @@ class Layouts:
         self._wanted = list(wanted)
         self._numbers = {feature.name: number for number, feature in enumerate(wanted)}
         self._pieces: list[Piece] = []
+        # Which of them are of entries that nobody asked for, and were met once.
+        self._once: set[int] = set()
         self._learning = threading.Lock()
 
     def find(
@@ -110,7 +115,9 @@ class Layouts:
                 left, met = self._placed(
                     view, self._pieces[number], left, at, ends, starts, places, lengths, right
                 )
-                last = number if met else last
+                if met:
+                    last = number
+                    self._once.discard(number)
             while len(left):
                 one = int(left[0])
                 piece = self._learned(view, int(at[one]), int(ends[one]))
@@ -121,6 +128,8 @@ class Layouts:
                     )
                     if len(left) < before:
                         last = len(self._pieces) - 1
+                        if len(left) < before - 1:
+                            self._once.discard(last)
                         continue
                 right[one] = False
                 left = left[1:] if len(self._pieces) < _MOST_PIECES else _none(right, left)
@@ -165,6 +174,10 @@ class Layouts:
                 piece = self._piece_at(view[at:end])
             except ContentError:
                 return None
+            if piece is not None and piece.feature == _OTHERS:
+                if len(self._once) >= _MOST_ONCE:
+                    return None
+                self._once.add(len(self._pieces))
             if piece is not None:
                 self._pieces.append(piece)
             return piece

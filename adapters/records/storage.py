@@ -109,10 +109,19 @@ class MappedFile:
         view = self._view
         return self._open() if view is None else view
 
-    def will_touch(self, offsets: NDArray[np.int64], size: int) -> None:
-        """Account for so many bytes that are going to be read at each of these places."""
+    def will_touch(
+        self, offsets: NDArray[np.int64], size: int, numbers: NDArray[np.int64] | None = None
+    ) -> None:
+        """Account for so many bytes that are going to be read at each of these places.
+
+        Args:
+            offsets: The places.
+            size: In bytes.
+            numbers: Which of ``offsets`` it is about; None for all.
+        """
         if self._all_seen and size <= _BLOCK_BYTES:
             return
+        offsets = offsets if numbers is None else offsets[numbers]
         blocks, seen = offsets >> _BLOCK_BITS, np.frombuffer(self._seen, np.uint8)
         if size > _BLOCK_BYTES:
             self._see(blocks.tolist(), size * len(offsets))

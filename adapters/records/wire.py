@@ -9,7 +9,13 @@ an error here, so that no sample is another one than TensorFlow's:
 - Of entries of one name, the last one counts, which isn't empty. Unknown fields are skipped beside
   ``Features`` only.
 
-The messages are drawn in ``example.py``. All places are in the payload that was given.
+The messages are drawn in ``example.py``. A tf.train.SequenceExample has the ``Features`` of its
+context where an Example has its own, and beside them::
+
+    FeatureLists  2: { 1: { 1: name, 2: FeatureList } ... }
+    FeatureList   { 1: Feature ... }     one for each step
+
+All places are in the payload that was given.
 """
 
 from __future__ import annotations
@@ -71,6 +77,42 @@ def features(payload: memoryview) -> dict[bytes, Entry]:
             raise ContentError(f"values in the last entry of {entry.name!r}", "an empty feature")
         found[entry.name] = entry
     return found
+
+
+def feature_lists(payload: memoryview) -> dict[bytes, list[Entry]]:
+    """The feature lists of a SequenceExample by their names: of each step its feature, unnamed.
+
+    Raises:
+        ContentError: Not a SequenceExample, or a name is there twice.
+    """
+    found: dict[bytes, list[Entry]] = {}
+    at, end, seen = 0, len(payload), False
+    while at < end:
+        if payload[at] != TAG_2:
+            at = _skipped(payload, at, end)
+            continue
+        if seen:
+            raise ContentError("one FeatureLists", "several")
+        seen = True
+        size, at = sized(payload, at + 1, end)
+        stop = at + size
+        while at < stop:
+            entry = entry_at(payload, at, stop)
+            if entry.name in found:
+                raise ContentError(f"one feature list {entry.name!r}", "several")
+            found[entry.name] = list(_steps(payload, entry))
+            at = entry.end
+    return found
+
+
+def _steps(payload: memoryview, entry: Entry) -> Iterator[Entry]:
+    at = entry.feature
+    while at < entry.feature_end:
+        if payload[at] != TAG_1:
+            raise ContentError("a feature in a feature list", f"the tag {payload[at]}")
+        size, begin = sized(payload, at + 1, entry.feature_end)
+        yield Entry(entry.name, at, begin, begin + size, begin + size)
+        at = begin + size
 
 
 def entries(payload: memoryview) -> Iterator[Entry]:

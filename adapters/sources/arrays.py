@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.images.rows import take
 from adapters.ownership import Allocate, detached
 from adapters.sources.source import Source
 from adapters.sources.stored import Stored, is_stored
@@ -113,8 +114,9 @@ def take_rows(
     elif stretch is not None:
         rows[...] = column[stretch]
     elif column.flags.c_contiguous:
-        # NumPy buffers `out` in its default mode, "raise".
-        column.take(numbers, 0, rows, "clip")
+        if not (rows.flags.c_contiguous and take(column, numbers, rows)):
+            # NumPy buffers `out` in its default mode, "raise".
+            column.take(numbers, 0, rows, "clip")
     else:
         # take() would first make a contiguous copy of the whole array.
         rows[...] = column[numbers]

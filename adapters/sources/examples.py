@@ -6,7 +6,8 @@ is done here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from numpy.typing import NDArray
 
 from adapters.errors import ContentError
 from adapters.images import ImageDecoder
-from adapters.records import wire
+from adapters.records import recordio, wire
 from adapters.sources.features import Field
+from adapters.sources.headers import has_header, in_header, values_in
 
 
 class Examples:
@@ -36,6 +38,7 @@ class Examples:
         named = {name: numbers[name] for name in self.names}
         # A sample with leaf numbers in the leaves' places.
         self.skeleton: Any = tuple(named.values()) if as_tuple else named
+        self._varies = any(field.varies for field in fields)
         self.draws = any(field.decoder is not None and field.decoder.draws for field in fields)
 
     def sample(self, payload: memoryview, format: str, rng: np.random.Generator | None) -> Any:
@@ -44,7 +47,7 @@ class Examples:
         Raises:
             ContentError: A feature is missing, or another than it should be.
         """
-        values = self.values(payload)
+        values = self.values(payload, format)
         state = rng.bit_generator.state if rng is not None and self.draws else None
         for place, field in enumerate(self.fields):
             if field.decoder is not None:
@@ -57,17 +60,31 @@ class Examples:
         named = {field.name: value for field, value in zip(self.fields, values)}
         return {name: named[name] for name in self.names}
 
-    def values(self, payload: memoryview) -> list[Any]:
+    def values(self, payload: memoryview, format: str) -> list[Any]:
         """What the features hold, in the order of ``fields``; of images, the encoded bytes.
+
+        Args:
+            payload: The record.
+            format: Of the file.
 
         Raises:
             ContentError: A feature is missing, or another than it should be.
         """
+        if format == recordio.NAME and has_header(payload):
+            return [_behind_header(field, payload) for field in in_header(self.fields)]
+        lists: dict[bytes, list[wire.Entry]] = {}
         try:
             found = wire.features(payload)
+            if self._varies:
+                lists = wire.feature_lists(payload)
         except ContentError as error:
             raise ContentError(f"a tf.train.Example: {error.expected}", error.found) from error
-        return [_value(field, payload, found) for field in self.fields]
+        return [
+            _of_steps(field, payload, lists[field.key])
+            if field.varies and field.key in lists
+            else _value(field, payload, found, lists)
+            for field in self.fields
+        ]
 
 
 def decoded(
@@ -100,7 +117,7 @@ def converted(field: Field, values: NDArray[Any]) -> NDArray[Any]:
     """
     wrong = misfits(field, values)
     if wrong is not None:
-        raise ContentError(f"{_called(field)} with values of {field.dtype}", str(values[wrong][0]))
+        raise ContentError(f"values of {field.dtype}", str(values[wrong][0]))
     shape = (-1, *field.shape) if field.varies else field.shape
     array: NDArray[Any] = np.empty(values.size, field.dtype).reshape(shape)
     put(values.reshape(shape), array)
@@ -109,16 +126,19 @@ def converted(field: Field, values: NDArray[Any]) -> NDArray[Any]:
 
 def put(values: NDArray[Any], column: NDArray[Any]) -> None:
     """Write numbers where they are to be, rounded where that takes it."""
-    if column.dtype != np.float16:
+    if column.dtype != np.float16 and (column.dtype.kind == "f" or values.dtype.kind != "f"):
         column[...] = values
         return
-    with np.errstate(over="ignore"):  # Infinity, as for TensorFlow.
+    # Infinity, as for TensorFlow; what is no whole number was told before.
+    with np.errstate(over="ignore", invalid="ignore"):
         column[...] = values
 
 
 def misfits(field: Field, values: NDArray[Any]) -> NDArray[np.bool_] | None:
     """Which integers are none of the feature's dtype; None if all are."""
     dtype = field.dtype
+    if field.kind == wire.FLOAT_LIST and dtype.kind in "biu":  # Labels behind MXNet's header.
+        return _fractions(values, dtype)
     if field.kind != wire.INT64_LIST or dtype == np.int64 or not values.size:
         return None
     if values.dtype == np.uint8 and dtype.kind != "b":  # Varints of one byte.
@@ -128,25 +148,66 @@ def misfits(field: Field, values: NDArray[Any]) -> NDArray[np.bool_] | None:
     return wrong if wrong.any() else None
 
 
-def _value(field: Field, payload: memoryview, found: dict[bytes, wire.Entry]) -> Any:
+def _fractions(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[np.bool_] | None:
+    low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    wrong: NDArray[np.bool_] = (values != np.trunc(values)) | ~np.isfinite(values)
+    wrong |= (values < float(low)) | (values.astype(np.float64) >= float(high) + 1)
+    return wrong if wrong.any() else None
+
+
+def _value(
+    field: Field,
+    payload: memoryview,
+    found: dict[bytes, wire.Entry],
+    lists: dict[bytes, list[wire.Entry]],
+) -> Any:
     entry = found.get(field.key)
     try:
         held = wire.List(0, 0, 0) if entry is None else wire.list_in(payload, entry)
         if not held.kind:
-            return _missing(field, entry, found)
-        if held.kind != field.kind:
-            raise ContentError(wire.LISTS[field.kind], wire.LISTS[held.kind])
-        if held.kind == wire.BYTES_LIST:
-            return _of_bytes(field, wire.strings(payload, held.begin, held.end))
-        read = wire.floats if held.kind == wire.FLOAT_LIST else wire.integers
-        values = read(payload, held.begin, held.end)
-        _check_count(field, len(values))
+            return _missing(field, entry, [*found, *lists])
+        return _of_list(field, payload, held)
     except ContentError as error:
         raise told(field, error) from error
+
+
+def _behind_header(field: Field, payload: memoryview) -> Any:
+    try:
+        held = values_in(field, payload)
+        if field.kind == wire.BYTES_LIST:
+            return _of_bytes(field, [held])
+        values = np.frombuffer(held, "<f4").astype(np.float32)
+        _check_count(field, len(values))
+        return converted(field, values)[()]
+    except ContentError as error:
+        raise told(field, error) from error
+
+
+def _of_list(field: Field, payload: memoryview, held: wire.List) -> Any:
+    if held.kind != field.kind:
+        raise ContentError(wire.LISTS[field.kind], wire.LISTS.get(held.kind, "no values"))
+    if held.kind == wire.BYTES_LIST:
+        return _of_bytes(field, wire.strings(payload, held.begin, held.end))
+    read = wire.floats if held.kind == wire.FLOAT_LIST else wire.integers
+    values = read(payload, held.begin, held.end)
+    _check_count(field, len(values))
     return converted(field, values)[()]
 
 
-def _missing(field: Field, entry: wire.Entry | None, found: dict[bytes, wire.Entry]) -> Any:
+def _of_steps(field: Field, payload: memoryview, steps: list[wire.Entry]) -> NDArray[Any]:
+    """The array of a feature list, of which each step has the shape behind the first number."""
+    one = dataclasses.replace(field, varies=False)
+    array = np.empty((len(steps), *field.shape), field.dtype)
+    for place, step in enumerate(steps):
+        try:
+            array[place] = _of_list(one, payload, wire.list_in(payload, step))
+        except ContentError as error:
+            expected = f"{_called(field)} with, in step {place} of its list, {error.expected}"
+            raise ContentError(expected, error.found) from error
+    return array
+
+
+def _missing(field: Field, entry: wire.Entry | None, found: Iterable[bytes]) -> Any:
     if field.needed or field.decoder is not None:
         listed = ", ".join(sorted(str(name, "utf-8", "replace") for name in found)) or "none"
         there = "one without values" if entry is not None else f"the features {listed}"

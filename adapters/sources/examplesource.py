@@ -141,8 +141,9 @@ class ExampleSource(RecordSource):
         for row in todo.tolist():
             number = int(numbers[row])
             try:
+                format = self._files.locate(number)[0].format
                 payload = self._files.read(number)
-                values = self._examples.values(payload)
+                values = self._examples.values(payload, format)
             except Exception as error:
                 failures[row] = error
                 continue

@@ -31,10 +31,10 @@ class FeatureKinds:
     Args:
         shard: The file.
         needed: Which features no record may lack.
-        layouts: Finds the features.
+        layouts: Finds the features of Examples.
     """
 
-    def __init__(self, shard: Shard, needed: Sequence[bool], layouts: Layouts) -> None:
+    def __init__(self, shard: Shard, needed: Sequence[bool], layouts: Layouts | None) -> None:
         self._shard = shard
         self._needed = np.array(needed, bool)
         self._layouts = layouts
@@ -43,16 +43,18 @@ class FeatureKinds:
         self._left = len(shard)
         self.of = np.full(len(shard), UNKNOWN, np.int16)
         """Of each record: its kind, ``UNKNOWN``, or ``UNUSUAL`` if it is to be read by itself."""
-        self.places = np.zeros((0, len(needed)), np.int32)
-        """Where a kind's features begin in a record, ``(kinds, features)``; -1 if missing."""
-        self.lengths = np.zeros((0, len(needed)), np.int32)
-        """Bytes of a kind's features."""
+        none = np.zeros((0, len(needed)), np.int32)
+        self.where = none, none
+        """Where a kind's features begin in a record, -1 if missing, and how many bytes they have;
+        both ``(kinds, features)``."""
         self.even: list[tuple[NDArray[np.int32], int]] | None = None
         """Of few features that have as many bytes in all kinds: where they lie, by the kind."""
         self.only: int | None = None
         """The kind that all records are of."""
         sizes = shard.sizes
-        if shard.format != NAME or sizes is None:
+        self.most_bytes = int(sizes.max()) if sizes is not None and len(sizes) else 0
+        """Of a record."""
+        if shard.format != NAME or sizes is None or layouts is None:
             self.of[:] = UNUSUAL
         else:  # An index may say anything.
             least = HEADER.size + FOOTER.size
@@ -68,16 +70,7 @@ class FeatureKinds:
         Returns:
             Which are usual, their kinds, and where their features lie.
         """
-        shard = self._shard
-        assert shard.sizes is not None
-        starts, sizes = shard.offsets[numbers], shard.sizes[numbers]
-        right, places, lengths = self._layouts.find(view, starts, sizes)
-        right &= (places[:, self._needed] >= 0).all(1)
-        unchecked = np.flatnonzero(right & ~shard.checked[numbers])
-        ends = (starts + sizes)[unchecked] - FOOTER.size
-        found = windows(view, FOOTER.size, ends).view("<u4")[:, 0]
-        right[unchecked] = masked_crcs_of(view, starts[unchecked] + HEADER.size, ends) == found
-        shard.checked[numbers[right]] = True
+        right, places, lengths = self._found(view, numbers)
         odd = self._odd(numbers, right, places, lengths)
         kinds = np.full(len(numbers), UNUSUAL, np.int16)
         usual = np.flatnonzero(right)
@@ -100,6 +93,23 @@ class FeatureKinds:
                 self.only = 0
         return right, kinds, places, lengths
 
+    def _found(
+        self, view: memoryview, numbers: NDArray[np.int64]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int32], NDArray[np.int32]]:
+        """Which records are usual, and undamaged, and where their features lie."""
+        shard = self._shard
+        assert shard.sizes is not None
+        assert self._layouts is not None
+        starts, sizes = shard.offsets[numbers], shard.sizes[numbers]
+        right, places, lengths = self._layouts.find(view, starts, sizes)
+        right &= (places[:, self._needed] >= 0).all(1)
+        unchecked = np.flatnonzero(right & ~shard.checked[numbers])
+        ends = (starts + sizes)[unchecked] - FOOTER.size
+        found = windows(view, FOOTER.size, ends).view("<u4")[:, 0]
+        right[unchecked] = masked_crcs_of(view, starts[unchecked] + HEADER.size, ends) == found
+        shard.checked[numbers[right]] = True
+        return right, places, lengths
+
     def _odd(
         self,
         numbers: NDArray[np.int64],
@@ -108,7 +118,8 @@ class FeatureKinds:
         lengths: NDArray[np.int32],
     ) -> list[int]:
         """Take apart, one by one, what was written in another way; which of these are right."""
-        found = []
+        found: list[int] = []
+        assert self._layouts is not None
         for row in np.flatnonzero(~right).tolist():
             try:
                 located = self._layouts.located(self._shard.read(int(numbers[row])))
@@ -130,12 +141,13 @@ class FeatureKinds:
         if kind is None:
             if len(self._numbers) >= _MOST_KINDS:
                 return UNKNOWN
-            self.places = np.concatenate([self.places, places[np.newaxis]])
-            self.lengths = np.concatenate([self.lengths, lengths[np.newaxis]])
-            alike = (self.lengths == self.lengths[0]).all() and self.places.min() >= 0
+            known = self.where
+            every = np.concatenate([known[0], places[np.newaxis]])
+            sizes = np.concatenate([known[1], lengths[np.newaxis]])
+            self.where = every, sizes  # At once, for who looks meanwhile.
+            alike = (sizes == sizes[0]).all() and every.min() >= 0
             self.even = None
             if alike and len(self._needed) <= _FEW_FEATURES:
-                sizes = self.lengths[0].tolist()
-                self.even = list(zip(np.ascontiguousarray(self.places.T), sizes))
+                self.even = list(zip(np.ascontiguousarray(every.T), sizes[0].tolist()))
             kind = self._numbers[key.tobytes()] = len(self._numbers)
         return kind

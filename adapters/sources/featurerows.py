@@ -1,31 +1,32 @@
 """Features of records gathered into the columns of a batch, without a step in Python for each.
 
-Records whose features lie alike are of one *kind* (``featurekinds``). A batch is a few gathers: a
-record's start, its kind's places, and the same number of bytes from each.
+Records whose features lie alike are of one *kind* (``featurekinds``). The kernel walks through a
+batch once: a record's start, its kind's places, and bytes or varints from there into the row. Where
+it wasn't built, and of features that it doesn't know, ``featuretable`` does the same with NumPy.
 """
 
 from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.records import RecordFiles, Shard, wire
-from adapters.records.layouts import Layouts, Wanted, varints, windows
+from adapters.errors import ContentError
+from adapters.images import kernel
+from adapters.records import RecordFiles, Shard, recordio, wire
+from adapters.records.layouts import Layouts, Wanted
 from adapters.records.mapping import NoMapError
 from adapters.sources.examples import misfits, of_raw, put
 from adapters.sources.featurekinds import UNKNOWN, UNUSUAL, FeatureKinds
 from adapters.sources.features import Field
+from adapters.sources.featuretable import FeatureTable
+from adapters.sources.headers import HeaderKinds, in_header
 
-# Of small features that lie near each other, all are fetched at once: eleven scalars in batches of
-# 1,024 took twice as long one by one.
-_FEW_BYTES = 1024
-# Where a batch has fewer for each of its kinds, features are gathered one by one, of all kinds.
-_ROWS_OF_A_KIND = 16
+_MOST_NUMBERED = np.iinfo(np.int16).max
 
 
 class FeatureRows:
@@ -38,14 +39,37 @@ class FeatureRows:
 
     def __init__(self, files: RecordFiles, fields: Sequence[Field]) -> None:
         self._files = files
+        # Where only some files are RecordIO, what is in these is read one by one.
+        self._behind_headers = all(shard.format == recordio.NAME for shard in files.shards)
+        if self._behind_headers:
+            try:
+                fields = in_header(fields)
+            except ContentError:  # Examples, perhaps; else reading one by one tells.
+                self._behind_headers = False
         self._fields = list(fields)
+        self._kernel = kernel.load()
+        self._stored = [_stored(field) for field in self._fields]
+        defaults = [_default_row(*each) for each in zip(self._fields, self._stored)]
+        if any(row is None for row in defaults):
+            self._kernel = None
+        self._defaults = tuple(row or None for row in defaults)
+        sizes = [stored.itemsize * field.count for field, stored in zip(fields, self._stored)]
+        self._sizes = np.array(sizes, np.int64)
+        is_varints = [field.kind == wire.INT64_LIST for field in self._fields]
+        self._varints = np.where(is_varints, self._sizes // 8, 0)
+        self._indirect = [
+            place
+            for place, (field, stored) in enumerate(zip(self._fields, self._stored))
+            if stored != field.dtype or stored.kind == "b"
+        ]
         self.forget()
         _all.add(self)
 
     def forget(self) -> None:
         """Start over, as in a forked process, where a thread that was looking is not."""
         self._layouts = Layouts([_wanted(field) for field in self._fields])
-        self._tables: dict[int, _Table] = {}
+        self._kinds: dict[int, FeatureKinds] = {}
+        self._tables: dict[int, FeatureTable] = {}
 
     def gather(
         self, numbers: NDArray[np.int64], columns: Sequence[NDArray[Any]]
@@ -64,223 +88,142 @@ class FeatureRows:
         files.check_open()
         if not len(numbers):
             return None
+        if self._kernel is None:
+            return self._tabled(numbers, columns)
+        own = list(columns)
+        for place in self._indirect:
+            field = self._fields[place]
+            own[place] = np.empty((len(numbers), *field.shape), self._stored[place])
+        if len(files.shards) == 1:
+            wrong = self._written(0, files.in_order(numbers), None, own)
+        else:
+            wrong = None
+            places, inside = files.places(numbers)
+            for place in np.unique(places).tolist():
+                chosen = np.flatnonzero(places == place)
+                found = self._written(place, inside[chosen], chosen, own)
+                if found is not None:
+                    wrong = np.zeros(len(numbers), bool) if wrong is None else wrong
+                    wrong[chosen] = found
+        for place in self._indirect:
+            misfit = _converted(self._fields[place], own[place], columns[place])
+            if misfit is not None:
+                wrong = misfit if wrong is None else wrong | misfit
+        return None if wrong is None else ~wrong
+
+    def _written(
+        self,
+        place: int,
+        numbers: NDArray[np.int64],
+        chosen: NDArray[np.int64] | None,
+        columns: list[NDArray[Any]],
+    ) -> NDArray[np.bool_] | None:
+        """Write records of one file into the chosen rows; which are wrong, None for none."""
+        shard, known = self._files.shards[place], self._kinds_of(place)
+        try:
+            view = shard.storage.view()
+        except NoMapError:
+            return np.ones(len(numbers), bool)
+        shard.storage.will_touch(shard.offsets, known.most_bytes, numbers)
+        kinds = None if known.only is not None else known.of
+        wrong = self._gathered(view, numbers, chosen, shard.offsets, kinds, known.where, columns)
+        if wrong is None or kinds is None:
+            return wrong
+        # Kinds that aren't known yet, or weren't when the kernel looked.
+        left = np.flatnonzero(wrong & (kinds[numbers] != UNUSUAL))
+        if len(left):
+            wrong = wrong.copy()
+            own = numbers[left], left if chosen is None else chosen[left]
+            found = self._looked(known, view, shard.offsets, *own, columns)
+            wrong[left] = False if found is None else found
+        return wrong if wrong.any() else None
+
+    def _looked(
+        self,
+        known: FeatureKinds,
+        view: memoryview,
+        offsets: NDArray[np.int64],
+        numbers: NDArray[np.int64],
+        chosen: NDArray[np.int64],
+        columns: list[NDArray[Any]],
+    ) -> NDArray[np.bool_] | None:
+        """Find the kinds of records that aren't known, and write them all."""
+        kinds = known.of[numbers]
+        unknown, where = kinds == UNKNOWN, known.where
+        if unknown.any():
+            usual, found, places, lengths = known.look(view, numbers[unknown])
+            where = known.where
+            # Of one kind too many, each is a kind by itself.
+            more = np.flatnonzero(usual & (found == UNKNOWN))[: _MOST_NUMBERED - len(where[0])]
+            found[more] = len(where[0]) + np.arange(len(more))
+            where = (
+                np.concatenate([where[0], places[more]]),
+                np.concatenate([where[1], lengths[more]]),
+            )
+            kinds[unknown] = found
+        every = np.arange(len(numbers))
+        return self._gathered(view, every, chosen, offsets[numbers], kinds, where, columns)
+
+    def _gathered(
+        self,
+        view: memoryview,
+        numbers: NDArray[np.int64],
+        chosen: NDArray[np.int64] | None,
+        starts: NDArray[np.int64],
+        kinds: NDArray[np.int16] | None,
+        where: tuple[NDArray[np.int32], NDArray[np.int32]],
+        columns: list[NDArray[Any]],
+    ) -> NDArray[np.bool_] | None:
+        assert self._kernel is not None
+        sizes = self._sizes, self._varints
+        own = tuple(columns), self._defaults
+        wrong = self._kernel.gather(view, numbers, chosen, starts, 0, kinds, *where, *sizes, *own)
+        return None if wrong is None else np.frombuffer(wrong, np.bool_)
+
+    def _tabled(
+        self, numbers: NDArray[np.int64], columns: Sequence[NDArray[Any]]
+    ) -> NDArray[np.bool_] | None:
+        """The same with NumPy."""
+        files = self._files
         if len(files.shards) == 1:
             return self._table(0).gather(files.in_order(numbers), columns)
         places, own = files.places(numbers)
         right = np.zeros(len(numbers), bool)
         for place in np.unique(places).tolist():
-            rows = np.flatnonzero(places == place)
-            parts = [np.empty((len(rows), *each.shape[1:]), each.dtype) for each in columns]
-            done = self._table(place).gather(own[rows], parts)
-            right[rows] = True if done is None else done
+            chosen = np.flatnonzero(places == place)
+            parts = [np.empty((len(chosen), *each.shape[1:]), each.dtype) for each in columns]
+            done = self._table(place).gather(own[chosen], parts)
+            right[chosen] = True if done is None else done
             for column, part in zip(columns, parts):
-                column[rows] = part
+                column[chosen] = part
         return None if right.all() else right
 
-    def _table(self, place: int) -> _Table:
+    def _table(self, place: int) -> FeatureTable:
         table = self._tables.get(place)
         if table is None:
-            shard = self._files.shards[place]
-            table = self._tables.setdefault(place, _Table(shard, self._fields, self._layouts))
+            shard: Shard = self._files.shards[place]
+            made = FeatureTable(shard, self._fields, self._kinds_of(place))
+            table = self._tables.setdefault(place, made)
         return table
 
-
-class _Part(NamedTuple):
-    """The part of a record in which the features of its kind lie."""
-
-    begin: int
-    size: int
-    """0 where each is better fetched by itself, as there are many bytes between them."""
-    spans: list[tuple[int, int]]
-    """Of each feature: from ``begin`` on, or from the record's begin; -1 where it is missing."""
-
-    @classmethod
-    def of(cls, places: NDArray[np.int32], lengths: NDArray[np.int32]) -> _Part:
-        """That of a kind."""
-        there = places >= 0
-        begin = int(places[there].min(initial=np.iinfo(np.int32).max))
-        size = int((places + lengths)[there].max(initial=begin)) - begin
-        if there.sum() < 2 or size > max(_FEW_BYTES, 1.2 * lengths.sum()):
-            begin = size = 0
-        firsts = np.where(there, places - begin, -1)
-        return cls(begin, size, list(zip(firsts.tolist(), (firsts + lengths).tolist())))
-
-
-class _Table:
-    """One file."""
-
-    def __init__(self, shard: Shard, fields: list[Field], layouts: Layouts) -> None:
-        self._shard = shard
-        self._fields = fields
-        self._kinds = FeatureKinds(shard, [field.needed for field in fields], layouts)
-        self._parts: dict[int, _Part] = {}
-        sizes = shard.sizes
-        self._size = int(sizes.max()) if sizes is not None and len(sizes) else 0
-
-    def gather(
-        self, numbers: NDArray[np.int64], columns: Sequence[NDArray[Any]]
-    ) -> NDArray[np.bool_] | None:
-        """As ``FeatureRows.gather``, of the records of one file."""
-        storage = self._shard.storage
-        try:
-            view = storage.view()
-        except NoMapError:
-            return np.zeros(len(numbers), bool)
-        starts = self._shard.offsets[numbers]
-        known = self._kinds
-        kinds = known.of[numbers] if known.only is None else None
-        if kinds is None or kinds.min() >= 0:
-            storage.will_touch(starts, self._size)
-            if kinds is None:
-                assert known.only is not None
-                wrong = self._alike(view, starts, known.only, columns)
+    def _kinds_of(self, place: int) -> FeatureKinds:
+        kinds = self._kinds.get(place)
+        if kinds is None:
+            shard, needed = self._files.shards[place], [field.needed for field in self._fields]
+            if self._behind_headers:
+                made: FeatureKinds = HeaderKinds(shard, self._fields)
             else:
-                wrong = self._known(view, starts, kinds, columns)
-            return None if wrong is None else ~np.isin(np.arange(len(starts)), wrong)
-        usual: NDArray[np.bool_] = kinds != UNUSUAL
-        if not usual.any():
-            return usual
-        storage.will_touch(starts[usual], self._size)
-        unknown = kinds == UNKNOWN
-        if unknown.any():
-            usual[unknown], kinds[unknown], places, lengths = known.look(view, numbers[unknown])
-            if (usual & (kinds == UNKNOWN)).any():  # Of one kind too many.
-                every, sizes = known.places[kinds], known.lengths[kinds]
-                every[unknown], sizes[unknown] = places, lengths
-                return self._of_rows(usual, columns, self._apart, view, starts, every, sizes)
-        return self._of_rows(usual, columns, self._known, view, starts, kinds)
-
-    @staticmethod
-    def _of_rows(
-        usual: NDArray[np.bool_],
-        columns: Sequence[NDArray[Any]],
-        write: Callable[..., NDArray[np.int64] | None],
-        view: memoryview,
-        *given: NDArray[Any],
-    ) -> NDArray[np.bool_] | None:
-        """Have those rows written that are usual; which are right, None if all are."""
-        if usual.all():
-            wrong = write(view, *given, columns)
-            if wrong is None:
-                return None
-            usual[wrong] = False
-            return usual
-        rows = np.flatnonzero(usual)
-        if len(rows):
-            parts = [np.empty((len(rows), *each.shape[1:]), each.dtype) for each in columns]
-            wrong = write(view, *(each[rows] for each in given), parts)
-            for column, part in zip(columns, parts):
-                column[rows] = part
-            if wrong is not None:
-                usual[rows[wrong]] = False
-        return usual
-
-    def _known(
-        self,
-        view: memoryview,
-        starts: NDArray[np.int64],
-        kinds: NDArray[np.int16],
-        columns: Sequence[NDArray[Any]],
-    ) -> NDArray[np.int64] | None:
-        """Write records whose kinds are known; the rows of what doesn't fit, None for none."""
-        wrong: list[NDArray[np.int64]]
-        if kinds.min() == kinds.max():
-            return self._alike(view, starts, int(kinds[0]), columns)
-        if (even := self._kinds.even) is not None:
-            wrong = []
-            for field, column, (begins, size) in zip(self._fields, columns, even):
-                misfit = _write(field, windows(view, size, starts + begins[kinds]), column)
-                wrong += [] if misfit is None else [misfit]
-            return np.concatenate(wrong) if wrong else None
-        found = np.flatnonzero(np.bincount(kinds))
-        places, lengths = self._kinds.places[found], self._kinds.lengths[found]
-        begin, end = int(places.min()), int((places + lengths).max())
-        few = len(found) * _ROWS_OF_A_KIND <= len(kinds)
-        if not few or begin < 0 or end - begin > _FEW_BYTES or int(starts.max()) + end > len(view):
-            every, sizes = self._kinds.places[kinds], self._kinds.lengths[kinds]
-            return self._apart(view, starts, every, sizes, columns)
-        rows = windows(view, end - begin, starts + begin)
-        order = kinds.argsort(kind="stable")
-        ordered, ends = rows[order], np.bincount(kinds)[found].cumsum().tolist()
-        blocks = [ordered[first:last] for first, last in zip([0, *ends], ends)]
-        alike = ((places == places[0]) & (lengths == lengths[0])).all(0).tolist()
-        wrong = []
-        firsts, lasts = (places - begin).tolist(), (places - begin + lengths).tolist()
-        for number, (field, column) in enumerate(zip(self._fields, columns)):
-            if alike[number]:
-                misfit = _write(field, rows[:, firsts[0][number] : lasts[0][number]], column)
-                wrong += [] if misfit is None else [misfit]
-                continue
-            own = np.empty(column.shape, column.dtype)
-            for block, first, last, end in zip(blocks, firsts, lasts, ends):
-                part = own[end - len(block) : end]
-                misfit = _write(field, block[:, first[number] : last[number]], part)
-                wrong += [] if misfit is None else [order[misfit + end - len(block)]]
-            column[order] = own
-        return np.concatenate(wrong) if wrong else None
-
-    def _alike(
-        self,
-        view: memoryview,
-        starts: NDArray[np.int64],
-        kind: int,
-        columns: Sequence[NDArray[Any]],
-    ) -> NDArray[np.int64] | None:
-        """Write records of one kind; the rows of what doesn't fit, None for none."""
-        part = self._parts.get(kind)
-        if part is None:
-            places, lengths = self._kinds.places[kind], self._kinds.lengths[kind]
-            part = self._parts[kind] = _Part.of(places, lengths)
-        rows = windows(view, part.size, starts + part.begin) if part.size else None
-        wrong: list[NDArray[np.int64]] = []
-        for field, column, (first, last) in zip(self._fields, columns, part.spans):
-            if first < 0:
-                column[...] = field.default
-                continue
-            if rows is not None:
-                written = rows[:, first:last]
-            else:
-                written = windows(view, last - first, starts + first)
-            misfit = _write(field, written, column)
-            wrong += [] if misfit is None else [misfit]
-        return np.concatenate(wrong) if wrong else None
-
-    def _apart(
-        self,
-        view: memoryview,
-        starts: NDArray[np.int64],
-        places: NDArray[np.int32],
-        lengths: NDArray[np.int32],
-        columns: Sequence[NDArray[Any]],
-    ) -> NDArray[np.int64] | None:
-        """Write one feature after another; the rows of what doesn't fit, None for none."""
-        wrong: list[NDArray[np.int64]] = []
-        for number, (field, column) in enumerate(zip(self._fields, columns)):
-            at, sizes = places[:, number], lengths[:, number]
-            begins = starts + at
-            if (sizes == sizes[0]).all() and at.min() >= 0:
-                misfit = _write(field, windows(view, int(sizes[0]), begins), column)
-                wrong += [] if misfit is None else [misfit]
-                continue
-            sizes = np.where(at < 0, 0, sizes)
-            for size in np.unique(sizes).tolist():
-                rows = np.flatnonzero(sizes == size)
-                if not size:
-                    column[rows] = field.default
-                    continue
-                own = np.empty((len(rows), *field.shape), field.dtype)
-                misfit = _write(field, windows(view, size, begins[rows]), own)
-                wrong += [] if misfit is None else [rows[misfit]]
-                column[rows] = own
-        return np.concatenate(wrong) if wrong else None
+                made = FeatureKinds(shard, needed, self._layouts)
+            kinds = self._kinds.setdefault(place, made)
+        return kinds
 
 
 _all: weakref.WeakSet[FeatureRows] = weakref.WeakSet()
 
 
 def _forget_all() -> None:
-    for rows in list(_all):
-        rows.forget()
+    for each in list(_all):
+        each.forget()
 
 
 os.register_at_fork(after_in_child=_forget_all)
@@ -291,21 +234,31 @@ def _wanted(field: Field) -> Wanted:
     return Wanted(field.key, field.kind, field.count, size)
 
 
-def _write(
-    field: Field, written: NDArray[np.uint8], column: NDArray[Any]
-) -> NDArray[np.int64] | None:
-    """Write a feature's values, of as many bytes in each row; the rows of what doesn't fit."""
-    if field.kind == wire.INT64_LIST:
-        try:
-            values = written if written.shape[1] == field.count else varints(written, field.count)
-        except ValueError:  # Somebody has written into the file, which reading one by one tells.
-            return np.arange(len(written))
-        wrong = misfits(field, values)
-        column[...] = values.reshape(column.shape)
-        return None if wrong is None else np.flatnonzero(wrong.any(1))
-    stored = field.raw or np.dtype("<f4")
-    if stored.kind == "b":
-        column[...] = of_raw(field, written).reshape(column.shape)
-    else:
-        put(written.view(stored).reshape(column.shape), column)
-    return None
+def _stored(field: Field) -> np.dtype[Any]:
+    """What the kernel writes of a feature."""
+    if field.raw is not None:
+        return field.raw
+    return np.dtype(np.int64 if field.kind == wire.INT64_LIST else "<f4")
+
+
+def _default_row(field: Field, stored: np.dtype[Any]) -> bytes | None:
+    """What it writes where the feature is missing, empty for nothing; None if it can't."""
+    if field.default is None:
+        return b""
+    with np.errstate(all="ignore"):
+        row = np.ascontiguousarray(field.default.astype(stored))
+        same = row.astype(field.dtype).tobytes() == field.default.tobytes()
+    return row.tobytes() if same else None
+
+
+def _converted(
+    field: Field, stored: NDArray[Any], column: NDArray[Any]
+) -> NDArray[np.bool_] | None:
+    """Write what is stored into a column of another dtype; which rows don't fit, None for none."""
+    if stored.dtype.kind == "b":
+        column[...] = of_raw(field, stored.view(np.uint8))
+        return None
+    wrong = misfits(field, stored)
+    with np.errstate(invalid="ignore"):
+        put(stored, column)
+    return None if wrong is None else wrong.reshape(len(wrong), -1).any(1)

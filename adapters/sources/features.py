@@ -19,6 +19,7 @@ from adapters.images import ImageDecoder
 from adapters.records import wire
 
 _TEXTS = {str: str, bytes: bytes, "str": str, "bytes": bytes}
+_MOST_BYTES = (1 << 31) - 1
 _REMEDY = 'Feature("float32", (3,)), an ImageDecoder or tf.io.FixedLenFeature([3], tf.float32)'
 
 
@@ -33,7 +34,9 @@ class Feature:
             ``stored="raw"`` any fixed number of bytes will do; ``">u2"`` stands for big-endian
             ones, which become native.
         shape: Of the array; ``()`` for one value, which becomes a NumPy scalar. ``None`` as its
-            first number stands for lengths that vary: a sample then has its own.
+            first number stands for lengths that vary: a sample then has its own. In a
+            tf.train.SequenceExample, such a feature is looked for in its ``feature_lists`` first,
+            where each step has the rest of the shape, and then in its ``context``.
         stored: ``"values"``, the Example's own list; or ``"raw"``, the array's bytes as one value
             of its ``bytes_list``, in C order, little-endian.
         default: What an Example without this feature has: a value, or an array of ``shape``. None:
@@ -65,6 +68,12 @@ class Feature:
             raise ValueError(
                 'stored must be "values" (the Example\'s own list) or "raw" (bytes), got '
                 f"{self.stored!r}"
+            )
+        sides = [side for side in self.shape if side is not None]
+        item = 1 if self.is_text else self.dtype.itemsize
+        if math.prod(sides) * item > _MOST_BYTES:
+            raise ValueError(
+                f"shape must be of at most 2 GiB, as Protocol Buffers' messages, got {self.shape}"
             )
         if self.stored == "raw" and self.is_text:
             raise ValueError(
@@ -171,6 +180,13 @@ def fields_of(
     for key in (fields or {}).values():
         if not isinstance(key, str):
             raise TypeError(f"fields must have strings as names in the record, got {key!r}")
+    for text in [*decode, *(fields or {}).values()]:
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ValueError(
+                f"names of features must be text that UTF-8 has, as Examples do, got {text!r}"
+            ) from None
     names = list(decode) if outputs is None else _outputs(outputs, decode)
     return [field_of(name, (fields or {}).get(name, name), decode[name]) for name in names]
 
@@ -184,7 +200,7 @@ def field_of(name: str, key: str, given: Any) -> Field:
     """
     if isinstance(given, ImageDecoder):
         return Field(name, key.encode(), wire.BYTES_LIST, given.dtype, decoder=given)
-    needed = True
+    needed: bool | None = None
     if not isinstance(given, Feature):
         given, key, needed = _of_tensorflow(name, key, given)
     shape: tuple[Any, ...] = given.shape
@@ -207,13 +223,16 @@ def field_of(name: str, key: str, given: Any) -> Field:
         varies,
         stored if given.stored == "raw" else None,
         given.dtype if given.is_text else None,
-        needed and default is None,
+        default is None if needed is None else needed,
         default,
     )
 
 
-def _of_tensorflow(name: str, key: str, given: Any) -> tuple[Feature, str, bool]:
-    """A specification of TensorFlow's as ours, the name in the record, and whether it is needed."""
+def _of_tensorflow(name: str, key: str, given: Any) -> tuple[Feature, str, bool | None]:
+    """A specification of TensorFlow's as ours, the name in the record, and whether it is needed.
+
+    None: where it has no default.
+    """
     kind = type(given).__name__
     if kind == "SparseFeature":
         raise ValueError(
@@ -237,19 +256,20 @@ def _of_tensorflow(name: str, key: str, given: Any) -> tuple[Feature, str, bool]
                 f"decode[{name!r}] must be a RaggedFeature without partitions, got "
                 f"{given.partitions!r}: give the features of the partitions by themselves"
             )
-        key = getattr(given, "value_key", None) or key
+        own = getattr(given, "value_key", None)
+        if own and key not in (name, own):
+            raise ValueError(
+                f"fields must not rename {name!r}, whose RaggedFeature has value_key={own!r}, got "
+                f"{key!r}; leave one of them out"
+            )
+        key = own or key
         return Feature(dtype, (None,)), key, False
     shape = (given.shape,) if isinstance(given.shape, (int, np.integer)) else tuple(given.shape)
     default = given.default_value
     if kind == "FixedLenSequenceFeature":
-        if not given.allow_missing:
-            raise ValueError(
-                f"decode[{name!r}] must have allow_missing=True, as in TensorFlow outside of a "
-                f"SequenceExample, got {given!r}"
-            )
         if default is None:
             default = b"" if dtype is bytes else 0
-        return Feature(dtype, (None, *shape), default=default), key, False
+        return Feature(dtype, (None, *shape), default=default), key, not given.allow_missing
     if None in shape:
         raise ValueError(
             f"decode[{name!r}] must have a shape of numbers, as in TensorFlow, got {shape}; "
@@ -262,7 +282,7 @@ def _of_tensorflow(name: str, key: str, given: Any) -> tuple[Feature, str, bool]
             array = np.array([*each, None], object)[:-1].reshape(array.shape)
             default = array[()]
         default = array.reshape(shape) if array.size == math.prod(shape) else default
-    return Feature(dtype, shape, default=default), key, True
+    return Feature(dtype, shape, default=default), key, None
 
 
 def _outputs(outputs: Any, decode: Mapping[str, Any]) -> list[str]:

@@ -33,7 +33,8 @@ def open_records(
     ``train.rec`` or ``train.tfrecord``; a missing one is built, and written where that is possible.
 
     Args:
-        paths: A path, a glob, whose files are sorted by name, or a sequence of these.
+        paths: A path, a glob, whose files are sorted by name, or a sequence of these. A file must
+            not be written into while it is open; one that is renamed into its place is another.
         format: ``"recordio"``, ``"tfrecord"``, or ``"auto"``, which is told from the content. A
             TFRecord may be compressed with GZIP or ZLIB; it is then inflated into a temporary file.
         decode: What a record becomes. None: its bytes. ``"image"``: (array, label), of the image in
@@ -47,7 +48,8 @@ def open_records(
             ``VarLenFeature``, ``RaggedFeature`` or ``FixedLenSequenceFeature``; a dict of arrays,
             and of NumPy's numbers where a shape is ``()``. Other features aren't read. Where all
             are numbers of one shape, batches are gathered without a step for each record; several
-            images of a sample are cropped and flipped alike.
+            images of a sample are cropped and flipped alike. In MXNet's records, ``"label"``,
+            ``"id"`` and ``"id2"`` are those of the IRHeader, and every other name is the payload.
         fields: What features are called in the record: for images, ``{"image/encoded": ...,
             "image/class/label": ...}`` or ``{"image": ..., "label": ...}``, if otherwise; for
             ``"example"`` and for a mapping, the sample's names to those in the record.

@@ -23,6 +23,7 @@ def suggested(payloads: Iterable[memoryview]) -> list[str]:
     """
     found: dict[str, list[wire.List]] = {}
     values: dict[str, list[memoryview]] = {}
+    steps: dict[str, list[tuple[wire.List, list[memoryview]]]] = {}
     records = 0
     for payload in payloads:
         try:
@@ -31,19 +32,56 @@ def suggested(payloads: Iterable[memoryview]) -> list[str]:
                 for name, entry in wire.features(payload).items()
             ]
             counted = [(name, held, _values(payload, held)) for name, held in lists if held.kind]
+            listed = _steps(payload)
         except ContentError:
             continue
         records += 1
         for name, held, own in counted:
             found.setdefault(name, []).append(held._replace(begin=0, end=len(own)))
             values.setdefault(name, []).extend(own)
-    if not found:
+        for name, each in listed:
+            steps.setdefault(name, []).extend(each)
+    if not found and not steps:
         return []
     lines = ["decode = {"]
     for name in sorted(found):
         feature = _feature(found[name], values[name], len(found[name]) < records)
         lines.append(f"    {json.dumps(name)}: {feature},")
+    for name in sorted(steps):
+        whole = _of_steps(steps[name])
+        if whole is not None:
+            lines.append(f"    {json.dumps(name)}: {whole},")
     return [*lines, "}"]
+
+
+def _steps(
+    payload: memoryview,
+) -> list[tuple[str, list[tuple[wire.List, list[memoryview]]]]]:
+    """The feature lists of a SequenceExample: what each step holds, and its values."""
+    found = []
+    for name, entries in wire.feature_lists(payload).items():
+        held = [wire.list_in(payload, entry) for entry in entries]
+        own = [(each, _values(payload, each) if each.kind else []) for each in held]
+        found.append((str(name, "utf-8", "replace"), own))
+    return found
+
+
+def _of_steps(steps: list[tuple[wire.List, list[memoryview]]]) -> str | None:
+    """The feature of a feature list; None where its steps differ, or there are none."""
+    kinds, counts = {held.kind for held, _ in steps}, {len(own) for _, own in steps}
+    if len(kinds) != 1 or len(counts) != 1:
+        return None
+    (kind,), (count,) = kinds, counts
+    shape = "(None,)" if count == 1 else f"(None, {count})"
+    values = [value for _, own in steps for value in own]
+    if kind in _NUMBERS:
+        return _called(repr(_NUMBERS[kind]), shape, "default=0")
+    if all(map(_is_text, values)):
+        return _called("str", shape, 'default=""')
+    sizes = set(map(len, values))
+    if count == 1 and len(sizes) == 1:
+        return _called('"uint8"', f"(None, {max(sizes)})", 'stored="raw"', "default=0")
+    return _called("bytes", shape, 'default=b""')
 
 
 def _values(payload: memoryview, held: wire.List) -> list[memoryview]:

@@ -144,3 +144,24 @@ def test_a_damaged_record_is_an_error(tmp_path):
         pytest.raises(RecordError, match=r"record 2, .* the CRC of the data"),
     ):
         next(iter(loader))
+
+
+def test_what_mxnet_packs(tmp_path):
+    """By the names of what is in it: label, id and payload."""
+    names = str(tmp_path / "b.idx"), str(tmp_path / "b.rec")
+    record = mx.recordio.MXIndexedRecordIO(*names, "w")
+    for number in range(6):
+        header = mx.recordio.IRHeader(0, float(number), number, 0)
+        record.write_idx(number, mx.recordio.pack(header, bytes([number] * 6)))
+    record.close()
+    spec = {
+        "image": Feature("uint8", (2, 3), stored="raw"),
+        "label": Feature("float32"),
+        "id": Feature("int64"),
+    }
+    source = open_records(names[1], decode=spec, outputs=("image", "label", "id"))
+    with gluon_loader(source, 4) as loader:
+        image, label, number = next(iter(loader))
+    assert image.asnumpy()[:, 0, 0].tolist() == label.asnumpy().tolist() == [0, 1, 2, 3]
+    assert number.asnumpy().tolist() == [0, 1, 2, 3]
+    assert (image.dtype, label.dtype) == (np.uint8, np.float32)

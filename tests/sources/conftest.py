@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from adapters.images import kernel
 from tests.records.conftest import tf
 
 __all__ = ["safe_sequence", "tf"]
@@ -17,3 +18,12 @@ def safe_sequence(tf: Any) -> Any:
     from adapters import SafeSequence
 
     return SafeSequence
+
+
+@pytest.fixture(params=["kernel", "numpy"])
+def gatherer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Features are gathered by the kernel, where it was built, and without it."""
+    if request.param == "numpy":
+        monkeypatch.setattr(kernel, "load", lambda: None)
+    elif kernel.load() is None:
+        pytest.skip("the kernel wasn't built")

@@ -37,6 +37,7 @@ SPEC: dict[str, Any] = {
     "marks": Feature("int64", (3,)),
 }
 SIZE, BATCH = 90, 16
+pytestmark = pytest.mark.usefixtures("gatherer")
 
 
 def usual(number: int) -> bytes:
@@ -313,7 +314,7 @@ def test_a_forked_process_looks_for_itself(tmp_path):
     """A thread of the other one may have been looking, with the lock."""
     source = open_records(file_of(tmp_path, map(usual, range(SIZE))), decode=SPEC)
     batch_of(plan_of(source, BATCH))
-    with next(iter(source._gatherer._tables.values()))._kinds._noting:
+    with source._gatherer._kinds[0]._noting:
         child = multiprocessing.get_context("fork").Process(
             target=batch_of, args=(plan_of(source, BATCH), 0, 1)
         )
@@ -332,6 +333,19 @@ def test_a_name_whose_last_entry_is_empty_is_refused(tmp_path):
         source[0]
     with pytest.raises(RecordError, match="values in the last entry of b'label'"):
         batch_of(plan_of(source, 1))
+
+
+def test_names_that_no_other_record_has_are_not_all_remembered(tmp_path):
+    """Each would be compared with every record from then on; what many have is."""
+    payloads = [
+        encoded({f"n{number}": [1], **{f"all{name}": [1] for name in range(30)}, **sample(number)})
+        for number in range(SIZE)
+    ]
+    source = open_records(file_of(tmp_path, payloads), decode=SPEC)
+    assert_gathered(source)
+    names = [bytes(piece.head) for piece in source._gatherer._layouts._pieces]
+    assert sum(b"all" in name for name in names) <= 30
+    assert sum(b"all" not in name for name in names) < 40
 
 
 def test_an_index_that_names_places_outside_of_the_file(tmp_path):

@@ -177,6 +177,8 @@ def test_what_is_no_example_is_an_error(tmp_path):
         (("int64", (1.5,)), {}, TypeError, "shape must be whole numbers"),
         (("int64", (2, None)), {}, ValueError, "shape must have None.* first or not"),
         (("int64", (2, 0)), {}, ValueError, "shape must have numbers >= 1"),
+        (("int64", (2**20, 2**40)), {}, ValueError, "shape must be of at most 2 GiB"),
+        (("uint8", (None, 2**31)), {}, ValueError, "shape must be of at most 2 GiB"),
         (("int64",), {"stored": "bytes"}, ValueError, "stored must be .* got 'bytes'"),
         ((bytes,), {"stored": "raw"}, ValueError, 'stored="raw" must have a dtype of numbers'),
         (("uint8",), {"default": 256}, ValueError, "default must be of uint8 .* got 256"),
@@ -207,6 +209,8 @@ def test_a_feature_that_cannot_be_is_refused(arguments, options, kind, message):
         ({"outputs": [["a"]]}, ValueError, r"outputs must be names of decode \('a'\)"),
         ({"fields": {"b": "c"}}, ValueError, "fields must rename features of decode, got 'b'"),
         ({"fields": ["b"]}, TypeError, "fields must map names"),
+        ({"fields": {"a": "\ud800"}}, ValueError, r"must be text that UTF-8 has.* got '\\ud800'"),
+        ({"decode": {"\ud800": Feature("int64")}}, ValueError, "must be text that UTF-8 has"),
         ({"fields": {"a": 1}}, TypeError, "fields must have strings as names in the record"),
         ({"decode": "example", "outputs": ("a",)}, ValueError, "outputs must go with decode={"),
     ],
@@ -240,7 +244,6 @@ SparseFeature = namedtuple("SparseFeature", "index_key value_key dtype size")
     [
         (FixedLenFeature([], "int32"), ValueError, "must be of float32, int64 or string"),
         (FixedLenFeature([None], "int64"), ValueError, "must have a shape of numbers"),
-        (FixedLenSequenceFeature([], "int64"), ValueError, "must have allow_missing=True"),
         (RaggedFeature("int64", "v", ["p"]), ValueError, "RaggedFeature without partitions"),
         (SparseFeature("i", "v", "int64", 3), ValueError, "got a SparseFeature: give its index"),
     ],
@@ -262,6 +265,12 @@ def test_defaults_of_tensorflows_specifications(given, default):
     found = field_of("a", "a", given).default
     assert found is not None
     assert found.tolist() == default
+
+
+def test_a_ragged_feature_is_renamed_once():
+    with pytest.raises(ValueError, match=r"fields must not rename 'a'.* value_key='v', got 'w'"):
+        field_of("a", "w", RaggedFeature("int64", "v"))
+    assert field_of("a", "v", RaggedFeature("int64", "v")).key == b"v"
 
 
 def test_whole_numbers_of_a_default_stay_what_they_are():

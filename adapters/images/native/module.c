@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "crops.h"
+#include "gather.h"
 #include "huffman.h"
 #include "picture.h"
 #include "records.h"
@@ -401,6 +402,11 @@ static PyMethodDef methods[] = {
      "Where the images of records lie, and their labels: records.h's Contents of each. records:\n"
      "int64 (count, 5), number of a buffer, first byte, bytes or 0, which kind of record, and\n"
      "whether to verify it; image, label: what the features are called."},
+    {"gather", kernel_gather, METH_VARARGS,
+     "gather(file, numbers, rows, starts, stride, kinds, places, lengths, sizes, varints, columns,\n"
+     "       defaults)\n\n"
+     "Write fields of records into rows of columns: bytes as they are, or varints as int64. None\n"
+     "if all are right, else a byte for each record, 1 for one that isn't, whose row is undefined."},
     {"crop", kernel_crop, METH_VARARGS,
      "crop(size, key, counter, asked, goal) -> bytes\n\n"
      "The numbers of what is wanted of an image of a size, row 0; None where they are beyond it."},
