@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from adapters import Feature, ImageDecoder, RecordWriter, open_records
+from adapters import Feature, ImageDecoder, RecordWriter, open_images, open_records
 from adapters.records import example
 from adapters.sources import Source, as_source
 from tests.images.pictures import encoded, picture
@@ -53,6 +53,14 @@ def _images(folder: Path, format: str, decoder: ImageDecoder) -> Source:
     return open_records(write_images(folder / f"images.{format}", format, contents), decode=decoder)
 
 
+def _folder(folder: Path) -> Source:
+    for number in range(SIZE):
+        path = folder / "photographs" / "ab"[number % 2] / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(encoded(picture(20, 20 + number), "JPEG"))
+    return open_images(folder / "photographs", decode=RANDOM)
+
+
 def _features(folder: Path, *shape: int | None) -> Source:
     path = folder / "features.tfrecord"
     with RecordWriter(path, format="tfrecord") as writer:
@@ -83,6 +91,7 @@ KINDS = {
     "raw images": lambda folder: open_records(raw_file(folder, "tfrecord"), decode="image"),
     "images": lambda folder: _images(folder, "recordio", CENTRE),
     "random boxes": lambda folder: _images(folder, "tfrecord", RANDOM),
+    "a folder of images": _folder,
     "features": lambda folder: _features(folder, 2),
     "features of lengths that vary": lambda folder: _features(folder, None),
     "a kind from outside": lambda _: Squares(),
