@@ -73,6 +73,7 @@ def test_networks(session: Session, network: str) -> None:
             limit_seconds=size.limit_seconds,
             cpus=cores,
             trains_keras=True,
+            shares="ours" if loader == OURS else "stock",
         )
         for loader in LOADERS + ((ARRAYS,) if session.size != "default" else ())
         for cores in cpu_counts(usable_cpus(), session.size)

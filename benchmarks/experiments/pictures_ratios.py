@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,7 @@ def _directory() -> Contestants:
     }
 
 
+@cache  # Rows of the same process ask again.
 def _squeezed() -> Mapping[str, float]:
     """Of the first batch of the folder, in its order, and of an epoch by class."""
     from adapters import SafeSequence, open_images
@@ -93,6 +94,7 @@ def _packed(encoding: str) -> Callable[[], float]:
     return our_records.contestant_of(partial(our_records.packed_for_keras, encoding))
 
 
+@cache  # Rows of the same process ask again.
 def _centres(encoding: str) -> Mapping[str, float]:
     from adapters import open_records
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -172,6 +172,7 @@ def _digits_correct() -> Mapping[str, float]:
     return {OFF: float(off.mean()), "worst_off": float(off.max()), **faults(seen, expected)}
 
 
+@cache  # Rows of the same process ask again.
 def _centres(size: str) -> Mapping[str, float]:
     from adapters import open_records
 
