@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from adapters.keras import SafeSequence
     from adapters.packing import pack
     from adapters.records import RecordWriter
-    from adapters.sources import Feature, open_records
+    from adapters.selecting import concatenate, split
+    from adapters.sources import Feature, open_images, open_records
 
 __version__ = "0.1.0"
 __all__ = [
@@ -34,10 +35,13 @@ __all__ = [
     "SafeSequence",
     "WorkerError",
     "__version__",
+    "concatenate",
     "diagnose",
     "gluon_loader",
+    "open_images",
     "open_records",
     "pack",
+    "split",
 ]
 
 _ROOMS = {
@@ -49,10 +53,13 @@ _ROOMS = {
     "RecordWriter": "adapters.records",
     "SafeSequence": "adapters.keras",
     "WorkerError": "adapters.errors",
+    "concatenate": "adapters.selecting",
     "diagnose": "adapters.diagnosis",
     "gluon_loader": "adapters.gluon",
+    "open_images": "adapters.sources",
     "open_records": "adapters.sources",
     "pack": "adapters.packing",
+    "split": "adapters.selecting",
 }
 
 

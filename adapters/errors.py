@@ -23,7 +23,7 @@ class ClosedError(AdapterError):
 
 
 class RecordError(AdapterError):
-    """A record file, or a record in it, is not what it must be.
+    """A record file, a record in it, or the file of an image is not what it must be.
 
     Args:
         file: Its path.

@@ -179,8 +179,13 @@ def session(request: pytest.FixtureRequest) -> Session:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Compare, and fail where a row got slower; or where no row has the name asked for."""
+    """Compare, and fail where a row got slower; or where no row has the name asked for.
+
+    Or where a process that rows shared didn't end well.
+    """
     earlier, own = session.config.stash[EARLIER], session.config.stash[SESSION]
+    if own.close() and exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
     if not own.ran:
         if _none_named(session.config, exitstatus):
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
@@ -222,6 +227,10 @@ def pytest_terminal_summary(
             written.append(figure)
         for path in written:
             terminalreporter.write_line(f"written: {path}")
+    if session.unended:
+        terminalreporter.section("processes that didn't end well")
+        for line in session.unended:
+            terminalreporter.write_line(line)
     if _none_named(config, exitstatus):
         terminalreporter.section("no row ran")
         terminalreporter.write_line(

@@ -108,6 +108,7 @@ def test_caltech(session: Session) -> None:
             },
             limit_seconds=max(size.limit_seconds, GPU_LIMIT_SECONDS * trained),
             trains_keras=trained,
+            shares=NAIVE_KERAS if loader == NAIVE_KERAS else "ours",
         )
         for key, loader, workers in rows(session.size, trained)
     ]

@@ -1,17 +1,23 @@
-"""What records behind our loaders must be worth against tf.data, Grain, PyTorch, MXNet and DALI."""
+"""What records and folders behind our loaders must be worth against everybody's, and themselves."""
 
 from __future__ import annotations
 
 import importlib.util
+from functools import partial
 
 import numpy as np
 import pytest
 
-from benchmarks.data.examples import find_digit_examples, find_table_examples
-from benchmarks.data.photographs import PICTURES, find_digit_records, find_photographs
-from benchmarks.experiments.records_ratios import (
-    PEERS,
-    RATIOS,
+from benchmarks.data.examples import find_digit_examples, find_digit_headers, find_table_examples
+from benchmarks.data.photographs import (
+    LARGE,
+    PICTURES,
+    find_digit_records,
+    find_packed,
+    find_photographs,
+)
+from benchmarks.experiments import pictures_ratios, records_ratios
+from benchmarks.experiments.our_records import (
     digit_examples_for_keras,
     digits_for_keras,
     pictures_for_gluon,
@@ -21,23 +27,34 @@ from benchmarks.experiments.records_ratios import (
 from benchmarks.harness.ratios import hold
 from benchmarks.harness.sweeps import Session
 
+# Rows only read; what isn't in the cache is made before.
+FINDERS = (
+    find_photographs,
+    partial(find_photographs, LARGE),
+    *(partial(find_packed, encoding) for encoding in ("jpeg", "raw", "yuv420")),
+    find_digit_records,
+    find_digit_examples,
+    find_digit_headers,
+    find_table_examples,
+)
+# By the programs that run them.
+TABLES = {module.__name__: module.TABLE for module in (records_ratios, pictures_ratios)}
+ROWS = {name: program for program, table in TABLES.items() for name in table}
+
 
 @pytest.mark.flaky(reruns=0)  # Measuring until it is right would prove nothing.
-@pytest.mark.parametrize("name", RATIOS)
+@pytest.mark.parametrize("name", ROWS)
 def test_ratio(session: Session, name: str) -> None:
     """Our median reaches the bar over the peer's best round; at parity, its middle half."""
-    peer = PEERS[name]
+    peer, ratio = TABLES[ROWS[name]][name]
     if peer.missing:
         experiment = session.experiment("ratios", "Ratios: ours against the peer's best round")
         experiment.notes.append(f"not run, as {peer.distribution} isn't installed: {name}")
         pytest.skip(f"{peer.distribution} isn't installed")
-    if session.size != "smoke":
-        with session.uncaptured():
-            find_photographs()
-            find_digit_records()
-            find_digit_examples()
-            find_table_examples()
-    hold(session, peer.framework, "benchmarks.experiments.records_ratios", name, RATIOS[name])
+    with session.uncaptured():
+        for find in FINDERS:
+            find()
+    hold(session, peer.framework, ROWS[name], name, ratio, shares=peer.distribution)
 
 
 @pytest.fixture

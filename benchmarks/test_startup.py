@@ -99,6 +99,7 @@ def test_startup(session: Session, program: Program) -> None:
             program="benchmarks.experiments.startup",
             options={"case": program.case, "backend": backend, "ours": loader == program.ours},
             limit_seconds=LIMIT_SECONDS,
+            shares="ours" if loader == program.ours else "stock",
         )
         for backend in installed
         for loader in (program.ours, program.stock)

@@ -7,8 +7,6 @@ done.
 
 from __future__ import annotations
 
-import gc
-import time
 from collections.abc import Callable, Iterator
 
 import hypothesis
@@ -26,9 +24,7 @@ pytest_plugins = ["tests.limits", "tests.side_by_side"]
 
 REPORT_MARK = "keras-report: "
 _PROPERTY = "report"
-_DEADLINE_SECONDS = 3.0
 _submit = standin.StandIn.submit
-_POLL_SECONDS = 0.01
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -72,12 +68,8 @@ def nothing_is_left() -> Iterator[None]:
     """Fail a test that leaves something behind, but for worker processes that are kept."""
     before = Leftovers.now()
     yield
-    deadline = time.monotonic() + _DEADLINE_SECONDS
-    while left := Leftovers.now().beyond(before):
-        if time.monotonic() > deadline:
-            pytest.fail("left behind:\n" + "\n".join(left))
-        gc.collect()
-        time.sleep(_POLL_SECONDS)
+    if left := before.lasting():
+        pytest.fail("left behind:\n" + "\n".join(left))
 
 
 @pytest.fixture(autouse=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,8 @@ _TRACKERS = ("loky.backend.resource_tracker", "multiprocessing.resource_tracker"
 # The OpenMP runtime of PyTorch and scikit-learn registers itself for the life of the process.
 _RUNTIMES = ("__KMP_REGISTERED_LIB_",)
 _MEMORY_FILE = "/memfd:loader-adapters"
+_DEADLINE_SECONDS = 3.0
+_POLL_SECONDS = 0.01
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,14 @@ class Leftovers:
             frozenset(filter(_is_ours, os.listdir("/dev/shm"))),
             _descriptors(),
         )
+
+    def lasting(self) -> list[str]:
+        """What came after this and stays, in words: threads and processes get time to end."""
+        deadline = time.monotonic() + _DEADLINE_SECONDS
+        while (left := self.now().beyond(self)) and time.monotonic() < deadline:
+            gc.collect()
+            time.sleep(_POLL_SECONDS)
+        return left
 
     def beyond(self, before: Leftovers) -> list[str]:
         """What is here and wasn't before, in words."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.generators import generator, generator_argument, generators
+from adapters.generators import Generators, chosen, generator, generator_argument
 from tests.batches import exact
 from tests.plans import batch_of, epoch_of, plan_of
 
@@ -178,18 +178,27 @@ def test_golden_generator():
 
 def test_generators_one_after_another_are_those_made_one_by_one():
     """Also where the one before has drawn half of a word."""
-    rng_of = generators(42, 3, 5)
-    for number in (0, 7, 2**40, 7):
-        rng, expected = rng_of(number), generator(42, 3, number, 5)
+    numbers = np.array([0, 7, 2**40, 7])
+    rng_of = Generators(42, 3, 5, numbers)
+    for place, number in enumerate(numbers.tolist()):
+        rng, expected = rng_of(place), generator(42, 3, number, 5)
         assert rng.integers(9, dtype=np.uint32) == expected.integers(9, dtype=np.uint32)
         assert rng.random(3).tolist() == expected.random(3).tolist()
 
 
 def test_generators_of_several_batches_do_not_disturb_each_other():
-    rngs = {epoch: generators(42, epoch, 5) for epoch in (3, 4)}
-    for number in (0, 7):
+    rngs = {epoch: Generators(42, epoch, 5, np.array([0, 7])) for epoch in (3, 4)}
+    for place, number in enumerate((0, 7)):
         for epoch, rng_of in rngs.items():
-            assert rng_of(number).random() == generator(42, epoch, number, 5).random()
+            assert rng_of(place).random() == generator(42, epoch, number, 5).random()
+
+
+def test_chosen_generators_are_those_of_the_samples():
+    rng_of = chosen(Generators(42, 3, 5, np.array([9, 7, 8])), [2, 0])
+    own = chosen(lambda place: generator(42, 3, [9, 7, 8][place], 5), [2, 0])
+    for place, number in enumerate((8, 9)):
+        expected = generator(42, 3, number, 5).random()
+        assert rng_of(place).random() == own(place).random() == expected
 
 
 def test_a_new_process_draws_the_same_numbers():

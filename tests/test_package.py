@@ -45,9 +45,9 @@ ALLOWED = {
     "clock": set(),
     "seeding": {"generators"},
     "records": {"errors"},
-    "images": {"errors"},
+    "images": {"errors", "generators"},
     "sources": {"records", "images", "clock", "ownership", "structure", "generators", "errors"},
-    "packing": {"arguments", "errors", "images", "records", "sources"},
+    "packing": {"arguments", "errors", "generators", "images", "records", "sources"},
     "batch": {
         "alignment",
         "errors",
@@ -62,8 +62,9 @@ ALLOWED = {
     "gluon": ANY,
     "diagnosis": ANY,
     "planning": {"errors"},
+    "selecting": {"arguments", "batch", "sources", "structure"},
     "cli": ANY | {"diagnosis", "keras", "gluon", "packing", "planning", "__init__"},
-    "__init__": ANY | {"diagnosis", "keras", "gluon", "packing"},
+    "__init__": ANY | {"diagnosis", "keras", "gluon", "packing", "selecting"},
 }
 # Of the batch room, the engine knows the protocol and what a batch is called.
 ENGINE_KNOWS = {"adapters.batch.plan", "adapters.batch.key"}

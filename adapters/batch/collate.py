@@ -21,7 +21,10 @@ from adapters.structure import flatten, unflatten
 
 
 def collate(
-    samples: Iterable[Any], numbers: NDArray[np.int64], allocate: Allocate
+    samples: Iterable[Any],
+    numbers: NDArray[np.int64],
+    allocate: Allocate,
+    remedy: str = "pad, crop or resize in transform",
 ) -> tuple[Any, Layout | None]:
     """Write samples into a new batch.
 
@@ -29,6 +32,7 @@ def collate(
         samples: As many as ``numbers``.
         numbers: Their numbers, for error messages.
         allocate: Gives the memory of the batch.
+        remedy: What makes shapes equal, for error messages.
 
     Returns:
         The batch, and its layout where that is of fixed size.
@@ -68,7 +72,12 @@ def collate(
                 note(error, f"in sample {numbers[row]}")
                 raise
             if leaf.shape != shape:
-                raise ValueError(_ragged(numbers, row, place, leaf, shape, len(columns)))
+                where = "" if len(columns) == 1 else f" (array {place} of {len(columns)})"
+                raise ValueError(
+                    "samples of a batch must have equal shapes: sample "
+                    f"{numbers[row]} has shape {leaf.shape}{where}, sample {numbers[0]} has "
+                    f"{shape}; {remedy}"
+                )
             _write(columns[place], row, leaf)
     return unflatten(skeleton, columns), None if promoted or not layout.fixed_size else layout
 
@@ -134,21 +143,6 @@ def as_leaf(value: Any) -> NDArray[Any]:
     boxed = np.empty((), object)
     boxed[()] = value
     return boxed
-
-
-def _ragged(
-    numbers: NDArray[np.int64],
-    row: int,
-    place: int,
-    leaf: NDArray[Any],
-    shape: tuple[int, ...],
-    places: int,
-) -> str:
-    where = "" if places == 1 else f" (array {place} of {places})"
-    return (
-        f"samples of a batch must have equal shapes: sample {numbers[row]} has shape {leaf.shape}"
-        f"{where}, sample {numbers[0]} has {shape}; pad, crop or resize in transform"
-    )
 
 
 def _outline(sample: Any) -> str:

@@ -32,10 +32,10 @@ from adapters.generators import (
     GLOBAL,
     GLOBAL_BATCH,
     TRANSFORM,
+    Generators,
     call_with,
     generator,
     generator_argument,
-    generators,
 )
 from adapters.ownership import taken
 from adapters.seeding import seed, seeded
@@ -179,9 +179,9 @@ class SourcePlan(Plan):
         else:
             samples = _Samples(self, key, numbers)
             if self.transform is None and source.pads:
-                batch, _ = collate(source.padded(list(samples)), numbers, allocate)
+                batch, _ = collate(source.padded(list(samples)), numbers, allocate, source.remedy)
             else:
-                batch, layout = collate(samples, numbers, allocate)
+                batch, layout = collate(samples, numbers, allocate, source.remedy)
             skipped = samples.skipped
             if self.draws and source.fetches_many:
                 layout = None  # Fetched in parts, it would draw something else.
@@ -273,7 +273,7 @@ class SourcePlan(Plan):
     ) -> int:
         """Have the source write these samples; how many ``on_error`` replaced."""
         source = self.source
-        rng_of = generators(self.seed, key.epoch, DECODE) if source.draws else None
+        rng_of = Generators(self.seed, key.epoch, DECODE, numbers) if source.draws else None
         failures = source.fill(numbers, rng_of, rows)
         return self._replaced(key, numbers, rows, failures) if failures else 0
 
@@ -289,8 +289,9 @@ class SourcePlan(Plan):
 
         def another(number: int) -> Any:
             one = [np.empty((1, *column.shape[1:]), column.dtype) for column in rows]
-            rng_of = generators(self.seed, key.epoch, DECODE) if source.draws else None
-            for _, error in source.fill(np.array([number]), rng_of, one):
+            own, epoch = np.array([number]), key.epoch
+            rng_of = Generators(self.seed, epoch, DECODE, own) if source.draws else None
+            for _, error in source.fill(own, rng_of, one):
                 raise error
             return unflatten(source.skeleton, [column[0] for column in one])
 

@@ -96,8 +96,8 @@ def described_machine() -> Iterator[str]:
         yield "image kernel: switched off by ADAPTERS_KERNEL=0 in the environment"
     else:
         yield (
-            "image kernel: missing; JPEGs would be decoded 1.4 to 2.2 times as fast with it. "
-            f"{_kernel_remedy()}"
+            "image kernel: missing; JPEGs would be decoded 1.4 to 2.2 times as fast with it, raw "
+            f"pictures cropped 2 times, and YUV ones 25 times. {_kernel_remedy()}"
         )
     if rows.load() is not None:
         yield "kernel of records: there"

@@ -1,10 +1,11 @@
-"""The first records of a file as a person wants to see them: in words, and as a contact sheet."""
+"""The first records of a file or images of a folder, for people: in words, and as a sheet."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,22 @@ from numpy.typing import NDArray
 from adapters.errors import AdapterError, ContentError
 from adapters.images import ImageDecoder, decode, size_of
 from adapters.records import RecordFiles, example
-from adapters.records.files import Paths
-from adapters.sources import Images, guessed, suggested
+from adapters.sources import (
+    Images,
+    ImageSource,
+    guessed,
+    names_images,
+    open_images,
+    open_records,
+    suggested,
+)
 
 _NPY = b"\x93NUMPY"
 _KINDS = {
     b"\xff\xd8\xff": "JPEG",
     b"\x89PNG": "PNG",
     _NPY: "raw (NPY)",
+    b"\x93YUV420": "YUV 4:2:0",
     b"GIF8": "GIF",
     b"BM": "BMP",
     b"RIFF": "WebP",
@@ -32,9 +41,14 @@ _SHOWN_BYTES = 16
 _LOOKED_AT = 100
 
 
-def described(paths: Paths, count: int) -> Iterator[str]:
-    """Lines about each file, and about its first records."""
-    files = RecordFiles(paths)
+def described(paths: Sequence[str], count: int) -> Iterator[str]:
+    """Lines about each file and its first records, or about a folder and its first images."""
+    for path in filter(names_images, paths):
+        with open_images(path) as source:
+            yield from _files(path, source, count)
+    if not (records := _records(paths)):
+        return
+    files = RecordFiles(records)
     for shard in files.shards:
         yield (
             f"{shard.storage.name}: {shard.format}, {len(shard):,} records, "
@@ -49,6 +63,28 @@ def described(paths: Paths, count: int) -> Iterator[str]:
     yield from suggested(_examples(files))
 
 
+def _records(paths: Sequence[str]) -> list[str]:
+    return [path for path in paths if not names_images(path)]
+
+
+def _files(path: str, source: ImageSource, count: int) -> Iterator[str]:
+    """What ``open_images`` finds under a path."""
+    names = source.classes
+    yield f"{path}: {len(source):,} images" + ("" if names is None else f", {len(names)} classes")
+    images = np.bincount(source.labels, minlength=len(names or ())).tolist() if names else []
+    for label, name in enumerate((names or [])[:count]):
+        yield f"  label {label}, {name!r}: {images[label]:,} images"
+    if names and len(names) > count:
+        yield f"  and {len(names) - count} classes more"
+    for number in range(min(count, len(source))):
+        try:
+            encoded = source.read(number)
+            shown = _image(encoded, source.labels[number])
+            yield f"  {number}: {source.files[number]}, {len(encoded):,} bytes, {shown}"
+        except (AdapterError, OSError) as error:
+            yield f"  {number}: {error}"
+
+
 def _examples(files: RecordFiles) -> Iterator[memoryview]:
     """Some records that are Examples of other things than an image and its label."""
     for number in range(min(_LOOKED_AT, len(files))):
@@ -59,26 +95,23 @@ def _examples(files: RecordFiles) -> Iterator[memoryview]:
                 yield payload
 
 
-def contact_sheet(paths: Paths, count: int, out: str) -> int:
-    """Draw the first images of all files into one PNG.
+def contact_sheet(paths: Sequence[str], count: int, out: str) -> int:
+    """Draw the first images of all files and folders into one PNG.
 
     Returns:
         How many.
 
     Raises:
-        ContentError: No record is an image.
+        ContentError: No record and no file is an image.
         OSError: ``out`` can't be written.
     """
-    files, images = RecordFiles(paths), Images(ImageDecoder(_TILE_PIXELS, crop="center"), {})
+    decoder = ImageDecoder(_TILE_PIXELS, crop="center")
     tiles: list[NDArray[Any]] = []
-    for number in range(len(files)):
+    for make in _tiles(paths, decoder):
         if len(tiles) == count:
             break
-        shard, own = files.locate(number)
-        try:
-            tiles.append(images.sample(shard.read(own), shard.format, None)[0])
-        except (AdapterError, ContentError):
-            continue
+        with contextlib.suppress(AdapterError, ContentError, OSError):
+            tiles.append(make()[0])
     if not tiles:
         raise ContentError("records that are images", "none")
     across = int(np.ceil(np.sqrt(len(tiles))))
@@ -94,26 +127,39 @@ def contact_sheet(paths: Paths, count: int, out: str) -> int:
     return len(tiles)
 
 
+def _tiles(paths: Sequence[str], decoder: ImageDecoder) -> Iterator[Callable[[], Any]]:
+    """What makes each of the images, with its label."""
+    for path in filter(names_images, paths):
+        source = open_images(path, decode=decoder)
+        yield from (partial(source.sample, number) for number in range(len(source)))
+    if _records(paths):
+        records = open_records(_records(paths), decode=decoder)
+        yield from (partial(records.sample, number) for number in range(len(records)))
+
+
 def _content(payload: memoryview, format: str) -> str:
     kind = guessed(payload, format)
     if kind == "image":
-        image, label = Images(None, {}).split(payload, format)
-        head = bytes(image[:8])
-        name = next((name for begin, name in _KINDS.items() if head.startswith(begin)), "image")
-        shown = label.tolist() if isinstance(label, np.ndarray) else label
-        try:
-            if head.startswith(_NPY):
-                array = decode(image)
-                return f"label {shown}, {name}, {array.dtype} {array.shape}"
-            height, width = size_of(image)
-        except ContentError as error:
-            return f"label {shown}, {name}, damaged: {error}"
-        return f"label {shown}, {name} of {height} x {width}"
+        return _image(*Images(None, {}).split(payload, format))
     if kind == "example":
         features = example.decode(payload)
         return ", ".join(f"{name}: {_values(value)}" for name, value in sorted(features.items()))
     more = ", ..." if len(payload) > _SHOWN_BYTES else ""
     return f"{bytes(payload[:_SHOWN_BYTES])!r}{more}"
+
+
+def _image(image: memoryview | bytes, label: Any) -> str:
+    head = bytes(image[:8])
+    name = next((name for begin, name in _KINDS.items() if head.startswith(begin)), "image")
+    shown = label.tolist() if isinstance(label, (np.ndarray, np.generic)) else label
+    try:
+        if head.startswith(_NPY):
+            array = decode(image)
+            return f"label {shown}, {name}, {array.dtype} {array.shape}"
+        height, width = size_of(image)
+    except ContentError as error:
+        return f"label {shown}, {name}, damaged: {error}"
+    return f"label {shown}, {name} of {height} x {width}"
 
 
 def _values(values: example.Feature) -> str:

@@ -13,6 +13,7 @@ from adapters import __version__
 from adapters.cli import arguments, commands, doctor, planning, tune
 from adapters.diagnosis.script import ScriptError
 from adapters.errors import AdapterError
+from adapters.packing import ENCODINGS
 from adapters.records import CODECS
 
 # Of the shell: the command was ended by Ctrl-C.
@@ -66,14 +67,21 @@ def _parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     pack = subparsers.add_parser("pack", help="images into record files")
-    pack.add_argument("source", help="a folder with a folder per class, or an .lst file")
-    pack.add_argument("out", help='"train" gives train-00000-of-00003.tfrecord, and so on')
+    pack.add_argument("source", help="a folder with a folder per class, or an .lst or CSV file")
+    pack.add_argument(
+        "out", nargs="?", help='"train" gives train-00000-of-00003.tfrecord, and so on'
+    )
+    pack.add_argument(
+        "--compare",
+        action="store_true",
+        help="pack nothing: say what each encoding costs in bytes and gives in samples/s here",
+    )
     pack.add_argument("--format", choices=sorted(CODECS), help="else by OUT's ending")
     pack.add_argument(
         "--resize", type=arguments.positive, metavar="PIXELS", help="of the shorter side"
     )
     pack.add_argument("--quality", type=arguments.quality, help="of JPEGs, 1 to 100")
-    pack.add_argument("--encoding", choices=["jpeg", "raw"], default="jpeg")
+    pack.add_argument("--encoding", choices=ENCODINGS, default="jpeg")
     pack.add_argument("--shard-bytes", type=arguments.size, default=128 << 20, help="such as 64MB")
     pack.add_argument(
         "--workers", type=arguments.workers, default="auto", help='threads, or "auto"'
@@ -99,7 +107,8 @@ def _parser() -> argparse.ArgumentParser:
     convert.set_defaults(run=commands.run_convert)
 
     inspect = subparsers.add_parser(
-        "inspect", help="show the first records, and the features of Examples"
+        "inspect",
+        help="show the first records, and the features of Examples; or the classes of a folder",
     )
     inspect.add_argument("files", nargs="+")
     inspect.add_argument(

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from adapters import ImageDecoder, open_records
+from adapters import ImageDecoder, open_images, open_records
 from adapters.cli import arguments
 from adapters.planning import (
     DEVICES,
@@ -21,6 +21,7 @@ from adapters.planning import (
     step_of,
     storage_that_fits,
 )
+from adapters.sources import names_images
 
 _MEASURED_SECONDS = 1.0
 _IMAGE_SIZE = 224
@@ -68,7 +69,11 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
         metavar="RATE",
         help="examples/s that one core prepares",
     )
-    rate.add_argument("--measure", metavar="PATH", help="measure that on these record files")
+    rate.add_argument(
+        "--measure",
+        metavar="PATH",
+        help="measure that on these record files, or on a folder with a folder per class",
+    )
     plan.add_argument("--memory", type=arguments.size, metavar="SIZE", help="of the machine: 64GB")
     plan.set_defaults(run=run_plan)
 
@@ -91,16 +96,16 @@ def measured_rate(path: str, seconds: float = _MEASURED_SECONDS) -> float:
     several threads, the time of all of them counts; where reading waits, the waiting.
 
     Args:
-        path: Record files of images.
+        path: Record files of images, or a folder with a folder per class.
         seconds: How long to measure.
 
     Raises:
-        FileNotFoundError: No such file.
+        OSError: No such file, or one that can't be read.
         RecordError: A damaged record, or one that is no image.
         ValueError: No records.
     """
     decode = ImageDecoder(_IMAGE_SIZE, crop="random_resized", flip=True)
-    with open_records(path, decode=decode) as source:
+    with (open_images if names_images(path) else open_records)(path, decode=decode) as source:
         if not len(source):
             raise ValueError(f"--measure must name files with records, got {path!r} without any")
         source[0]  # Libraries are imported by the first.

@@ -14,6 +14,7 @@ from typing import Any
 from adapters.diagnosis.loaders import own_of
 from adapters.diagnosis.script import ScriptError, code_of
 from adapters.diagnosis.sweep import ROUNDS, line_of, sweep, table_of
+from adapters.sources import names_images
 
 _MAIN = "adapters_tuned"
 
@@ -29,7 +30,7 @@ def add_parser(subparsers: Any, bar: Callable[[str], AbstractContextManager[Any]
     tune.add_argument(
         "loader",
         help="FILE.py:NAME or MODULE:NAME of a SafeSequence, a gluon_loader, or a function that "
-        "makes one; or the path of record files with images",
+        "makes one; or the path of record files with images, or of a folder of them",
     )
     tune.add_argument(
         "--seconds", type=float, default=1.0, help="of each measurement (default: %(default)s)"
@@ -123,7 +124,8 @@ def _names_in(place: str) -> dict[str, Any]:
 
 def _of_records(path: str) -> Any:
     """What trains on pictures mostly do: a random box, resized to 224x224."""
-    from adapters import ImageDecoder, SafeSequence, open_records
+    from adapters import ImageDecoder, SafeSequence, open_images, open_records
 
     decode = ImageDecoder(224, crop="random_resized", flip=True)
-    return SafeSequence(open_records(path, decode=decode), 64, shuffle=True)
+    source = (open_images if names_images(path) else open_records)(path, decode=decode)
+    return SafeSequence(source, 64, shuffle=True)

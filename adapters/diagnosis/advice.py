@@ -89,7 +89,7 @@ def _about_transforms(v: Verdict, quiet: bool) -> Iterator[str]:
             )
     yield (
         "do once, out of band, what is the same in every epoch: decode, and resize to what "
-        "training needs (adapters pack --resize 256)"
+        "training needs (adapters pack --resize 256; --compare says what each --encoding gives)"
     )
     if v.hints.transforms:
         yield v.hints.transforms

@@ -20,7 +20,7 @@ import random
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import cloudpickle
 import numpy as np
@@ -189,12 +189,16 @@ def _reduce_memmap(array: np.memmap[Any, Any]) -> Any:
         base = base.base  # type: ignore[assignment]
     if not isinstance(base, np.memmap) or base.filename is None or base.mode == "c":
         return None
-    if not array.flags.c_contiguous:
+    if not (array.flags.c_contiguous or array.flags.f_contiguous):
         return None
+    order = "C" if array.flags.c_contiguous else "F"
     # A slice keeps the offset attribute of the array that it was cut from; its address tells.
     ahead = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
-    return _open_memmap, (str(base.filename), array.dtype, base.offset + ahead, array.shape)
+    place = str(base.filename), array.dtype, base.offset + ahead, array.shape
+    return _open_memmap, (*place, order)
 
 
-def _open_memmap(filename: str, dtype: Any, offset: int, shape: tuple[int, ...]) -> Any:
-    return np.memmap(filename, dtype, "c", offset, shape)
+def _open_memmap(
+    filename: str, dtype: Any, offset: int, shape: tuple[int, ...], order: Literal["C", "F"]
+) -> Any:
+    return np.memmap(filename, dtype, "c", offset, shape, order)

@@ -88,7 +88,12 @@ class Skeleton:
 
 
 def batchify_default(
-    columns: list[Any], single: bool, remote: bool, allocate: Allocate, keys: Sequence[Any]
+    columns: list[Any],
+    single: bool,
+    remote: bool,
+    allocate: Allocate,
+    keys: Sequence[Any],
+    remedy: str | None = None,
 ) -> tuple[list[Any], Skeleton]:
     """Batch columns of samples by MXNet's rules.
 
@@ -98,6 +103,7 @@ def batchify_default(
         remote: Leave NumPy arrays in memory from ``allocate``; else NDArrays are stacked by MXNet.
         allocate: Gives memory.
         keys: What the samples are called, for errors.
+        remedy: What makes their shapes equal, for errors; else what every data set can do.
 
     Returns:
         The arrays, NumPy's or MXNet's, and the structure around them.
@@ -107,7 +113,11 @@ def batchify_default(
         ValueError: Items of different shapes.
     """
     leaves: list[Any] = []
-    tree = [_batched(column, remote, allocate, keys, leaves) for column in columns]
+
+    def stack(items: list[Any]) -> Any:
+        return _stack(items, remote, allocate, keys, remedy)
+
+    tree = [_batched(column, stack, leaves) for column in columns]
     if single:
         return leaves, Skeleton(tree[0])
     if all(type(member) is Leaf for member in tree):
@@ -115,20 +125,20 @@ def batchify_default(
     return leaves, Skeleton(tree)
 
 
-def _batched(
-    items: Any, remote: bool, allocate: Allocate, keys: Sequence[Any], leaves: list[Any]
-) -> Any:
+def _batched(items: Any, stack: Callable[[list[Any]], Any], leaves: list[Any]) -> Any:
     if isinstance(items, list) and isinstance(items[0], tuple):
-        return [_batched(list(members), remote, allocate, keys, leaves) for members in zip(*items)]
-    leaves.append(items if isinstance(items, np.ndarray) else _stack(items, remote, allocate, keys))
+        return [_batched(list(members), stack, leaves) for members in zip(*items)]
+    leaves.append(items if isinstance(items, np.ndarray) else stack(items))
     _check_dtype(leaves[-1])
     return Leaf(len(leaves) - 1, "active")
 
 
-def _stack(items: list[Any], remote: bool, allocate: Allocate, keys: Sequence[Any]) -> Any:
+def _stack(
+    items: list[Any], remote: bool, allocate: Allocate, keys: Sequence[Any], remedy: str | None
+) -> Any:
     first = items[0]
     if not isinstance(first, mx.nd.NDArray):
-        return _stack_numpy(items, allocate, keys)
+        return _stack_numpy(items, allocate, keys, remedy)
     # MXNet would find shapes that differ when it computes, which nobody could tell the sample of.
     problem = None
     alike = all(issubclass(kind, mx.nd.NDArray) for kind in set(map(type, items)))
@@ -142,8 +152,8 @@ def _stack(items: list[Any], remote: bool, allocate: Allocate, keys: Sequence[An
             if _outline(item) != _outline(first):
                 raise ValueError(
                     f"samples of a batch must have equal shapes and dtypes: sample {key!r} is "
-                    f"{_outline(item)}, sample {keys[0]!r} is {_outline(first)}; pad, crop, resize "
-                    "or cast in the transform"
+                    f"{_outline(item)}, sample {keys[0]!r} is {_outline(first)}; "
+                    f"{remedy or 'pad, crop, resize or cast in the transform'}"
                 ) from problem
         assert problem is not None
         raise problem
@@ -155,7 +165,9 @@ def _stack(items: list[Any], remote: bool, allocate: Allocate, keys: Sequence[An
     return rows
 
 
-def _stack_numpy(items: list[Any], allocate: Allocate, keys: Sequence[Any]) -> NDArray[Any]:
+def _stack_numpy(
+    items: list[Any], allocate: Allocate, keys: Sequence[Any], remedy: str | None
+) -> NDArray[Any]:
     first = items[0]
     if isinstance(first, dict):
         raise TypeError(
@@ -181,8 +193,8 @@ def _stack_numpy(items: list[Any], allocate: Allocate, keys: Sequence[Any]) -> N
             if np.shape(item) != np.shape(first):
                 raise ValueError(
                     f"samples of a batch must have equal shapes: sample {key!r} has shape "
-                    f"{np.shape(item)}, sample {keys[0]!r} has {np.shape(first)}; pad, crop or "
-                    "resize in the transform"
+                    f"{np.shape(item)}, sample {keys[0]!r} has {np.shape(first)}; "
+                    f"{remedy or 'pad, crop or resize in the transform'}"
                 ) from error
         raise
 

@@ -113,8 +113,7 @@ class GluonFetching(GluonPlan):
         recipe = self.recipe
         keys = drawn.tolist() if isinstance(drawn, np.ndarray) else drawn
         if recipe.records is not None:
-            for number in sorted(recipe.base_numbers(keys)):
-                recipe.records.read(int(number))
+            recipe.records.fetch(np.asarray(recipe.base_numbers(keys), np.int64))
         elif self._steps.gathered(keys, np.empty) is None:
             for number in recipe.base_numbers(keys):
                 recipe.base[number]
@@ -158,13 +157,14 @@ def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
     alone = dataclasses.replace(memory, batch_transform=None)
     collation: GluonPlan | None = None
     lowered = plan.batchify is None and not any(isinstance(step, Opaque) for step in recipe.steps)
-    if lowered and recipe.columns is not None:
+    gathers = recipe.columns is not None or (recipe.records is not None and recipe.records.gathers)
+    if lowered and gathers:
         collation = dataclasses.replace(alone, recipe=dataclasses.replace(recipe, steps=[]))
     elif not (lowered and recipe.records is not None):
         made = KeptSamples({key: data[key] for key in keys}, len(data))
         collation = dataclasses.replace(alone, recipe=Recipe(made))
     decodes = recipe.records is not None and recipe.records.holds_images
-    return Ablations(whole, storage, memory, collation, decodes, recipe.columns is not None)
+    return Ablations(whole, storage, memory, collation, decodes, gathers)
 
 
 def _batches(batch_sampler: Any) -> Iterator[Any]:

@@ -10,6 +10,7 @@ from adapters.gluon.plan import GluonPlan
 from adapters.gluon.recipe import Opaque
 from adapters.gluon.samplers import EpochBatchSampler
 from adapters.gluon.stages import names_of_stages
+from adapters.sources import Decoded
 
 _AUTO = 'workers="auto": '
 
@@ -18,9 +19,11 @@ def explanation(plan: GluonPlan, engine: Engine, batch_sampler: Any) -> Iterator
     """A line for each part of the way, the workers last."""
     recipe = plan.recipe
     name = ", ".join(recipe.names)
-    if recipe.records is not None:
-        at_once = "a batch" if recipe.records.leaves is not None else "a record"
-        yield f"{name}: read and decoded {at_once} at a time"
+    if recipe.records is not None and not isinstance(recipe.records, Decoded):
+        yield f"{name}: {recipe.records.way(bool(recipe.steps))}"
+    elif recipe.records is not None:
+        at_once = "batch" if recipe.records.leaves is not None else recipe.records.unit
+        yield f"{name}: read and decoded a {at_once} at a time"
     elif recipe.columns is not None:
         yield f"{name}: arrays, gathered a batch at a time"
     else:

@@ -37,7 +37,7 @@ from adapters.gluon.samplers import (
     tell_epoch,
 )
 from adapters.gluon.workers import settings_of
-from adapters.sources import open_guessed
+from adapters.sources import as_source, holds_stored, open_guessed
 
 _open: weakref.WeakSet[Engine] = weakref.WeakSet()
 
@@ -51,10 +51,12 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
     ``__iter__`` and ``__len__``.
 
     Args:
-        dataset: A Gluon data set, an array, a tuple of arrays of equal length, what
-            ``open_records`` returns, the path of a record file or a glob of several, or any object
-            with ``__len__`` and ``__getitem__``. A path's records are images with labels where the
-            first one is, see ``open_records``.
+        dataset: A Gluon data set, an array, a tuple of arrays of equal length (those of h5py and
+            zarr stay on the disk), a source, as ``open_records``, ``open_images``, ``split`` and
+            ``concatenate`` return it, the path of a record file, of a glob of several, or of a
+            folder with a folder of images per class, or any object with
+            ``__len__`` and ``__getitem__``. A path's records are images with labels where the first
+            one is, see ``open_records``.
         batch_size: Samples in a batch.
         shuffle: A new order in every pass over the loader.
         sampler: Gives the numbers of the samples; excludes ``shuffle``.
@@ -147,6 +149,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         on_error: OnError = "raise",
         batch_transform: Callable[..., Any] | None = None,
     ) -> None:
+        if holds_stored(dataset):
+            dataset = as_source(dataset)
         # MXNet's own constructor would start a pool.
         check_arguments(
             dataset=dataset,

@@ -19,12 +19,13 @@ import mxnet as mx
 import numpy as np
 from mxnet.gluon.data import dataset as _dataset
 from mxnet.gluon.data.vision import datasets as _vision
+from numpy.typing import NDArray
 
 from adapters.gluon.blocks import call
 from adapters.gluon.ndarrays import as_numpy
 from adapters.gluon.recorddatasets import source_of
 from adapters.gluon.stages import Stage, stages_of
-from adapters.sources import RecordSource
+from adapters.sources import Decoded, MapSource, Source, Stored, Subset, is_stored
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class Column:
     """Sample i of a base is row i of ``array``.
 
     Args:
-        array: ``(samples, ...)``; or a list, whose members stay as they are.
+        array: ``(samples, ...)``, in memory or a data set of h5py or zarr; or a list, whose members
+            stay as they are.
         kind: What a row is to the user: ``mx.nd.NDArray``, ``mx.np.ndarray``, or ``np.ndarray`` for
             NumPy's rows and scalars, and for lists; ``object`` for numbers of Python's.
         owner: The NDArray whose memory this is, which MXNet may not be done with.
@@ -103,16 +105,16 @@ class Recipe:
         indices: Which samples of the base the data set has, in its order; None for all.
         steps: What is done to them.
         names: The bottom and the choices, for people.
-        records: The base, where that is a record source.
+        records: The base, where that is a source of ours: of records, of images, of parts.
     """
 
     base: Any
     columns: list[Column] | None = None
     single: bool = False
-    indices: Sequence[Any] | None = None
+    indices: Sequence[Any] | NDArray[np.int64] | None = None
     steps: list[Opaque | Known] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
-    records: RecordSource | None = None
+    records: Source | None = None
 
     @property
     def lowered(self) -> bool:
@@ -133,12 +135,12 @@ class Recipe:
         """What runs a sample at a time and may draw from the global generators."""
         runs = [step.function for step in self.steps if isinstance(step, Opaque)]
         if self.records is not None:
-            return [*([self.records.function] if self.records.function else []), *runs]
+            return [*self.records.own_code, *runs]
         return runs if self.columns is not None else [self.base, *runs]
 
     @property
     def gives_ndarrays(self) -> bool:
-        """Whether images of records become NDArrays, and not the NumPy arrays of their source.
+        """Whether images of a source become NDArrays, and not the NumPy arrays that it has.
 
         They do where MXNet's own data set gives these, and before a block that takes nothing else.
         """
@@ -151,10 +153,12 @@ class Recipe:
             block = block[0]
         return isinstance(block, mx.gluon.HybridBlock)
 
-    def base_numbers(self, keys: Sequence[Any]) -> Sequence[Any]:
+    def base_numbers(self, keys: Any) -> Any:
         """What the base calls the samples that the data set calls ``keys``."""
         if self.indices is None:
             return keys
+        if isinstance(self.indices, np.ndarray):  # Which worker processes share.
+            return [int(self.indices[key]) for key in keys]
         return [self.indices[key] for key in keys]
 
 
@@ -185,11 +189,26 @@ def recipe_of(data: Any) -> Recipe:
         kept = None if None in columns else columns
         return Recipe(data, kept, len(columns) == 1, names=["ArrayDataset"])  # type: ignore[arg-type]
     array = data._data if type(data) is _dataset.SimpleDataset else data
-    if isinstance(array, RecordSource):
-        return Recipe(array, records=array, names=["records"])
-    column = _column(array) if isinstance(array, (np.ndarray, mx.nd.NDArray)) else None
+    if isinstance(array, Source):
+        return _of_source(array)
+    column = None
+    if isinstance(array, (np.ndarray, mx.nd.NDArray)) or is_stored(array):
+        column = _column(array)
     kept = None if column is None else [column]
     return Recipe(data, kept, True, names=[type(data).__name__])  # type: ignore[arg-type]
+
+
+def _of_source(source: Source) -> Recipe:
+    """A data set that was selected from is taken apart, as if it had been by itself."""
+    if type(source) is MapSource:
+        return recipe_of(source.data)
+    if type(source) is Subset and type(source.whole) is MapSource:
+        recipe = recipe_of(source.whole.data)
+        recipe.indices = recipe.base_numbers(source.numbers)
+        recipe.names.append(f"{len(source)} of its samples")
+        return recipe
+    name = f"{source.unit}s" if isinstance(source, Decoded) else "source"
+    return Recipe(source, records=source, names=[name])
 
 
 def _is_plain(data: Any) -> bool:
@@ -218,7 +237,9 @@ def _column(data: Any) -> Column | None:
         return Column(data, np.ndarray)
     # Subclasses, such as masked arrays, have rows of their own kind.
     if type(data) in (np.ndarray, np.memmap) and data.ndim and not data.dtype.hasobject:
-        return Column(np.asarray(data), np.ndarray)
+        return Column(data, np.ndarray)  # Worker processes map a mapped file themselves.
+    if is_stored(data) and data.shape and not np.dtype(data.dtype).hasobject:
+        return Column(Stored(data), np.ndarray)
     return None
 
 

@@ -20,13 +20,14 @@ from adapters.batch.key import BatchKey
 from adapters.batch.plan import Allocate
 from adapters.batch.turns import Turns
 from adapters.errors import RecordError, note
-from adapters.generators import DECODE, generator, generators
+from adapters.generators import DECODE, Generators, generator
 from adapters.gluon.members import Members, items_of, split, stacked
 from adapters.gluon.ndarrays import as_ndarray, as_numpy, map_arrays
 from adapters.gluon.randomness import Seeding, uniforms
 from adapters.gluon.recipe import Column, Known, Opaque, Recipe
 from adapters.ownership import detached
-from adapters.sources import ExampleSource, RecordSource, stretch_of, take_rows
+from adapters.sources import Source, Stored, stretch_of, take_rows
+from adapters.structure import flatten
 
 
 class Steps:
@@ -115,7 +116,7 @@ class Steps:
         stretch = stretch_of(rows)
         gathered: list[Column | list[Any]] = []
         for place, column in enumerate(recipe.columns):
-            if isinstance(column.array, np.ndarray):
+            if isinstance(column.array, (np.ndarray, Stored)):
                 # A first member that goes through stages is not the batch yet.
                 memory = np.empty if self._runs and not place else allocate
                 taken = take_rows(column.array, rows, stretch, memory)
@@ -124,20 +125,22 @@ class Steps:
                 gathered.append([column.array[row] for row in rows.tolist()])
         return Members(gathered[0], list(gathered[1:]), recipe.single)
 
-    # --- records ---
+    # --- sources of ours ---
 
     def _recorded(
         self,
-        source: RecordSource,
+        source: Source,
         epoch: int,
         names: Sequence[Any],
         allocate: Allocate,
         numpy_semantics: bool,
     ) -> Members | list[Any]:
-        """Records, decoded into the batch where the shape is known, else one by one."""
+        """Gathered, or decoded into the batch where the shape is known, else one by one."""
         own = _in_range(self._recipe.base_numbers(names), len(source))
+        if source.gathers:
+            return self._of_arrays(source, own, allocate, numpy_semantics)
         leaves = None if self._uneven else source.leaves
-        if leaves is None or not isinstance(source.skeleton, tuple):
+        if leaves is None or not _is_flat(source.skeleton):
             samples = self._records(source, epoch, own, names, numpy_semantics)
             return source.padded(samples) if source.pads and self.empty else samples
         # An image that goes through stages is not the batch yet.
@@ -145,29 +148,44 @@ class Steps:
         rows = [
             memory((len(own), *shape), dtype) for memory, (shape, dtype) in zip(memories, leaves)
         ]
-        rng_of = generators(self._seed, epoch, DECODE) if source.draws else None
+        rng_of = Generators(self._seed, epoch, DECODE, own) if source.draws else None
         if source.fill(own, rng_of, rows):
             # Damaged, or unlike the first one, with more labels perhaps: then by themselves.
             samples = self._records(source, epoch, own, names, numpy_semantics)
             self._uneven = self._recipe.base is source
             return samples
+        return self._members(source, rows, source.skeleton == 0, numpy_semantics)
+
+    def _of_arrays(
+        self, source: Source, own: NDArray[np.int64], allocate: Allocate, numpy_semantics: bool
+    ) -> Members | list[Any]:
+        """Rows of arrays; as samples, where these are no tuples of arrays."""
+        if _is_flat(source.skeleton):
+            rows, skeleton = flatten(source.gather(own, np.empty if self._runs else allocate))
+            if _is_flat(skeleton):
+                return self._members(source, rows, skeleton == 0, numpy_semantics)
+        samples = source.samples(own)
+        return [source.sample(each) for each in own.tolist()] if samples is None else list(samples)
+
+    def _members(
+        self, source: Source, rows: list[NDArray[Any]], single: bool, numpy_semantics: bool
+    ) -> Members:
         kind: Any = np.ndarray
-        if self._as_ndarrays and source.holds_images:
+        if self._as_ndarrays and (source.holds_images or (source.gathers and rows[0].ndim > 1)):
             kind = mx.np.ndarray if numpy_semantics else mx.nd.NDArray
-        # A record with one label has it as a Python number, and as NumPy's among typed features.
-        number = np.ndarray if isinstance(source, ExampleSource) else object
+        number = object if source.python_numbers else np.ndarray
         rest = [Column(each, number if each.ndim == 1 else np.ndarray) for each in rows[1:]]
-        return Members(Column(rows[0], kind), [*rest], False)
+        return Members(Column(rows[0], kind), [*rest], single)
 
     def _records(
         self,
-        source: RecordSource,
+        source: Source,
         epoch: int,
         own: NDArray[np.int64],
         names: Sequence[Any],
         numpy_semantics: bool,
     ) -> list[Any]:
-        """Records one by one, as samples."""
+        """Samples one by one."""
         samples = []
         for number, name in zip(own.tolist(), names):
             try:
@@ -177,10 +195,11 @@ class Steps:
                 raise
         return samples
 
-    def _record(self, source: RecordSource, epoch: int, number: int, numpy_semantics: bool) -> Any:
+    def _record(self, source: Source, epoch: int, number: int, numpy_semantics: bool) -> Any:
         """One record; where it is damaged, and MXNet's data set there, what that makes of it."""
+        rng = generator(self._seed, epoch, number, DECODE) if source.draws else None
         try:
-            sample = source.sample(number, generator(self._seed, epoch, number, DECODE))
+            sample = source.sample(number, rng)
         except RecordError:
             if self._recipe.base is source:
                 raise
@@ -271,6 +290,11 @@ class Steps:
                 note(error, f"in {run.stage.name}, sample {name!r}")
                 raise
         return Members(results, state.rest, single)
+
+
+def _is_flat(skeleton: Any) -> bool:
+    """Whether a sample is one leaf, or a tuple of leaves."""
+    return skeleton == 0 or (type(skeleton) is tuple and skeleton == tuple(range(len(skeleton))))
 
 
 def _runs(recipe: Recipe) -> Iterator[Known | list[Opaque]]:

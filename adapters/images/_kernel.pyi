@@ -6,7 +6,7 @@ HUFFMAN_IS_OWN: int
 
 def use_own_huffman(wanted: bool, /) -> None: ...
 def decode(
-    jpegs: list[Any],
+    pictures: list[Any],
     crops: Any,
     out: Any,
     shape: tuple[int, ...],

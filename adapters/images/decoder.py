@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.images import kernel
+from adapters.generators import RngOf
+from adapters.images import drawn, kernel
 from adapters.images.arguments import channels, dtype_of, interval, one_of, side, size_of_row
 from adapters.images.geometry import Crop, cut, random_resized, short_side, whole
 from adapters.images.pixels import MOST_PIXELS, decode_into, size_of
@@ -157,7 +158,7 @@ class ImageDecoder:
     def decode_rows(
         self,
         buffers: Sequence[memoryview | bytes],
-        rng_of: Callable[[int], np.random.Generator] | None,
+        rng_of: RngOf | None,
         rows: Sequence[int],
         out: NDArray[Any],
     ) -> list[tuple[int, Exception]]:
@@ -175,22 +176,87 @@ class ImageDecoder:
         """
         if self.draws and rng_of is None:
             raise ValueError("rng_of must give generators for a random crop or flip")
+        left = self._drawn(buffers, None, rng_of, rows, out)
+        if not left:
+            return []
+        return self._one_by_one(left, [buffers[place] for place in left], rng_of, rows, out)
+
+    def decode_pieces(
+        self,
+        buffers: Sequence[memoryview | bytes],
+        pieces: NDArray[np.int64],
+        rng_of: RngOf | None,
+        rows: NDArray[np.int64],
+        out: NDArray[Any],
+    ) -> list[tuple[int, Exception]]:
+        """As ``decode_rows``, of images that are known by where they lie in buffers.
+
+        Args:
+            buffers: What holds the images: whole files, say.
+            pieces: Of each image, the number of its buffer, its first byte and its size, int64
+                ``(images, 3)``.
+            rng_of: As ``decode_rows`` has it, by the place in ``pieces``.
+            rows: Which row of ``out`` is whose.
+            out: ``(rows, *shape)`` of ``dtype``, contiguous.
+
+        Returns:
+            Which images couldn't be decoded, by their place in ``pieces``, and why.
+        """
+        left = self._drawn(buffers, pieces, rng_of, rows, out)
+        if not left:
+            return []
+        found = pieces[left].tolist()
+        encoded = [memoryview(buffers[n])[begin : begin + size] for n, begin, size in found]
+        if type(self) is ImageDecoder:
+            return self._one_by_one(left, encoded, rng_of, rows, out)
+        own = rng_of and (lambda at: rng_of(left[at]))
+        failures = self.decode_rows(encoded, own, rows[left].tolist(), out)
+        return [(left[at], error) for at, error in failures]
+
+    def _drawn(
+        self,
+        buffers: Sequence[memoryview | bytes],
+        pieces: NDArray[np.int64] | None,
+        rng_of: RngOf | None,
+        rows: Sequence[int] | NDArray[np.int64],
+        out: NDArray[Any],
+    ) -> Sequence[int]:
+        """Have the kernel do what it can by itself; the places of the other images."""
+        fits = out.flags.c_contiguous and (out.shape[1:], out.dtype) == (self.shape, self.dtype)
+        if type(self) is not ImageDecoder or not fits:
+            return range(len(rows))
+        cut = _CROPS.index(self.crop)
+        asked = drawn.asked_of(cut, self.resize_short, self.area, self.ratio, self.flip)
+        table = None if self.dtype == np.uint8 else self._table
+        into = drawn.Into(out, self.layout == "NCHW", table)
+        return drawn.decode(buffers, pieces, rng_of if self.draws else None, rows, asked, into)
+
+    def _one_by_one(
+        self,
+        places: Sequence[int],
+        buffers: Sequence[memoryview | bytes],
+        rng_of: RngOf | None,
+        all_rows: Sequence[int] | NDArray[np.int64],
+        out: NDArray[Any],
+    ) -> list[tuple[int, Exception]]:
+        """Draw what is wanted of these images, then decode them, by the kernel or otherwise."""
+        rows = [int(all_rows[place]) for place in places]
         crops: list[Crop | None] = []
         failures: list[tuple[int, Exception]] = []
-        for place, size in enumerate(kernel.sizes(buffers)):
+        for at, size in enumerate(kernel.sizes(buffers)):
             try:
-                rng = rng_of(place) if rng_of is not None else None
-                crops.append(self.crop_of(*(size or size_of(buffers[place])), rng))
+                rng = rng_of(places[at]) if rng_of is not None else None
+                crops.append(self.crop_of(*(size or size_of(buffers[at])), rng))
             except Exception as error:
                 crops.append(None)
-                failures.append((place, error))
-        for place in self._by_kernel(buffers, crops, rows, out):
-            crop = crops[place]
+                failures.append((places[at], error))
+        for at in self._by_kernel(buffers, crops, rows, out):
+            crop = crops[at]
             assert crop is not None
             try:
-                self._decode(buffers[place], crop, out[rows[place]])
+                self._decode(buffers[at], crop, out[rows[at]])
             except Exception as error:
-                failures.append((place, error))
+                failures.append((places[at], error))
         return failures
 
     def _by_kernel(

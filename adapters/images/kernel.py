@@ -1,6 +1,7 @@
-"""The compiled kernel, where it was built: a batch of JPEGs in one call without the GIL.
+"""The compiled kernel, where it was built: a batch of pictures in one call without the GIL.
 
-It decodes baseline JPEGs, and of these only the pixels that are used. That a file was cut short is
+It resizes pictures that are stored as pixels or planes straight from where they lie, and decodes
+baseline JPEGs, of both only the pixels that are used. That a file was cut short is
 noticed, and so is all damage that libjpeg sees up to where the box ends; there is some, also of the
 pixels before, that shows at the end of the data only. Whatever it leaves undone is for
 ``pixels``, whose values it has. ``ADAPTERS_KERNEL=0`` in the environment does without it, with
@@ -24,8 +25,19 @@ from adapters.images.geometry import Crop, reduced, reduction
 from adapters.images.probe import own_huffman_fits
 
 log = logging.getLogger("adapters")
+# The first byte of a JPEG. What is stored as pixels has another, and isn't decoded smaller.
+_JPEG = b"\xff"
 _NAME = "adapters.images._kernel"
 _trouble: str | None = None
+# Of ``native/records.h``.
+INTEGER, FLOATING = 1, 2
+_CONTENTS = np.dtype(
+    {
+        "names": ["kind", "begin", "size", "integer", "floating"],
+        "formats": ["i8", "i8", "i8", "i8", "f8"],
+        "offsets": [0, 8, 16, 24, 24],
+    }
+)
 
 
 @functools.cache
@@ -75,6 +87,30 @@ def sizes(buffers: Sequence[memoryview | bytes]) -> Sequence[tuple[int, int] | N
     return found
 
 
+def find_images(
+    buffers: Sequence[memoryview], records: NDArray[np.int64], names: tuple[str, str]
+) -> NDArray[Any] | None:
+    """Find images and labels in records, without the GIL, which reading from a disk may take long.
+
+    Args:
+        buffers: The files.
+        records: The number of a record's file, its first byte, its size or 0, its codec's
+            ``kernel_kind``, and whether to verify it; int64 ``(records, 5)``.
+        names: What the features of image and label are called, where there are features.
+
+    Returns:
+        ``kind``, which is 0 where nothing is said of a record, ``INTEGER`` or ``FLOATING``; where
+        the image begins, ``begin``, and its ``size``; and the label, as ``integer`` or
+        ``floating``. None without the kernel, or of names that it doesn't know.
+    """
+    kernel = load()
+    if kernel is None or names[0] == names[1] or not all(map(str.isascii, names)):
+        return None
+    image, label = (name.encode() for name in names)
+    found = kernel.find_images(buffers, records, len(records), image, label)
+    return np.frombuffer(found, _CONTENTS)
+
+
 def decode_rows(
     buffers: Sequence[memoryview | bytes],
     crops: Sequence[Crop | None],
@@ -104,7 +140,8 @@ def decode_rows(
     goal = out.shape[2:] if channels_first else out.shape[1:3]
     known, numbers = [], []
     for place, crop in enumerate(crops):
-        own = None if crop is None else numbers_of(crop, rows[place], goal)
+        reducible = bytes(buffers[place][:1]) == _JPEG
+        own = None if crop is None else numbers_of(crop, rows[place], goal, reducible)
         if own is not None and memoryview(buffers[place]).c_contiguous:
             known.append(place)
             numbers.append(own)
@@ -120,10 +157,12 @@ def decode_rows(
     return [place for place in wanted if place not in done]
 
 
-def numbers_of(crop: Crop, row: int, goal: tuple[int, ...]) -> tuple[int, ...] | None:
-    """A ``Crop`` of ``native/jpeg.h``; None where it is beyond what that can say."""
+def numbers_of(
+    crop: Crop, row: int, goal: tuple[int, ...], reducible: bool = True
+) -> tuple[int, ...] | None:
+    """A ``Crop`` of ``native/batch.h``; None where it is beyond what that can say."""
     height, width = goal
-    factor = reduction(crop, (height, width))
+    factor = reduction(crop, (height, width)) if reducible else 1
     image = -(-crop.image[0] // factor), -(-crop.image[1] // factor)
     if crop.resized is None:
         top, left, box_height, box_width = reduced(crop.box, factor, image)

@@ -2,10 +2,10 @@
 
 JPEG goes through libjpeg-turbo (simplejpeg), which is asked for a half, a quarter or an eighth of
 the size where that is still as large as the row; arrays in NPY's format, which is how raw images
-are stored, are looked at where they lie; the rest goes through OpenCV. All release the GIL while
-they work. What is cut short or damaged is refused where that can be told, rather than decoded as
-far as it goes: a JPEG of which the decoder says so, a PNG with a wrong CRC, whatever OpenCV
-refuses. Nor is anything decoded that claims to have more than ``MOST_PIXELS``.
+are stored, are looked at where they lie; YUV planes are ``planes``'s; the rest goes through OpenCV.
+All release the GIL while they work. What is cut short or damaged is refused where that can be told,
+rather than decoded as far as it goes: a JPEG of which the decoder says so, a PNG with a wrong CRC,
+whatever OpenCV refuses. Nor is anything decoded that claims to have more than ``MOST_PIXELS``.
 
 Resizing is bilinear with half-pixel centres and without antialiasing (OpenCV's ``INTER_LINEAR``,
 which is also what MXNet does). Grey, palette, CMYK, transparent and 16-bit images become 8-bit RGB,
@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.images import npy
+from adapters.images import npy, planes
 from adapters.images.geometry import Crop, reduced, reduction
 
 # 16,384 x 16,384: what the kernel has, too.
@@ -47,6 +47,8 @@ def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
         if zlib.crc32(head[12:29]).to_bytes(4, "big") != head[29:]:
             raise ContentError("a PNG image", "a damaged or cut header")
         height, width = int.from_bytes(head[20:24], "big"), int.from_bytes(head[16:20], "big")
+    elif head.startswith(planes.MAGIC):
+        height, width = planes.size_of(buffer)
     else:
         image = decode(buffer)
         _check_pixels(image)
@@ -72,6 +74,9 @@ def decode(buffer: memoryview | bytes) -> NDArray[Any]:
         return npy.read(buffer)
     if head.startswith(_JPEG):
         return _jpeg(buffer, 1)
+    if head.startswith(planes.MAGIC):
+        size_of(buffer)
+        return planes.decode(buffer)
     if head == _PNG:
         size_of(buffer)
         _check_chunks(memoryview(buffer))
@@ -89,11 +94,19 @@ def decode_into(buffer: memoryview | bytes, crop: Crop, row: NDArray[np.uint8]) 
     Raises:
         ContentError: Not an image, or a damaged one.
     """
-    cv2 = _cv2()
     goal = row.shape[0], row.shape[1]
-    if bytes(buffer[:3]) == _JPEG:
+    head = bytes(buffer[:8])
+    is_yuv = head.startswith(planes.MAGIC)
+    if is_yuv and (crop.resized is None or crop.box[2:] == goal):
+        planes.decode_into(buffer, crop, row)
+        return
+    cv2 = _cv2()
+    if head.startswith(_JPEG):
         factor = reduction(crop, goal)
         image = _jpeg(buffer, factor)
+    elif is_yuv:
+        factor = 1
+        image = planes.decode(buffer, crop.resized)
     else:
         factor = 1
         image = _in_rgb(decode(buffer))
@@ -182,6 +195,11 @@ def _other(buffer: memoryview | bytes) -> NDArray[np.uint8]:
         image: NDArray[np.uint8] | None = cv2.imdecode(encoded, flags) if len(encoded) else None
     except cv2.error as error:
         raise ContentError("an image", f"what OpenCV refuses: {error}") from error
+    if image is None and bytes(buffer[:4]) == b"GIF8":
+        raise ContentError(
+            f"an image of a kind that OpenCV {cv2.__version__} decodes",
+            "a GIF: convert it, or install an OpenCV that has been built with GIF",
+        )
     if image is None:
         shown = bytes(buffer[:8]).hex(" ") or "nothing"
         raise ContentError("an image", f"{len(encoded)} bytes that begin with {shown}")

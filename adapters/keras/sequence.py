@@ -47,8 +47,9 @@ class SafeSequence(Asked):
         source: An array, or a tuple ``(x, y)`` or ``(x, y, sample_weight)``, or a dict (nested
             too, as in ``([x1, x2], y)``) of arrays of equal length; or an object with ``__len__``
             and ``__getitem__`` that returns one sample (``__getitems__(list of int)`` is used where
-            it exists); or what ``open_records`` returns, or the path of a record file or a glob,
-            whose records are images with labels where the first one is; or a Keras ``PyDataset``
+            it exists); or what ``open_records`` or ``open_images`` returns, or the path of a record
+            file or a glob, whose records are images with labels where the first one is, or of a
+            folder with a folder of images per class; or a Keras ``PyDataset``
             whose items are whole batches, which is asked by one thread at a time unless it has
             ``thread_safe = True``, or ``workers`` above 1 of its own. Arrays that it keeps are
             copied. An endless one (``num_batches`` is None) needs ``steps_per_epoch`` in ``fit``.
@@ -167,7 +168,8 @@ class SafeSequence(Asked):
         size, part = int(batch_size), self._shard or (0, 1)
         order = Order(len(self._source), size, bool(shuffle), int(seed), bool(drop_remainder), part)
         check_order(order)
-        used = generators_used(source, transform, batch_transform, on_error)
+        code = self._source.own_code if isinstance(source, Source) else (source,)
+        used = generators_used(*code, transform, batch_transform, on_error)
         self._plan = SourcePlan(
             self._source,
             order,

@@ -10,10 +10,7 @@ from adapters.alignment import aligned_empty
 from adapters.batch.key import BatchKey
 from adapters.batch.sourceplan import SourcePlan
 from adapters.keras.hooks import own_hooks
-from adapters.sources import SequenceSource, Source, as_source, holds_arrays
-
-# More of them in a list are samples without a doubt.
-_MOST_PARTS = 3
+from adapters.sources import SequenceSource, Source, as_source, refuse_parts_in_a_list
 
 
 class Inner:
@@ -76,21 +73,5 @@ def source_of(source: Any) -> Source:
         base.startswith(("keras.", "tf_keras.")) and base.endswith(".Sequence") for base in bases
     ):
         return SequenceSource(source, own_epochs=True)
-    _refuse_parts_in_a_list(source)
+    refuse_parts_in_a_list(source)
     return as_source(source)
-
-
-def _refuse_parts_in_a_list(source: Any) -> None:
-    """``[x, y]`` would be taken for two samples."""
-    if type(source) is not list or not 2 <= len(source) <= _MOST_PARTS:
-        return
-    if not all(holds_arrays(part) for part in source):
-        return
-    lengths = {part.shape[0] if len(part.shape) else None for part in source}
-    if len(lengths) == 1 and lengths not in ({None}, {1}):
-        shapes = ", ".join(str(tuple(part.shape)) for part in source)
-        raise TypeError(
-            "source must be a tuple where it holds the parts of the samples: (x, y) or (x, y, "
-            f"sample_weight), got a list of arrays of the shapes {shapes}; if each of these arrays "
-            "is one sample, give them as one array (np.stack)"
-        )

@@ -1,10 +1,21 @@
-"""From images to record files (pack), from one format to the other (convert), checked (verify)."""
+"""From images to record files (pack), in which encoding (compare); converted and checked."""
 
 from __future__ import annotations
 
+from adapters.packing.comparison import Comparison, Cost, compare
 from adapters.packing.convert import convert
+from adapters.packing.encoding import ENCODINGS
 from adapters.packing.manifest import Manifest
 from adapters.packing.pack import pack
 from adapters.packing.verify import verify
 
-__all__ = ["Manifest", "convert", "pack", "verify"]
+__all__ = [
+    "ENCODINGS",
+    "Comparison",
+    "Cost",
+    "Manifest",
+    "compare",
+    "convert",
+    "pack",
+    "verify",
+]

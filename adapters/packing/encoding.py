@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.images import ImageDecoder, size_of
+from adapters.images import ImageDecoder, planes, size_of
 from adapters.images import decode as decode_image
 from adapters.packing.inputs import Item
 from adapters.records import CODECS
 
-ENCODINGS = ("jpeg", "raw")
+ENCODINGS = ("jpeg", "raw", "yuv420")
 # What MXNet's im2rec takes, too.
 _QUALITY = 95
 _JPEG = b"\xff\xd8\xff"
@@ -30,7 +30,7 @@ class Encoder:
 
     Args:
         format: Of the file, one of ``CODECS``.
-        encoding: "jpeg" or "raw".
+        encoding: One of ``ENCODINGS``.
         resize: Pixels of the shorter side, or None.
         quality: Of JPEGs; None keeps those that needn't be resized as they are.
     """
@@ -64,6 +64,8 @@ class Encoder:
             pixels = _resized(content if isinstance(content, bytes) else _npy(content), self.resize)
         else:
             pixels = decode_image(content) if isinstance(content, bytes) else content
+        if self.encoding == "yuv420":
+            return planes.encode(pixels)
         return _npy(pixels) if self.encoding == "raw" else _jpeg(pixels, self.quality or _QUALITY)
 
     def _is_kept(self, content: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""What can be packed: a folder of images, a list as im2rec takes it, arrays, or any source.
+"""What can be packed: a folder of images, a list or table of them, arrays, or any source.
 
 Each becomes a sequence of ``Item``s in an order that depends on the input alone.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.sources import as_source, holds_arrays
+from adapters.sources import ImageSource, as_source, holds_arrays, open_images
+from adapters.sources.files import runs_of_classes, shown
+from adapters.sources.tables import lines_of_lst
 
 Content = bytes | NDArray[Any]
 
@@ -56,8 +58,8 @@ def inputs_of(source: Any, root: str | os.PathLike[str] | None) -> Inputs:
     """Look at what a user gives.
 
     Args:
-        source: A folder with a folder per class, an ``.lst`` file, arrays, or a source of (image,
-            label).
+        source: A folder with a folder per class, an ``.lst`` or CSV file, arrays, or a source of
+            (image, label).
         root: Where the paths of a list begin; else its own folder.
 
     Raises:
@@ -71,12 +73,16 @@ def inputs_of(source: Any, root: str | os.PathLike[str] | None) -> Inputs:
             return _folder(path)
         if path.suffix == ".lst":
             return _list(path, Path(root) if root is not None else path.parent)
+        if path.suffix.lower() in (".csv", ".tsv"):
+            return _images(open_images(path, root=root))
         if not path.exists():
             raise FileNotFoundError(f"no folder and no list at {os.fspath(source)!r}")
         raise ValueError(
-            "source must be a folder with a folder per class, an .lst file, arrays or a source, "
-            f"got {os.fspath(source)!r}; for record files, see `adapters convert`"
+            "source must be a folder with a folder per class, an .lst or .csv file, arrays or a "
+            f"source, got {os.fspath(source)!r}; for record files, see `adapters convert`"
         )
+    if isinstance(source, ImageSource) and source.as_stored:
+        return _images(source)
     samples = as_source(source)
     fingerprint = None
     if isinstance(source, tuple) and all(map(_is_column, source)):
@@ -85,13 +91,13 @@ def inputs_of(source: Any, root: str | os.PathLike[str] | None) -> Inputs:
 
 
 def _folder(root: Path) -> Inputs:
-    classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and _shown(entry))
+    beside, folders = shown(os.fspath(root))
+    classes = sorted(folders)
     if not classes:
         raise ValueError(f"source must have a folder per class, got {os.fspath(root)!r} with none")
-    loose = [entry.path for entry in os.scandir(root) if not entry.is_dir() and _shown(entry)]
-    files = [(path, -1) for path in sorted(loose)]
-    for label, name in enumerate(classes):
-        files += [(path, label) for path in _files_below(os.path.join(root, name))]
+    files = [(os.path.join(root, name), -1) for name in sorted(beside)]
+    for label, folder, names in runs_of_classes(os.fspath(root), classes):
+        files += [(os.path.join(folder, name), label) for name in names]
     items = [
         Item(path, number, label, partial(_read, path) if label >= 0 else _outside)
         for number, (path, label) in enumerate(files)
@@ -99,41 +105,25 @@ def _folder(root: Path) -> Inputs:
     return Inputs(items, classes, _digest([*classes, "", *(_stamp(path) for path, _ in files)]))
 
 
-def _files_below(folder: str, above: tuple[str, ...] = ()) -> Iterator[str]:
-    """All files, in folders and behind links too; a link to a folder above leads to none more."""
-    place = os.path.realpath(folder)
-    if place in above:
-        return
-    for entry in sorted(filter(_shown, os.scandir(folder)), key=lambda entry: entry.name):
-        if entry.is_dir():
-            yield from _files_below(entry.path, (*above, place))
-        else:
-            yield entry.path
-
-
 def _list(path: Path, root: Path) -> Inputs:
-    """Lines of ``number<TAB>label<TAB>...<TAB>path``, as MXNet's im2rec writes and reads them."""
+    """As MXNet's im2rec writes and reads them."""
     items = []
-    text = os.fsdecode(path.read_bytes())  # As the names of files are, whatever their bytes.
-    for line, content in enumerate(text.split("\n"), 1):
-        if not content.strip():
-            continue
-        try:
-            number, *labels, name = (part.strip() for part in content.split("\t"))
-            values = [float(label) for label in labels]
-            if not values:
-                raise ValueError("no label")
-            if not 0 <= int(number) < 1 << 63:
-                raise ValueError("a number below 0, or above 2^63 - 1")
-            label = values[0] if len(values) == 1 else np.array(values)
-            file = os.path.join(root, name)
-            items.append(Item(file, int(number), label, partial(_read, file)))
-        except ValueError as error:
-            raise ValueError(
-                f"{path}, line {line}: must be number, label or labels and path, with tabs between "
-                f"them, got {content!r} ({error})"
-            ) from None
+    for number, labels, name in lines_of_lst(os.fspath(path)):
+        label = labels[0] if len(labels) == 1 else np.array(labels)
+        file = os.path.join(root, name)
+        items.append(Item(file, number, label, partial(_read, file)))
+    text = os.fsdecode(path.read_bytes())
     return Inputs(items, None, _digest([text, *(_stamp(item.name) for item in items)]))
+
+
+def _images(source: ImageSource) -> Inputs:
+    """Files with labels, as they are."""
+    items = [
+        Item(path, number, label, partial(source.read, number))
+        for number, (path, label) in enumerate(zip(source.files, source.labels.tolist()))
+    ]
+    described = [*(source.classes or ()), "", repr([item.label for item in items])]
+    return Inputs(items, source.classes, _digest([*described, *(_stamp(i.name) for i in items)]))
 
 
 class _Samples(Sequence[Item]):
@@ -175,10 +165,6 @@ def _read(path: str) -> bytes:
 
 def _outside() -> bytes:
     raise ContentError("a file in the folder of its class", "one beside these folders")
-
-
-def _shown(entry: os.DirEntry[str]) -> bool:
-    return not entry.name.startswith(".")
 
 
 def _stamp(path: str) -> str:

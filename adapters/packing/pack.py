@@ -40,8 +40,9 @@ def pack(
 
     Args:
         source: A folder with a folder per class, where names that begin with a dot don't count; an
-            ``.lst`` file as MXNet's im2rec has it; arrays ``(images, labels)``; or a source of
-            samples (image, label), where an image is an array or encoded.
+            ``.lst`` file as MXNet's im2rec has it, or a CSV file; what ``open_images`` returns,
+            whose files are kept as they are where it has no ``decode``; arrays ``(images,
+            labels)``; or a source of samples (image, label), where an image is an array or encoded.
         out: ``"train"`` gives ``train-00000-of-00003.tfrecord`` and so on, with an index beside
             each, and the manifest ``train.json``, or ``train.tfrecord.json`` where that is
             something else's. ``"train.rec"`` names a single file, if one is enough.
@@ -51,8 +52,8 @@ def pack(
         resize: Pixels of the shorter side, bilinear, as ``ImageDecoder(resize_short=...)``.
         quality: Of JPEGs, 1 to 100. None keeps JPEGs that aren't resized as they are, and takes 95
             for others.
-        encoding: ``"jpeg"``, or ``"raw"``: arrays in NPY's format, larger, and with nothing to
-            decode.
+        encoding: ``"jpeg"``; or ``"raw"``, arrays in NPY's format, larger, and with nothing to
+            decode; or ``"yuv420"``, half as large as RGB, and for the eye the same.
         workers: Threads, or ``"auto"``: one for each CPU that this process may use.
         on_error: What happens with a file that is no image, or a damaged one: ``"raise"``, or
             ``"skip"``: it is named in the manifest.
@@ -113,7 +114,8 @@ def _check(
     if format not in CODECS:
         raise ValueError(f"format must be {listed()}, got {format!r}")
     if encoding not in ENCODINGS:
-        raise ValueError(f'encoding must be "jpeg" or "raw", got {encoding!r}')
+        listed_encodings = ", ".join(f'"{each}"' for each in ENCODINGS)
+        raise ValueError(f"encoding must be one of {listed_encodings}, got {encoding!r}")
     if on_error not in ("raise", "skip"):
         raise ValueError(f'on_error must be "raise" or "skip", got {on_error!r}')
     check_integer("shard_bytes", shard_bytes, 1)
@@ -123,7 +125,7 @@ def _check(
         check_integer("quality", quality, 1, " or None")
         if quality > 100:
             raise ValueError(f"quality must be <= 100, got {quality!r}")
-        if encoding == "raw":
-            raise ValueError('quality is about encoding="jpeg", got encoding="raw"')
+        if encoding != "jpeg":
+            raise ValueError(f'quality is about encoding="jpeg", got encoding={encoding!r}')
     if workers != "auto":
         check_integer("workers", workers, 0, ' or "auto"')

@@ -63,6 +63,8 @@ class Codec:
         envelope: How an image and its label stand in a record.
         crcs_fit: Which of many records of one size, as they stand in the file, have the right CRC
             over their payload; None where there is none, or where each is to be read by itself.
+        kernel_kind: What the image kernel calls such records, if it finds image and label in them
+            as ``read`` and ``envelope`` do; else 0.
         compressible: Whether a file may as well be compressed as a whole, with GZIP or ZLIB.
 
     Functions of a module, so that it can be sent to a process.
@@ -81,6 +83,7 @@ class Codec:
     suffixes: tuple[str, ...] = ()
     envelope: Envelope = IN_EXAMPLE
     crcs_fit: Callable[[NDArray[np.uint8]], NDArray[np.bool_]] | None = None
+    kernel_kind: int = 0
     compressible: bool = False
 
     @property

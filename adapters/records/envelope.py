@@ -18,7 +18,16 @@ from adapters.records import example, irheader
 
 IMAGE, LABEL, ID = "image/encoded", "image/class/label", "image/id"
 # Of encodings that a file may be told to be full of images by.
-IMAGE_BEGINS = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"\x93NUMPY", b"GIF8", b"BM", b"RIFF", b"II*\0")
+IMAGE_BEGINS = (
+    b"\xff\xd8\xff",
+    b"\x89PNG\r\n",
+    b"\x93NUMPY",
+    b"\x93YUV420",
+    b"GIF8",
+    b"BM",
+    b"RIFF",
+    b"II*\0",
+)
 _ID_MASK = (1 << 64) - 1
 
 Names = tuple[str, str]

@@ -223,4 +223,5 @@ CODEC = Codec(
     has_sizes=False,
     suffixes=(".rec", ".recordio"),
     envelope=BEHIND_HEADER,
+    kernel_kind=2,  # RECORDIO_IRHEADER
 )

@@ -87,16 +87,22 @@ class MappedFile:
 
     def read(self, offset: int, size: int) -> memoryview:
         """These bytes, without a copy; fewer where the file ends before."""
+        try:
+            return self.covering(offset, size)[offset : offset + size]
+        except NoMapError:
+            return self._copied(offset, size)
+
+    def covering(self, offset: int, size: int) -> memoryview:
+        """All of the file, of which these bytes are going to be read.
+
+        Raises:
+            NoMapError: There is no room for a map.
+        """
         block, seen = offset >> _BLOCK_BITS, self._seen
         if size > _BLOCK_BYTES or not (block < len(seen) and seen[block]):
             self._see([block], size)
         view = self._view
-        if view is None:
-            try:
-                view = self._open()
-            except NoMapError:
-                return self._copied(offset, size)
-        return view[offset : offset + size]
+        return self._open() if view is None else view
 
     def view(self) -> memoryview:
         """All of the file, of which nothing comes into memory yet; say what with `will_touch`."""

@@ -182,5 +182,6 @@ CODEC = Codec(
     suffixes=(".tfrecord", ".tfrecords", ".tfrec", ".record", ".records"),
     envelope=IN_EXAMPLE,
     crcs_fit=crcs_fit,
+    kernel_kind=1,  # TFRECORD_EXAMPLE
     compressible=True,
 )

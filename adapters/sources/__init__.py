@@ -13,35 +13,55 @@ from typing import Any
 
 import numpy as np
 
-from adapters.sources.arrays import ArraySource, holds_arrays, stretch_of, take_rows
+from adapters.sources.arrays import (
+    ArraySource,
+    holds_arrays,
+    refuse_parts_in_a_list,
+    stretch_of,
+    take_rows,
+)
+from adapters.sources.concatenation import joined
 from adapters.sources.contents import Images, guessed, identity
+from adapters.sources.decoded import Decoded
 from adapters.sources.examplesource import ExampleSource
 from adapters.sources.features import Feature
+from adapters.sources.folders import names_images, open_images
+from adapters.sources.imagefiles import ImageSource
 from adapters.sources.mapped import MapSource, Rows, has_rows
 from adapters.sources.opening import open_guessed, open_records
 from adapters.sources.records import RecordSource
 from adapters.sources.sequence import SequenceSource, reduce_iterator
-from adapters.sources.source import Source
+from adapters.sources.source import Source, Subset
 from adapters.sources.specification import suggested
-from adapters.sources.stored import is_stored
+from adapters.sources.stored import Stored, holds_stored, is_stored
 
 __all__ = [
     "ArraySource",
+    "Decoded",
     "ExampleSource",
     "Feature",
+    "ImageSource",
     "Images",
     "MapSource",
     "RecordSource",
     "SequenceSource",
     "Source",
+    "Stored",
+    "Subset",
     "as_source",
     "guessed",
     "holds_arrays",
+    "holds_stored",
     "identity",
+    "is_stored",
+    "joined",
     "kinds",
+    "names_images",
     "open_guessed",
+    "open_images",
     "open_records",
     "reduce_iterator",
+    "refuse_parts_in_a_list",
     "stretch_of",
     "suggested",
     "take_rows",
@@ -83,8 +103,9 @@ def as_source(data: Any) -> Source:
 
     Args:
         data: An array, a tuple or dict (nested too) of arrays of equal length, what
-            ``open_records`` returns or the path of a record file, an array of zarr's, whose rows
-            are read as they are needed, or an object with ``__len__`` and ``__getitem__``.
+            ``open_records`` or ``open_images`` returns, the path of a record file or of a folder
+            with a folder of images per class, an array of zarr's, whose rows are read as they are
+            needed, or an object with ``__len__`` and ``__getitem__``.
 
     Raises:
         OSError: A path of nothing that can be read.

@@ -16,6 +16,8 @@ from adapters.structure import flatten, in_order, unflatten
 
 # Arrays that an error names.
 _MOST_LISTED = 8
+# More arrays in a list are samples without a doubt.
+_MOST_PARTS = 3
 
 
 class ArraySource(Source):
@@ -34,6 +36,7 @@ class ArraySource(Source):
     makes_samples = False
     stored = False  # Samples are rows of a copy.
     gathers = True
+    own_code = ()
 
     def __init__(self, arrays: Any) -> None:
         arrays = _lists_as_arrays(arrays)
@@ -58,6 +61,11 @@ class ArraySource(Source):
 
     def __len__(self) -> int:
         return len(self._columns[0])
+
+    @property
+    def skeleton(self) -> Any:
+        """The structure, with the numbers of arrays in their places."""
+        return self._skeleton
 
     def gather(self, numbers: NDArray[np.int64], allocate: Allocate) -> Any:
         """The rows of these numbers as one batch, in memory from ``allocate``."""
@@ -137,6 +145,26 @@ def holds_arrays(data: Any) -> bool:
         or hasattr(data, "to_numpy")
         or hasattr(data, "asnumpy")
     )
+
+
+def refuse_parts_in_a_list(source: Any) -> None:
+    """``[x, y]`` would be taken for two samples.
+
+    Raises:
+        TypeError: It is such a list.
+    """
+    if type(source) is not list or not 2 <= len(source) <= _MOST_PARTS:
+        return
+    if not all(holds_arrays(part) for part in source):
+        return
+    lengths = {part.shape[0] if len(part.shape) else None for part in source}
+    if len(lengths) == 1 and lengths not in ({None}, {1}):
+        shapes = ", ".join(str(tuple(part.shape)) for part in source)
+        raise TypeError(
+            "source must be a tuple where it holds the parts of the samples: (x, y) or (x, y, "
+            f"sample_weight), got a list of arrays of the shapes {shapes}; if each of these arrays "
+            "is one sample, give them as one array (np.stack)"
+        )
 
 
 def _member_names(tree: Any, name: str = "source") -> list[str]:

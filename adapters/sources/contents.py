@@ -108,11 +108,19 @@ class Images:
     ) -> tuple[NDArray[Any], Any]:
         """(uint8 (height, width, 3) or what the decoder makes, label)."""
         encoded, label = self.split(payload, format)
+        return self.image(encoded, rng), label
+
+    def image(self, encoded: memoryview, rng: np.random.Generator | None) -> NDArray[Any]:
+        """uint8 (height, width, 3), or what the decoder makes, of an encoded image.
+
+        Raises:
+            ContentError: It is none, or a damaged one.
+        """
         if self.decoder is not None:
-            return self.decoder.decode(encoded, rng), label
+            return self.decoder.decode(encoded, rng)
         array = decode_image(encoded)
         # A raw array lies in the file, which it would keep mapped, and nobody may write there.
-        return (array if array.flags.writeable else array.copy("K")), label
+        return array if array.flags.writeable else array.copy("K")
 
     def split(self, payload: memoryview, format: str) -> tuple[memoryview, Any]:
         """The encoded image, where it lies, and the label.

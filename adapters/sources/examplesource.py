@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
+from adapters.generators import RngOf, chosen
 from adapters.images import ImageDecoder
 from adapters.records import RecordFiles
 from adapters.sources.examples import Examples, told
 from adapters.sources.featurerows import FeatureRows
+from adapters.sources.located import Located
 from adapters.sources.records import RecordSource
 from adapters.sources.source import Leaf
 
@@ -21,8 +23,9 @@ class ExampleSource(RecordSource):
     """What ``open_records`` returns for a mapping of features.
 
     Where all of them have one shape and no image is decoded, a batch is gathered at once
-    (``featurerows``); records that this can't read, and those of encoded images, are taken apart
-    one by one, straight into the batch. Texts, and lengths that vary, come as samples.
+    (``featurerows``); records that this can't read are taken apart one by one, straight into the
+    batch, and those of encoded images, once: from then on it is known where these lie
+    (``located``). Texts, and lengths that vary, come as samples.
 
     Args:
         files: The records.
@@ -38,20 +41,23 @@ class ExampleSource(RecordSource):
         self._fixed = all(field.is_fixed for field in content.fields)
         self._pads = any(field.varies and field.default is not None for field in content.fields)
         self._gatherer: FeatureRows | None = None
+        self._located: Located | None = None
 
     def close(self) -> None:
         """Let go of the files."""
-        self._gatherer = None
+        self._gatherer = self._located = None
         super().close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_gatherer": None}
+        return {**super().__getstate__(), "_gatherer": None, "_located": None}
 
     def way(self, transformed: bool) -> str:
         """How samples come from it, for people."""
         if self._fixed and not transformed:
             return "features of records, gathered a batch at a time"
         return super().way(transformed)
+
+    python_numbers = False
 
     @property
     def holds_images(self) -> bool:
@@ -84,11 +90,10 @@ class ExampleSource(RecordSource):
     def fill(
         self,
         numbers: NDArray[np.int64],
-        rng_of: Callable[[int], np.random.Generator] | None,
+        rng_of: RngOf | None,
         rows: Sequence[NDArray[Any]],
     ) -> list[tuple[int, Exception]]:
         """Write samples into rows of a batch, an array for each feature."""
-        todo: Sequence[int] = range(len(numbers))
         if self._fixed:
             gatherer = self._gatherer
             if gatherer is None:
@@ -96,35 +101,81 @@ class ExampleSource(RecordSource):
             done = gatherer.gather(numbers, rows)
             if done is None:
                 return []
-            todo = np.flatnonzero(~done).tolist()
+            todo = np.flatnonzero(~done)
         else:
-            todo = numbers.argsort(kind="stable").tolist()
-        own: list[int] = numbers.tolist()
-        images = [place for place, field in enumerate(self._examples.fields) if field.decoder]
+            todo = numbers.argsort(kind="stable")
         failures: dict[int, Exception] = {}
+        located = self._located
+        images = [place for place, field in enumerate(self._examples.fields) if field.decoder]
+        rest = [place for place in range(len(rows)) if place not in images]
+        if images:
+            columns = [rows[place] for place in rest]
+            if located is None:
+                leaves = [(column.shape[1:], column.dtype) for column in columns]
+                located = self._located = Located(self._files, len(images), leaves)
+            found = located.find(numbers[todo], todo, columns)
+            wanted = todo[found.places]
+            for place, pieces in zip(images, found.pieces):
+                decode = self._decoder(place).decode_pieces
+                rng = chosen(rng_of, wanted)
+                failed = decode(found.buffers, pieces, rng, wanted, rows[place])
+                self._note(failures, place, wanted, failed)
+            todo = np.delete(todo, found.places)
+        self._taken_apart(todo, images, rest, numbers, rng_of, rows, located, failures)
+        return [(row, self._told(int(numbers[row]), error)) for row, error in failures.items()]
+
+    def _taken_apart(
+        self,
+        todo: NDArray[np.int64],
+        images: Sequence[int],
+        rest: Sequence[int],
+        numbers: NDArray[np.int64],
+        rng_of: RngOf | None,
+        rows: Sequence[NDArray[Any]],
+        located: Located | None,
+        failures: dict[int, Exception],
+    ) -> None:
+        """Write rows of which nothing is known yet."""
         wanted: list[int] = []
         encoded: list[list[memoryview]] = [[] for _ in images]
-        for row in todo:
+        for row in todo.tolist():
+            number = int(numbers[row])
             try:
-                format = self._files.locate(own[row])[0].format
-                values = self._examples.values(self._files.read(own[row]), format)
+                payload = self._files.read(number)
+                values = self._examples.values(payload, self._files.locate(number)[0].format)
             except Exception as error:
                 failures[row] = error
                 continue
-            for place, value in enumerate(values):
-                if place not in images:
-                    rows[place][row] = value
+            for place in rest:
+                rows[place][row] = values[place]
             for place, group in zip(images, encoded):
                 group.append(values[place])
+            if located is not None:
+                held = [values[place] for place in images]
+                located.note(number, payload, held, [rows[place][row] for place in rest])
             wanted.append(row)
         for place, group in zip(images, encoded):
-            field = self._examples.fields[place]
-            assert field.decoder is not None
-            rng = rng_of and (lambda at: rng_of(own[wanted[at]]))
-            for at, why in field.decoder.decode_rows(group, rng, wanted, rows[place]):
-                called = told(field, why) if isinstance(why, ContentError) else why
-                failures.setdefault(wanted[at], called)
-        return [(row, self._told(own[row], error)) for row, error in failures.items()]
+            rng = chosen(rng_of, wanted)
+            failed = self._decoder(place).decode_rows(group, rng, wanted, rows[place])
+            self._note(failures, place, wanted, failed)
+
+    def _decoder(self, place: int) -> ImageDecoder:
+        decoder = self._examples.fields[place].decoder
+        assert decoder is not None
+        return decoder
+
+    def _note(
+        self,
+        failures: dict[int, Exception],
+        place: int,
+        wanted: Sequence[int] | NDArray[np.int64],
+        failed: Sequence[tuple[int, Exception]],
+    ) -> None:
+        """Keep the first failure of a row, of which feature it is."""
+        field = self._examples.fields[place]
+        for at, why in failed:
+            called = told(field, why) if isinstance(why, ContentError) else why
+            failures.setdefault(int(wanted[at]), called)
 
     @property
     def pads(self) -> bool:

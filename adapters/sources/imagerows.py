@@ -6,15 +6,15 @@ images, each is found (``located``) and decoded into its row.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.generators import RngOf, chosen
 from adapters.records import RecordFiles, Shard
 from adapters.sources.contents import Images
-from adapters.sources.located import Located
+from adapters.sources.located import Found, Located
 from adapters.sources.rows import put_image, put_label
 from adapters.sources.source import Leaf
 from adapters.sources.strided import Strided, strided_of
@@ -46,7 +46,7 @@ class ImageRows:
     def fill(
         self,
         numbers: NDArray[np.int64],
-        rng_of: Callable[[int], np.random.Generator] | None,
+        rng_of: RngOf | None,
         images: NDArray[Any],
         labels: NDArray[Any],
     ) -> list[tuple[int, Exception]]:
@@ -72,23 +72,24 @@ class ImageRows:
             todo = todo[~done[todo]]
         located = self._located
         if located is None:
-            located = self._located = Located(self._files, labels.shape[1:], labels.dtype)
-        failures: list[tuple[int, Exception]] = []
+            located = self._located = Located(self._files, 1, [(labels.shape[1:], labels.dtype)])
+        found = located.find(numbers[todo], todo, [labels])
+        if decoder is not None and len(found.places) < len(todo):
+            located.look(numbers[np.delete(todo, found.places)], self._content.names)
+            found = located.find(numbers[todo], todo, [labels])
+        failures = self._known(found, todo[found.places], numbers, rng_of, images)
+        if len(found.places) == len(todo):
+            return failures
         encoded: list[memoryview] = []
         wanted: list[int] = []
-        own: list[int] = numbers.tolist()
-        places = located.find(numbers[todo], todo, labels)
-        for row, (file, begin, size) in zip(todo.tolist(), places):
+        for row in np.delete(todo, found.places).tolist():
             try:
-                if size:
-                    self._files.check_open()  # Reading would open it again.
-                    image = file.read(begin, size)
-                else:
-                    shard, number = self._files.locate(own[row])
-                    payload = shard.read(number)
-                    image, label = self._content.split(payload, shard.format)
-                    put_label(label, labels, row)
-                    located.note(own[row], payload, image, labels[row])
+                own = int(numbers[row])
+                shard, number = self._files.locate(own)
+                payload = shard.read(number)
+                image, label = self._content.split(payload, shard.format)
+                put_label(label, labels, row)
+                located.note(own, payload, [image], [labels[row]])
                 if decoder is None:
                     put_image(image, images, row)
             except Exception as error:
@@ -97,10 +98,31 @@ class ImageRows:
             encoded.append(image)
             wanted.append(row)
         if decoder is not None:
-            failed = decoder.decode_rows(
-                encoded, rng_of and (lambda place: rng_of(own[wanted[place]])), wanted, images
-            )
+            failed = decoder.decode_rows(encoded, chosen(rng_of, wanted), wanted, images)
             failures += ((wanted[place], error) for place, error in failed)
+        return failures
+
+    def _known(
+        self,
+        found: Found,
+        rows: NDArray[np.int64],
+        numbers: NDArray[np.int64],
+        rng_of: RngOf | None,
+        images: NDArray[Any],
+    ) -> list[tuple[int, Exception]]:
+        """Write images that were found before; as ``fill``."""
+        decoder, failures = self._content.decoder, []
+        (pieces,) = found.pieces
+        if decoder is not None:
+            failed = decoder.decode_pieces(
+                found.buffers, pieces, chosen(rng_of, rows), rows, images
+            )
+            return [(int(rows[place]), error) for place, error in failed]
+        for row, (buffer, begin, size) in zip(rows.tolist(), pieces.tolist()):
+            try:
+                put_image(found.buffers[buffer][begin : begin + size], images, row)
+            except Exception as error:
+                failures.append((row, error))
         return failures
 
     def gather(

@@ -20,11 +20,16 @@ class MapSource(Source):
     """
 
     def __init__(self, data: Any) -> None:
-        self._data = data
+        self.data = data
         self._fetch_many = getattr(data, "__getitems__", None)
 
     def __len__(self) -> int:
-        return len(self._data)
+        return len(self.data)
+
+    @property
+    def own_code(self) -> tuple[Any, ...]:
+        """The data set."""
+        return (self.data,)
 
     @property
     def fetches_many(self) -> bool:
@@ -38,14 +43,14 @@ class MapSource(Source):
         samples = self._fetch_many(numbers.tolist())
         if len(samples) != len(numbers):
             raise ValueError(
-                f"__getitems__ of {type(self._data).__name__} must return one sample per number, "
+                f"__getitems__ of {type(self.data).__name__} must return one sample per number, "
                 f"got {len(samples)} for {len(numbers)}"
             )
         return samples  # type: ignore[no-any-return]
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """The sample of this number."""
-        return self._data[number]
+        return self.data[number]
 
     def way(self, transformed: bool) -> str:
         """How samples come from it, for people."""

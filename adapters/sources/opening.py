@@ -9,11 +9,13 @@ from adapters.images import ImageDecoder
 from adapters.records import RecordFiles
 from adapters.records.files import Paths
 from adapters.sources.contents import Images, check_fields, content_of, guessed
+from adapters.sources.decoded import Decoded
 from adapters.sources.examples import Examples
 from adapters.sources.examplesource import ExampleSource
 from adapters.sources.features import fields_of
+from adapters.sources.folders import names_images, open_images
+from adapters.sources.imageless import is_without_image
 from adapters.sources.records import RecordSource
-from adapters.sources.selection import is_without_image
 
 
 def open_records(
@@ -87,15 +89,19 @@ def open_records(
     return RecordSource(RecordFiles(paths, format, bool(verify)), content)
 
 
-def open_guessed(paths: Paths) -> RecordSource:
+def open_guessed(paths: Paths) -> Decoded:
     """As ``open_records``, with the ``decode`` that the first record suggests.
 
-    Images where it holds one, features where it is another Example, else the bytes.
+    Images where it holds one, features where it is another Example, else the bytes. A folder, and a
+    list or table of files by its ending, is opened as ``open_images`` does it.
 
     Raises:
         FileNotFoundError: No such file, or a glob that finds none.
         RecordError: A file of neither format, or damaged as a whole.
+        ValueError: A folder without folders of images.
     """
+    if names_images(paths):
+        return open_images(paths)
     files = RecordFiles(paths)
     source = RecordSource(files, content_of(None, None))
 

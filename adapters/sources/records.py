@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError, RecordError
-from adapters.generators import DECODE, generator
-from adapters.images import ImageDecoder
+from adapters.generators import DECODE, RngOf, generator
 from adapters.records import RecordFiles
 from adapters.sources.contents import Content, Images
+from adapters.sources.decoded import Decoded
+from adapters.sources.imageless import how_to_leave_out, is_without_image
 from adapters.sources.imagerows import ImageRows
-from adapters.sources.selection import chosen_of, how_to_leave_out, is_without_image
-from adapters.sources.source import Leaf, Source
+from adapters.sources.selection import chosen_of
+from adapters.sources.source import Leaf
 
 # Damaged records that are looked past for one that tells what samples are like.
 _TRIES = 100
 
 
-class RecordSource(Source):
+class RecordSource(Decoded):
     """What ``open_records`` returns. Any thread may ask; a process gets its own by pickling.
 
     Args:
@@ -30,9 +30,11 @@ class RecordSource(Source):
         content: What they become.
     """
 
+    unit = "record"
+
     def __init__(self, files: RecordFiles, content: Content) -> None:
+        super().__init__(content)
         self._files = files
-        self._content = content
         # For a batch that is written straight into its memory; found out when first asked for.
         self._leaves: tuple[Leaf, ...] | None = None
         self._looked = False
@@ -42,30 +44,6 @@ class RecordSource(Source):
     def __len__(self) -> int:
         """Number of records."""
         return len(self._files)
-
-    def __getitem__(self, index: Any) -> Any:
-        """The sample of this number, or a list of them for a slice.
-
-        Random crops and flips are those of epoch 0 under seed 0; a loader gives each epoch others.
-
-        Raises:
-            IndexError: Out of range.
-            RecordError: The record is damaged, or holds something else than it should.
-        """
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        return self.sample(self._number(index))
-
-    def __iter__(self) -> Iterator[Any]:
-        """The samples in order."""
-        return map(self.sample, range(len(self)))
-
-    def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        """The samples of these numbers, which are read in the order of the files."""
-        samples: list[Any] = [None] * len(numbers)
-        for place in np.argsort(numbers, kind="stable").tolist():
-            samples[place] = self[numbers[place]]
-        return samples
 
     def select(self, numbers: Any) -> RecordSource:
         """These samples as a source, numbered anew in this order; nothing is read or copied.
@@ -100,49 +78,10 @@ class RecordSource(Source):
         self._rows = None
         self._files.close()
 
-    def __enter__(self) -> RecordSource:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_rows": None, "_looked": False}
 
     # What a plan asks for.
-
-    stored = False
-
-    def way(self, transformed: bool) -> str:
-        """How samples come from it, for people."""
-        at_once = "record" if transformed or self.leaves is None else "batch"
-        return f"records, read and decoded a {at_once} at a time"
-
-    @property
-    def draws(self) -> bool:
-        """Whether a sample depends on its generator."""
-        return self._content.draws
-
-    @property
-    def holds_images(self) -> bool:
-        """Whether samples are (array, label)."""
-        return isinstance(self._content, Images)
-
-    @property
-    def decodes(self) -> bool:
-        """Whether an ``ImageDecoder`` makes the arrays; a subclass may do anything else as well."""
-        return isinstance(self._content, Images) and type(self._content.decoder) is ImageDecoder
-
-    @property
-    def makes_samples(self) -> bool:
-        """Whether code of the user's own makes samples."""
-        decoder = getattr(self._content, "decoder", None)
-        return self.function is not None or type(decoder) not in (ImageDecoder, type(None))
-
-    @property
-    def function(self) -> Callable[[bytes], Any] | None:
-        """The user's own ``decode``."""
-        return getattr(self._content, "function", None)
 
     def fetch(self, numbers: NDArray[np.int64]) -> None:
         """Read records in the order of the files, and forget them."""
@@ -198,7 +137,7 @@ class RecordSource(Source):
     def fill(
         self,
         numbers: NDArray[np.int64],
-        rng_of: Callable[[int], np.random.Generator] | None,
+        rng_of: RngOf | None,
         rows: Sequence[NDArray[Any]],
     ) -> list[tuple[int, Exception]]:
         """Write samples into rows of a batch: arrays and labels, as ``leaves`` says."""
@@ -210,16 +149,6 @@ class RecordSource(Source):
             assert isinstance(self._content, Images)
             self._rows = ImageRows(self._files, self._content)
         return self._rows
-
-    def _number(self, index: Any) -> int:
-        try:
-            number = operator.index(index)
-        except TypeError:
-            raise TypeError(f"record number must be an integer or a slice, got {index!r}") from None
-        size = len(self)
-        if not -size <= number < size:
-            raise IndexError(f"record number must be in range({-size}, {size}), got {number}")
-        return number % size
 
     def _told(self, number: int, error: Exception) -> Exception:
         """The error, of which file and record."""

@@ -1,18 +1,22 @@
 """What a plan asks of a source of single samples, with the answers that most of them give.
 
-A new kind of source is a subclass in a file of its own, and a line in ``sources.kinds``.
+A new kind of source is a subclass in a file of its own, and a line in ``sources.kinds``. ``Subset``
+is some samples of any of them; as ``Source.select`` makes it, it is here.
 """
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.generators import DECODE, RngOf, generator
 from adapters.ownership import Allocate
+from adapters.sources.selection import chosen_of
 
 Leaf = tuple[tuple[int, ...], "np.dtype[Any]"]
 
@@ -36,8 +40,45 @@ class Source(abc.ABC):
         """
 
     def __getitem__(self, index: Any) -> Any:
-        """The same, as any map-style data set has it."""
-        return self.sample(index)
+        """The same, as any map-style data set has it, or a list of samples for a slice.
+
+        What is drawn is that of epoch 0 under seed 0; a loader gives each epoch something else.
+
+        Raises:
+            IndexError: Out of range.
+            TypeError: No integer and no slice.
+        """
+        if isinstance(index, slice):
+            return [self.sample(number) for number in range(*index.indices(len(self)))]
+        try:
+            number = operator.index(index)
+        except TypeError:
+            raise TypeError(f"sample number must be an integer or a slice, got {index!r}") from None
+        size = len(self)
+        if not -size <= number < size:
+            raise IndexError(f"sample number must be in range({-size}, {size}), got {number}")
+        return self.sample(number % size)
+
+    def __iter__(self) -> Iterator[Any]:
+        """The samples in order."""
+        return map(self.sample, range(len(self)))
+
+    def select(self, numbers: Any) -> Source:
+        """These samples as a source, numbered anew in this order; nothing is read or copied.
+
+        Args:
+            numbers: Sample numbers, as ``[i]`` takes them, perhaps some of them several times, or a
+                boolean mask with a value for each sample.
+
+        Returns:
+            A source that is read as this one is. What is random depends on a sample's new number.
+
+        Raises:
+            IndexError: A number out of range.
+            TypeError: Something else than numbers or a mask, or a source of whole batches.
+            ValueError: A mask of another length.
+        """
+        return Subset(self, chosen_of(numbers, len(self)))
 
     def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any] | None:
         """The samples of a batch, fetched at once; None where they are fetched one at a time."""
@@ -82,14 +123,14 @@ class Source(abc.ABC):
     def fill(
         self,
         numbers: NDArray[np.int64],
-        rng_of: Callable[[int], np.random.Generator] | None,
+        rng_of: RngOf | None,
         rows: Sequence[NDArray[Any]],
     ) -> list[tuple[int, Exception]]:
         """Write samples into rows of a batch; where ``leaves`` are known.
 
         Args:
             numbers: Of the samples, ``(rows,)``.
-            rng_of: A sample's generator by its number, good until the next is asked for; None where
+            rng_of: A sample's generator by its place among them, good until the next; None where
                 nothing is drawn.
             rows: An array for each of ``leaves``, with an axis for the rows before.
 
@@ -99,6 +140,16 @@ class Source(abc.ABC):
         raise NotImplementedError
 
     # --- traits ---
+
+    @property
+    def own_code(self) -> tuple[Any, ...]:
+        """The functions and objects of the user's own that make samples."""
+        return (self,)
+
+    @property
+    def python_numbers(self) -> bool:
+        """Whether a label is a Python number, and not one of NumPy's."""
+        return False
 
     @property
     def makes_samples(self) -> bool:
@@ -129,6 +180,11 @@ class Source(abc.ABC):
     def holds_images(self) -> bool:
         """Whether samples are (image, label)."""
         return False
+
+    @property
+    def remedy(self) -> str:
+        """What makes samples of unequal shapes equal, for people."""
+        return "pad, crop or resize in transform"
 
     def way(self, transformed: bool) -> str:
         """How samples come from it, for people; ``transformed`` one by one, or not."""
@@ -175,3 +231,134 @@ class Source(abc.ABC):
 
     def renew_locks(self) -> None:
         """In a forked process, where whoever held them is not."""
+
+
+def _of_the_whole(name: str) -> Any:
+    return property(operator.attrgetter(f"whole.{name}"), doc="That of the whole source.")
+
+
+class Subset(Source):
+    """Some samples of a source, numbered anew: as fast as the whole, as it is asked the same way.
+
+    Pickled for worker processes, the numbers are an array that they share.
+
+    Args:
+        whole: The source; of a ``Subset``, the numbers are looked up once and for all.
+        numbers: Of the samples, int64 ``(samples,)``, in ``range(len(whole))``.
+
+    Raises:
+        TypeError: The source's items are whole batches.
+    """
+
+    def __init__(self, whole: Source, numbers: NDArray[np.int64]) -> None:
+        if whole.whole_batches:
+            raise TypeError(
+                "source must give single samples to be selected from, got one of whole batches: "
+                "select from the arrays or the data set that these are made of"
+            )
+        self.whole = whole
+        self.numbers = numbers
+
+    def __len__(self) -> int:
+        """How many were chosen."""
+        return len(self.numbers)
+
+    def select(self, numbers: Any) -> Source:
+        """Some of these, of the same whole source."""
+        return self.whole.select(self.numbers[chosen_of(numbers, len(self))])
+
+    def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
+        """The sample of this number."""
+        if rng is None and self.draws:
+            rng = generator(0, 0, number, DECODE)
+        return self.whole.sample(int(self.numbers[number]), rng)
+
+    def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any] | None:
+        """The samples of a batch, if the whole source fetches them at once."""
+        return self.whole.samples(self.numbers[numbers])
+
+    def fetch(self, numbers: NDArray[np.int64]) -> None:
+        """Read samples as they are stored, and forget them."""
+        self.whole.fetch(self.numbers[numbers])
+
+    def gather(self, numbers: NDArray[np.int64], allocate: Allocate) -> Any:
+        """The samples of these numbers as one batch."""
+        return self.whole.gather(self.numbers[numbers], allocate)
+
+    def padded(self, samples: list[Any]) -> list[Any]:
+        """The samples of a batch, made equally long."""
+        return self.whole.padded(samples)
+
+    def fill(
+        self,
+        numbers: NDArray[np.int64],
+        rng_of: RngOf | None,
+        rows: Sequence[NDArray[Any]],
+    ) -> list[tuple[int, Exception]]:
+        """Write samples into rows of a batch."""
+        return self.whole.fill(self.numbers[numbers], rng_of, rows)
+
+    def way(self, transformed: bool) -> str:
+        """How samples come from it, for people."""
+        return f"{len(self)} of {len(self.whole)}: {self.whole.way(transformed)}"
+
+    gathers = _of_the_whole("gathers")
+    leaves = _of_the_whole("leaves")
+    skeleton = _of_the_whole("skeleton")
+    pads = _of_the_whole("pads")
+    own_code = _of_the_whole("own_code")
+    python_numbers = _of_the_whole("python_numbers")
+    makes_samples = _of_the_whole("makes_samples")
+    stored = _of_the_whole("stored")
+    fetches_many = _of_the_whole("fetches_many")
+    draws = _of_the_whole("draws")
+    decodes = _of_the_whole("decodes")
+    holds_images = _of_the_whole("holds_images")
+    remedy = _of_the_whole("remedy")
+    own_epochs = _of_the_whole("own_epochs")
+    most_at_once = _of_the_whole("most_at_once")
+
+    def enter_epoch(self, epoch: int) -> bool:
+        """Be in this epoch; whether one has ended."""
+        return self.whole.enter_epoch(epoch)
+
+    def warn_if_it_waits(self, threads: int) -> None:
+        """Say once, if so, that calls wait in turn."""
+        self.whole.warn_if_it_waits(threads)
+
+    def renew_locks(self) -> None:
+        """In a forked process."""
+        self.whole.renew_locks()
+
+
+def fill_places(
+    source: Source,
+    numbers: NDArray[np.int64],
+    rng_of: RngOf | None,
+    places: NDArray[np.int64],
+    rows: Sequence[NDArray[Any]],
+    leaves: tuple[Leaf, ...] | None = None,
+) -> list[tuple[int, Exception]]:
+    """As ``source.fill``, into the rows at these places of a batch, which are in order.
+
+    Args:
+        source: Whose samples they are.
+        numbers: Of the samples.
+        rng_of: As ``fill`` has it, by the places among ``numbers``.
+        places: Of the samples in the batch.
+        rows: Of the batch.
+        leaves: Of the source, where these aren't the batch's.
+    """
+    first, last = int(places[0]), int(places[-1])
+    in_place = leaves is None and last - first == len(places) - 1
+    if leaves is not None:
+        into = [np.empty((len(places), *shape), dtype) for shape, dtype in leaves]
+    elif in_place:
+        into = [column[first : last + 1] for column in rows]
+    else:
+        into = [np.empty((len(places), *column.shape[1:]), column.dtype) for column in rows]
+    failures = source.fill(numbers, rng_of, into)
+    if not in_place:
+        for column, part in zip(rows, into):
+            column[places] = part
+    return [(int(places[row]), error) for row, error in failures]

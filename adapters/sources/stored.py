@@ -34,6 +34,11 @@ def is_stored(data: Any) -> bool:
     return getattr(data, "shape", None) is not None and hasattr(data, "dtype")
 
 
+def holds_stored(data: Any) -> bool:
+    """Whether ``data`` is such an array, or a tuple with one in it."""
+    return is_stored(data) or (type(data) is tuple and any(map(is_stored, data)))
+
+
 class Stored:
     """Rows of one data set, by their numbers.
 

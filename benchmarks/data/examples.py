@@ -1,12 +1,13 @@
-"""tf.train.Examples as users write them: digits as bytes, and rows of a table.
+"""Records as users write them: digits as bytes, and rows of a table.
 
 They are made once, into the cache folder::
 
     digit-examples-1/train.tfrecord, train.idx   "image": 784 raw bytes, "label": one integer
     table-examples-1/train.tfrecord, train.idx   ten floats, "x0" to "x9", and one integer, "id"
+    digit-headers-1/train.rec, train.idx         784 raw bytes behind an IRHeader with the label
 
-Written by hand, as TensorFlow would stay in the harness's memory; packed as it does that, with the
-features in an order that is none, as in its own.
+The Examples are written by hand, as TensorFlow would stay in the harness's memory; packed as it
+does that, with the features in an order that is none, as in its own.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from adapters import RecordWriter
 from adapters.records import example
 from benchmarks.data.cache import made_once
 from benchmarks.data.digits import find_digits, load_digits
+from benchmarks.data.photographs import headed_record
 
 DIGITS = 60_000
 ROWS = 60_000
@@ -36,6 +38,18 @@ def find_digit_examples() -> Path:
 def find_table_examples() -> Path:
     """60,000 rows of eleven numbers; made now if they aren't in the cache."""
     return made_once("table-examples-1", _make_table) / "train.tfrecord"
+
+
+def find_digit_headers() -> Path:
+    """60,000 digits in RecordIO; made now if they aren't in the cache."""
+    return made_once("digit-headers-1", _make_headers) / "train.rec"
+
+
+def _make_headers(folder: Path) -> None:
+    images, labels = load_digits(find_digits().path, "train", DIGITS)
+    with RecordWriter(folder / "train.rec", format="recordio") as writer:
+        for number, (image, label) in enumerate(zip(images, labels.tolist())):
+            writer.write(headed_record(image.tobytes(), label, number))
 
 
 def _make_digits(folder: Path) -> None:

@@ -40,7 +40,7 @@ def bare_loop(photographs: Photographs, threads: int) -> Contestant:
         with tempfile.TemporaryDirectory() as folder:
             program, crops = f"{folder}/limit", f"{folder}/crops"
             np.array(wanted, np.int32)[order].tofile(crops)
-            own = [NATIVE / f"{name}.c" for name in ("huffman", "jpeg", "resize")]
+            own = [NATIVE / f"{name}.c" for name in ("batch", "huffman", "jpeg", "resize")]
             sources = [*own, Path(__file__).with_name("kernel_limit.c")]
             command = [
                 "cc",

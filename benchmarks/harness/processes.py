@@ -88,24 +88,34 @@ def run_row(
                     result_path,
                 ],
                 cwd=ROOT,
-                env=_environment(backend),
+                env=environment_of(backend),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 # Ctrl-C in the terminal reaches the harness only, which then ends the tree.
                 start_new_session=True,
             )
-            watch = _Watch(process)
+            watch = Watch(process)
             try:
                 failure = watch.wait(result_path, limit_seconds)
             finally:
                 left_behind = watch.end()
         output = log_path.read_text(errors="replace").strip()
-        result: Measurement | None = None
-        if result_path.is_file():
-            result = json.loads(result_path.read_text())
-    if failure is None and left_behind:
-        failure = f"left {left_behind} of its processes running"
+        if failure is None and left_behind:
+            failure = left_running(left_behind)
+        return outcome_of(watch, result_path, failure, output)
+
+
+def left_running(count: int) -> str:
+    """In words."""
+    return f"left {count} of its processes running"
+
+
+def outcome_of(watch: Watch, result_path: Path, failure: str | None, output: str) -> Outcome:
+    """What became of a row that wrote so much, or failed so."""
+    result: Measurement | None = None
+    if result_path.is_file():
+        result = json.loads(result_path.read_text())
     if failure is not None and failure.startswith(EXIT_CODE) and output:
         # An exception's own line; other ends leave tracebacks of many threads.
         failure += ": " + output.splitlines()[-1].strip()
@@ -113,7 +123,12 @@ def run_row(
     return Outcome(result, failure, rounds, "" if failure is None else output[-LOG_CHARACTERS:])
 
 
-def _environment(backend: str | None) -> dict[str, str]:
+def environment_of(backend: str | None) -> dict[str, str]:
+    """What a row's process finds in its environment.
+
+    Args:
+        backend: Keras's; None leaves it to the environment and to Keras.
+    """
     environment = dict(os.environ)
     paths = [str(ROOT), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
@@ -132,13 +147,36 @@ class _Sample(NamedTuple):
     cpu_seconds: float
 
 
-class _Watch:
+class Watch:
     """Owns the row's process and its descendants until `end`; used by one thread."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self._seen: set[psutil.Process] = set()
         self._samples: list[_Sample] = []
+
+    def wait_for(self, result_path: Path, limit_seconds: float) -> str | None:
+        """Sample memory until the result is there; say what went wrong if it won't be."""
+        deadline, due = time.monotonic() + limit_seconds, 0.0
+        while not result_path.is_file():
+            if self._process.poll() is not None:
+                return self._ended()
+            now = time.monotonic()
+            if now > deadline:
+                return f"no result within {limit_seconds:.0f} s"
+            if now >= due:
+                self._sample()
+                due = now + SAMPLE_INTERVAL_SECONDS
+            time.sleep(LOOK_SECONDS)
+        return None
+
+    def wait_for_end(self) -> str | None:
+        """After the last result."""
+        try:
+            self._process.wait(EXIT_LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            return f"hung at exit for {EXIT_LIMIT_SECONDS:.0f} s"
+        return self._ended()
 
     def wait(self, result_path: Path, limit_seconds: float) -> str | None:
         """Sample memory until the process ends or its time is up; say what went wrong."""
@@ -156,6 +194,9 @@ class _Watch:
             self._sample()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(SAMPLE_INTERVAL_SECONDS)
+        return self._ended()
+
+    def _ended(self) -> str | None:
         code = self._process.returncode
         if code < 0:
             return f"killed by {signal.Signals(-code).name}"

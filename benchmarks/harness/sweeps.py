@@ -1,11 +1,11 @@
-"""A sweep: the rows of an experiment, one fresh process after the other."""
+"""A sweep: the rows of an experiment, one fresh process after the other, but in the smoke size."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,7 +15,8 @@ from typing import Any
 from tqdm import tqdm
 
 from benchmarks.harness.backends import Backends, find_backends
-from benchmarks.harness.processes import run_row
+from benchmarks.harness.kept import KeptProcesses
+from benchmarks.harness.processes import Outcome, run_row
 from benchmarks.harness.results import Experiment, Run
 
 
@@ -36,6 +37,8 @@ class RowSpec:
         trains_keras: Whether it trains a network in Keras: then there is one for each of the
             session's backends.
         backend: That backend's name; None leaves it to the environment and to Keras.
+        shares: In the smoke size, rows of a program that share this also share a process; None
+            stands for the framework's rows of this package's loaders, or for its rows of this one.
     """
 
     framework: str
@@ -48,6 +51,13 @@ class RowSpec:
     cpus: int | None = None
     trains_keras: bool = False
     backend: str | None = None
+    shares: str | None = None
+
+    @property
+    def shared(self) -> Hashable:
+        """What tells which rows may share a process."""
+        alike = self.shares or f"{self.framework} {'ours' if self.ours else self.loader}"
+        return (self.program, alike, self.backend, self.options.get("backend"), self.cpus)
 
     @property
     def name(self) -> str:
@@ -72,6 +82,8 @@ class Session:
         peers: Only the peers were asked for.
         suspects: Framework, loader and workers of those rows of an experiment that seem to have
             become slower: they run as often once more.
+        kept: In the smoke size, the processes that rows share.
+        unended: What is to be said of those that are over.
     """
 
     size: str
@@ -84,6 +96,13 @@ class Session:
     least_repeats: int = 1
     peers: bool = False
     suspects: Callable[[Experiment], set[tuple[str, str, int | str]]] = lambda experiment: set()
+    kept: KeptProcesses = field(default_factory=KeptProcesses)
+    unended: list[str] = field(default_factory=list)
+
+    def close(self) -> list[str]:
+        """End what is kept; returns what is to be said of processes that didn't end well."""
+        self.unended += self.kept.close()
+        return self.unended
 
     @property
     def ran(self) -> bool:
@@ -158,7 +177,7 @@ class Session:
                     "cpus": spec.cpus,
                     "seed": seed,
                 }
-                outcome = run_row(spec.program, options, spec.limit_seconds, spec.backend)
+                outcome = self._outcome(spec, options)
                 run = Run.of(
                     spec.framework,
                     spec.loader,
@@ -171,6 +190,15 @@ class Session:
                 experiment.runs.append(run)
                 experiment.write_json(self.out)
         return runs
+
+    def _outcome(self, spec: RowSpec, options: Mapping[str, Any]) -> Outcome:
+        if self.size != "smoke":
+            return run_row(spec.program, options, spec.limit_seconds, spec.backend)
+        outcome, unended = self.kept.run(
+            spec.shared, spec.program, options, spec.limit_seconds, spec.backend
+        )
+        self.unended += unended
+        return outcome
 
     def _on_backends(self, spec: RowSpec) -> list[RowSpec]:
         """Of a row that trains in Keras one for each backend, which names it if there are more."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from benchmarks.harness.ratios import BATCH, Contestant, endless
 from benchmarks.peers.pictures import AREA, RATIO, SHORT, SIDE, TRAIN, Batches, contestant_of
@@ -46,7 +49,9 @@ def iterator_batches(recordio: Path, threads: int | None, work: str = TRAIN) -> 
     )
     while True:
         for batch in iterator:
-            yield batch.data[0], batch.label[0]
+            # The last one is filled up with pictures of the next pass.
+            count = BATCH - batch.pad
+            yield batch.data[0][:count], batch.label[0][:count]
         iterator.reset()
 
 
@@ -91,3 +96,35 @@ def loader_batches(
 def loader_contestant(recordio: Path, counted: int, thread_pool: bool) -> Contestant:
     """MXNet's DataLoader with two workers, as a contestant."""
     return contestant_of(lambda: loader_batches(recordio, thread_pool), counted)
+
+
+def unpacked(record: bytes) -> tuple[Any, Any]:
+    """A digit behind an IRHeader, as one takes it out: float32 (1, 28, 28) from 0 to 1, label."""
+    from adapters.gluon import import_mxnet
+
+    header, pixels = import_mxnet().recordio.unpack(record)
+    image = np.frombuffer(pixels, np.uint8).reshape(1, 28, 28)
+    return image.astype(np.float32) / 255, np.float32(header.label)
+
+
+def digits_contestant(recordio: Path, counted: int, workers: int, thread_pool: bool) -> Contestant:
+    """MXNet's DataLoader of a RecordFileDataset of digits, as a contestant.
+
+    Args:
+        recordio: Raw digits behind IRHeaders.
+        counted: Batches of a round.
+        workers: How many; 0 for none.
+        thread_pool: Threads, not processes.
+    """
+    from adapters.gluon import import_mxnet
+
+    data = import_mxnet().gluon.data
+    records = data.RecordFileDataset(str(recordio)).transform(unpacked)
+
+    def batches() -> Batches:
+        loader = data.DataLoader(
+            records, BATCH, shuffle=True, num_workers=workers, thread_pool=thread_pool
+        )
+        yield from endless(loader)
+
+    return contestant_of(batches, counted)

@@ -5,10 +5,10 @@ to 224x224, every other one turned left to right, in batches of 64, uint8: that 
 `ImageDecoder` does for training. Where the work is `EVAL`: pictures in their own order, the short
 side resized to 256, the centre of 224x224.
 
-Each peer is a generator of endless batches (`batches_of`), whose `close` ends what it started, and
-a contestant of a ratio in training. Those that run Python for every sample, Grain, PyDataset,
-PyTorch and spdl, share the functions here that choose the box; tf.data, DALI, FFCV and MXNet have
-compiled pipelines.
+Each peer is a generator of endless batches (`batches_of`) of pictures and their numbers, whose
+`close` ends what it started, and a contestant of a ratio in training. Those that run Python for
+every sample, Grain, PyDataset, PyTorch, webdataset, litdata and spdl, share the functions here that
+choose the box; tf.data, DALI, FFCV, turboloader and MXNet have compiled pipelines.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.data.photographs import PICTURES, Photographs
+from benchmarks.data.photographs import PICTURES, Numbered, Photographs
 from benchmarks.harness.ratios import BATCH, DIGITS, Contestant, pace
 
 TRAIN, EVAL = "train", "eval"  # The works.
@@ -107,24 +106,15 @@ def with_opencv(jpeg: bytes, uniform: Uniform | None) -> npt.NDArray[np.uint8]:
     return cv2.cvtColor(row, cv2.COLOR_BGR2RGB)
 
 
-class Files:
-    """The bytes of the JPEG files, and their labels.
+class Files(Numbered):
+    """The bytes of the JPEG files, and their numbers.
 
     Args:
         photographs: The files.
     """
 
     def __init__(self, photographs: Photographs) -> None:
-        self._paths = [str(path) for path in photographs.paths]
-        self._labels = photographs.labels
-
-    def __len__(self) -> int:
-        """Number of files."""
-        return len(self._paths)
-
-    def __getitem__(self, number: int) -> tuple[bytes, int]:
-        """(JPEG, label)."""
-        return Path(self._paths[number]).read_bytes(), self._labels[number]
+        super().__init__(photographs.paths)
 
 
 def passes(work: str) -> npt.NDArray[np.int64]:

@@ -50,7 +50,7 @@ def batches_of(
             samples = [self.files[number] for number in chosen.tolist()]
             uniform = random.uniform if work == TRAIN else None
             pictures = np.stack([with_opencv(jpeg, uniform) for jpeg, _ in samples])
-            return pictures, np.array([label for _, label in samples])
+            return pictures, chosen
 
     adapter = PyDatasetAdapter(Dataset())
     adapter.on_epoch_begin()

@@ -111,11 +111,13 @@ def test_calls_of_fit_are_skipped_and_arrays_examined(tmp_path):
     assert found_in(process) == "the step itself"
 
 
+@pytest.mark.full
 def test_the_step_time_to_keep_up_with_can_be_given(tmp_path):
     process = doctored(tmp_path, SEQUENCE, options=["--t", 0.01])
     assert "ready within t = 10 ms: 0.0% of the batches, too few" in process.stdout
 
 
+@pytest.mark.full
 def test_a_generator_is_refused_in_a_line(tmp_path):
     process = doctored(tmp_path, GENERATOR)
     assert process.returncode == 1
@@ -183,6 +185,7 @@ def test_an_exception_of_the_script_is_shown_with_its_place(tmp_path, capsys, er
     assert errors.endswith(f"adapters doctor: {script} ended with that exception\n")
 
 
+@pytest.mark.full
 def test_an_exception_of_the_script_in_fit_is_shown_with_its_place(tmp_path):
     text = MODEL + "def length():\n    return len(None)\nmodel().fit(x, y, verbose=length())\n"
     process = doctored(tmp_path, text)

@@ -13,7 +13,7 @@ from adapters import Feature, ImageDecoder, RecordWriter, open_records, pack
 from adapters.cli import main
 from adapters.records import example, irheader
 from tests.images.pictures import encoded, npy
-from tests.packing.materials import image, jpeg
+from tests.packing.materials import folder, image, jpeg
 
 
 def written(path: Path, *payloads: bytes) -> Path:
@@ -202,3 +202,44 @@ def test_without_images_there_is_no_sheet(tmp_path, capsys):
     assert main(["inspect", str(path), "--sheet", str(tmp_path / "x.png")]) == 1
     assert "expected records that are images, found none" in capsys.readouterr().err
     assert not (tmp_path / "x.png").exists()
+
+
+# --- folders and tables ---
+
+
+def test_a_folder_is_described_by_its_classes_and_first_images(tmp_path, capsys):
+    root = folder(tmp_path / "photos", 5)
+    (root / "ant/000.jpg").write_bytes(b"")
+    (root / "ant/002.jpg").write_bytes(jpeg(0)[:9])
+    ant, bee = root / "ant", root / "bee"
+    found = lines(capsys, root, "--count", 4)
+    assert [line.partition(", found a damaged")[0] for line in found] == [
+        f"{root}: 5 images, 2 classes",
+        "  label 0, 'ant': 3 images",
+        "  label 1, 'bee': 2 images",
+        f"  0: {ant}/000.jpg, byte 0: expected an image, found an empty file",
+        f"  1: {ant}/002.jpg, 9 bytes, label 0, JPEG, damaged: expected a JPEG image",
+        f"  2: {ant}/004.jpg, {len(jpeg(4)):,} bytes, label 0, JPEG of 20 x 30",
+        f"  3: {bee}/001.jpg, {len(jpeg(1)):,} bytes, label 1, JPEG of 20 x 30",
+    ]
+    assert lines(capsys, root, "--count", 1)[2] == "  and 1 classes more"
+
+
+def test_a_table_is_described_by_its_images(tmp_path, capsys):
+    folder(tmp_path / "photos", 2)
+    table = tmp_path / "train.lst"
+    table.write_text("0\t1\t2.5\tphotos/ant/000.jpg\n")
+    assert lines(capsys, table) == [
+        f"{table}: 1 images",
+        f"  0: {tmp_path}/photos/ant/000.jpg, {len(jpeg(0)):,} bytes, label [1.0, 2.5], JPEG of "
+        "20 x 30",
+    ]
+
+
+def test_the_images_of_a_folder_are_drawn_beside_those_of_records(tmp_path, capsys):
+    root = folder(tmp_path / "photos", 3)
+    (root / "ant/000.jpg").write_bytes(b"")
+    pack(folder(tmp_path / "in", 2), tmp_path / "x.rec", format="recordio")
+    out = lines(capsys, tmp_path / "x.rec", root, "--sheet", tmp_path / "sheet.png")
+    assert out[-1] == f"{tmp_path}/sheet.png: 4 images"
+    assert cv2.imread(str(tmp_path / "sheet.png")).shape[:2] == (260, 260)

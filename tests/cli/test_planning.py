@@ -10,7 +10,7 @@ import pytest
 
 from adapters import RecordError, RecordWriter, pack
 from adapters.cli import planning
-from tests.packing.materials import jpeg
+from tests.packing.materials import folder, jpeg
 
 WORDS = ["--batch-size", "128", "--example-bytes", "64KB", "--examples", "1281167"]
 KNOWN = ["--model", "resnet50", "--device", "v100"]
@@ -139,6 +139,11 @@ def test_the_rate_is_images_by_the_longer_of_wall_and_cpu_time(images, monkeypat
 
 def test_real_images_are_measured(images):
     assert 0 < planning.measured_rate(str(images), seconds=0.01) < 1e6
+
+
+def test_the_images_of_a_folder_are_measured(tmp_path):
+    root = folder(tmp_path / "photos", 3)
+    assert 0 < planning.measured_rate(str(root), seconds=0.01) < 1e6
 
 
 def test_records_that_are_no_images_are_not_measured(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from adapters import pack
 from adapters.cli import main, tune
 from adapters.diagnosis import sweep
-from tests.packing.materials import jpeg
+from tests.packing.materials import folder, jpeg
 
 # No process can be given a generator, and starting processes takes seconds.
 FILE = """
@@ -122,6 +122,12 @@ def test_record_files_are_tuned_as_one_trains_on_pictures(tmp_path, say, monkeyp
     path = tmp_path / "train.tfrecord"
     pack([(jpeg(number), number) for number in range(8)], path, format="tfrecord")
     status, lines, _ = say(path, *QUICK)
+    assert (status, lines[0]) == (0, "batches of 8; medians of 1 rounds")
+
+
+def test_a_folder_is_tuned_as_one_trains_on_pictures(tmp_path, say, monkeypatch):
+    monkeypatch.setattr(sweep, "obstacle_to_processes", lambda plan: "not today")
+    status, lines, _ = say(folder(tmp_path / "photos", 8), *QUICK)
     assert (status, lines[0]) == (0, "batches of 8; medians of 1 rounds")
 
 

@@ -11,6 +11,9 @@ from typing import Any
 import keras
 import numpy as np
 
+from adapters import SafeSequence, diagnose
+from adapters.diagnosis import Diagnosis
+
 SECONDS = 0.2
 SIZE, BATCH_SIZE = 64, 8
 SLOW = 0.002
@@ -108,3 +111,10 @@ def quick_step(batch: Any) -> None:
 def slow_step(batch: Any) -> None:
     """One that is busy."""
     time.sleep(0.02)
+
+
+def found(source: Any, step: Any = quick_step, **options: Any) -> Diagnosis:
+    """Of a ``SafeSequence``, inline unless it is told otherwise."""
+    options = {"workers": 0, **options}
+    with SafeSequence(source, options.pop("batch_size", BATCH_SIZE), **options) as sequence:
+        return diagnose(sequence, step, seconds=SECONDS)

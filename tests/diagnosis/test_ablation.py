@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters import ImageDecoder, open_records, pack
+from adapters import ClosedError, ImageDecoder, open_images, open_records, pack
 from adapters.batch.order import Order
 from adapters.batch.sourceplan import SourcePlan
 from adapters.diagnosis.ablation import Ablations, Repeated, ablations_of
 from adapters.sources import ArraySource, SequenceSource
-from tests.packing.materials import jpeg
+from tests.packing.materials import folder, jpeg
 from tests.plans import batch_of, plan_of
 
 SIZE, BATCH_SIZE = 26, 4
@@ -203,6 +203,16 @@ def test_storage_reads_records_without_decoding_them(images):
 
 def test_records_without_images_decode_none(images):
     assert not records_of(images, None).decodes
+
+
+def test_files_of_images_are_read_as_storage_and_decoded_into_the_batch(tmp_path):
+    source = open_images(folder(tmp_path), decode=ImageDecoder(16))
+    ablations = ablations_of(SourcePlan(source, Order(len(source), 2)), 0)
+    assert (ablations.decodes, ablations.collation) == (True, None)
+    assert batches_of(ablations.memory, 1)[0][0].shape == (2, 16, 16, 3)
+    source.close()
+    with pytest.raises(ClosedError):
+        batches_of(ablations.storage, 1)
 
 
 # --- an order without an end ---

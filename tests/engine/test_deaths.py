@@ -14,7 +14,7 @@ from tests.engine.crews import PROCESSES, opened, read, within
 from tests.engine.workloads import Dying, Numbers, die
 from tests.plans import epoch_of, plan_of
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.alone]
+pytestmark = pytest.mark.timeout(60)
 every_pool = pytest.mark.parametrize("crew", PROCESSES)
 every_death = pytest.mark.parametrize("how", ["exit", "kill"])
 HOW = {"exit": "exited with code 7", "kill": r"was killed by SIGKILL \(signal 9\)"}
@@ -25,6 +25,7 @@ SECONDS = 10
 # --- run ---
 
 
+@pytest.mark.alone
 @every_pool
 @every_death
 @pytest.mark.parametrize("place", ["transform", "batch_transform"])
@@ -37,6 +38,7 @@ def test_a_worker_that_dies_once_costs_nothing_but_time(crew, how, place, tmp_pa
     assert dying.deaths.calls == 1
 
 
+@pytest.mark.alone
 @every_pool
 @every_death
 def test_a_worker_that_dies_in_the_source_is_replaced(crew, how, tmp_path):
@@ -49,6 +51,7 @@ def test_a_worker_that_dies_in_the_source_is_replaced(crew, how, tmp_path):
         assert np.concatenate(read(engine, 7)).tolist() == list(range(26))
 
 
+@pytest.mark.alone
 @every_pool
 def test_a_worker_that_dies_in_a_sequence_is_replaced(crew, tmp_path):
     class Batches(Numbers):
@@ -61,6 +64,7 @@ def test_a_worker_that_dies_in_a_sequence_is_replaced(crew, tmp_path):
         assert [batch.tolist() for batch in read(engine, 9)] == [[i, i] for i in range(9)]
 
 
+@pytest.mark.alone
 @every_pool
 @every_death
 def test_a_batch_that_always_kills_its_worker_is_given_up_with_all_that_is_known(
@@ -165,6 +169,7 @@ def test_a_worker_that_dies_after_writing_into_its_batch_leaves_no_trace(tmp_pat
 # --- submit ---
 
 
+@pytest.mark.alone
 @every_pool
 @every_death
 def test_a_plan_that_kills_whoever_receives_it_is_given_up(crew, how):
@@ -201,6 +206,7 @@ class DiesWhenSent:
         return int, ()
 
 
+@pytest.mark.alone
 @every_pool
 @every_death
 def test_a_batch_that_kills_its_worker_on_the_way_back_is_given_up(crew, how):

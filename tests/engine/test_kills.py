@@ -19,12 +19,13 @@ from tests.engine.crews import PROCESSES, opened, read, wait_until, within, work
 from tests.engine.workloads import Gate, Numbers, Slow, jitter, rich
 from tests.plans import epoch_of, plan_of
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.alone]
+pytestmark = pytest.mark.timeout(60)
 every_pool = pytest.mark.parametrize("crew", PROCESSES)
 # Recovery is promised within seconds.
 SECONDS = 10
 
 
+@pytest.mark.alone
 @every_pool
 def test_idle_workers_that_were_killed_are_replaced_when_there_is_work(crew):
     with opened(Numbers(), crew, queue=1) as engine, within(SECONDS):
@@ -40,6 +41,7 @@ def test_idle_workers_that_were_killed_are_replaced_when_there_is_work(crew):
         stream.close()
 
 
+@pytest.mark.alone
 @every_pool
 def test_workers_killed_while_they_start_are_replaced(crew):
     with opened(Numbers(), crew) as engine, within(SECONDS):
@@ -70,6 +72,7 @@ def test_a_long_batch_of_objects_arrives_without_going_through_a_pipe():
 # --- close ---
 
 
+@pytest.mark.alone
 @every_pool
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_an_engine_whose_workers_are_dead_closes_at_once(crew, number, tmp_path):

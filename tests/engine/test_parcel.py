@@ -109,6 +109,13 @@ def test_a_memory_mapped_array_is_mapped_anew_from_its_file(tmp_path: Path):
     assert received.tolist() == rows.tolist()
 
 
+def test_a_mapped_array_in_fortran_order_is_mapped_too(tmp_path: Path):
+    np.save(tmp_path / "rows.npy", np.asfortranarray(np.arange(60).reshape(6, 10)))
+    received = sent(np.load(tmp_path / "rows.npy", mmap_mode="r")[:, 3:])
+    assert type(received) is np.memmap
+    assert received.tolist() == np.arange(60).reshape(6, 10)[:, 3:].tolist()
+
+
 def test_a_receiver_cannot_write_into_the_file_that_is_mapped(tmp_path: Path):
     np.save(tmp_path / "rows.npy", np.zeros(8))
     sent(np.load(tmp_path / "rows.npy", mmap_mode="r+"))[:] = 5

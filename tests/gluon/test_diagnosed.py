@@ -12,7 +12,7 @@ import pytest
 from mxnet.gluon.data import ArrayDataset, BatchSampler, DataLoader, Dataset, RandomSampler
 from mxnet.gluon.data.vision import transforms
 
-from adapters import ImageDecoder, diagnose, gluon_loader, open_records, pack
+from adapters import ImageDecoder, diagnose, gluon_loader, open_images, open_records, pack, split
 from adapters.diagnosis import Diagnosis
 from adapters.diagnosis.sweep import Setting, line_of, sweep
 from tests.diagnosis.planted import (
@@ -91,10 +91,12 @@ def test_a_slow_transform_is_found(workers):
     assert found(Gluons(Numbers()).transform(burning), **workers).bottleneck == "transforms"
 
 
+@pytest.mark.full
 def test_a_data_set_that_computes_is_told_from_storage():
     assert found(Computing()).bottleneck == "transforms"
 
 
+@pytest.mark.full
 def test_a_slow_transform_of_rows_of_arrays_is_found():
     assert found(arrays(3).transform(burning)).bottleneck == "transforms"
 
@@ -111,14 +113,23 @@ def test_a_slow_batchify_is_found_in_collation():
     assert found(Numbers(), batchify_fn=burning_batchify).bottleneck == "collation"
 
 
+@pytest.mark.full
 def test_large_samples_are_found_in_collation():
     assert found(Large()).bottleneck == "collation"
 
 
+@pytest.mark.full
 def test_large_rows_of_arrays_are_found_in_collation():
     assert found(arrays(300, 300, 3), shuffle=True).bottleneck == "collation"
 
 
+@pytest.mark.full
+def test_large_rows_of_a_part_of_arrays_are_found_in_collation():
+    rows = np.zeros((2 * SIZE, 300, 300, 3), np.uint8), np.arange(2 * SIZE)
+    assert found(split(rows, [0.5])[0], shuffle=True).bottleneck == "collation"
+
+
+@pytest.mark.full
 def test_a_busy_accelerator_is_found():
     assert found(Numbers(), slow_step).bottleneck == "step"
 
@@ -130,6 +141,7 @@ def test_a_step_of_mxnet_is_waited_for():
     assert diagnosis.bottleneck == "step"
 
 
+@pytest.mark.full
 def test_a_slow_copy_is_found():
     with gluon_loader(Numbers(), BATCH_SIZE, num_workers=0) as loader:
         diagnosis = diagnose(loader, quick_step, to_device=slow_copy, seconds=SECONDS)
@@ -147,6 +159,14 @@ def test_decoding_of_records_is_found(photographs):
     diagnosis = found(open_records(photographs, decode=ImageDecoder(64)))
     assert diagnosis.bottleneck == "transforms"
     assert diagnosis.storage < diagnosis.memory / 5
+
+
+def test_decoding_of_files_is_found(tmp_path):
+    for number in range(32):
+        (tmp_path / f"{number}.jpg").write_bytes(jpeg(number, 375, 500))
+    diagnosis = found(open_images(sorted(tmp_path.glob("*.jpg")), decode=ImageDecoder(64)))
+    assert diagnosis.bottleneck == "transforms"
+    assert diagnosis.storage < diagnosis.memory / 2
 
 
 # --- which samples ---

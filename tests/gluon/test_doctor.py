@@ -58,6 +58,7 @@ def test_a_script_that_asks_for_mxnet_late_is_examined(tmp_path):
     assert found_in(doctored(tmp_path, text)) == "the step itself"
 
 
+@pytest.mark.full
 def test_loops_are_skipped(tmp_path):
     text = LOOP + "for _ in DataLoader(slow, 8):\n    pass\ntrain(DataLoader(data, 8), 0.02)"
     process = doctored(tmp_path, text, options=["--skip", 1])

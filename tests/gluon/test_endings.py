@@ -33,6 +33,12 @@ print("reads", flush=True)
 """
 
 
+# Each starts an interpreter with MXNet.
+every_script = pytest.mark.parametrize(
+    "crew", [pytest.param("inline", marks=pytest.mark.full), THREADS, "processes-1"]
+)
+
+
 def read(crew: str, size: int = 400) -> str:
     """A script's lines that read the first batch."""
     return READ.format(crew=crew, size=size)
@@ -232,10 +238,18 @@ threading.Thread(target=read_on, daemon=True).start()
 @pytest.mark.parametrize(
     ("crew", "kept"),
     [
-        *(pytest.param("inline", kept, marks=pytest.mark.full) for kept in KEPT),
-        *itertools.product([THREADS], KEPT),
+        (THREADS, "an exception"),
+        (THREADS, "a thread that reads"),
         (PROCESSES, "batches"),
-        (PROCESSES, "a thread that reads"),
+        *(
+            pytest.param(crew, kept, marks=pytest.mark.full)
+            for crew, kept in (
+                *itertools.product(["inline"], KEPT),
+                (THREADS, "batches"),
+                (THREADS, "a circle"),
+                (PROCESSES, "a thread that reads"),
+            )
+        ),
     ],
 )
 def test_the_interpreter_ends_quietly_whatever_is_still_referred_to(crew, kept):
@@ -261,7 +275,7 @@ def test_the_interpreter_does_not_crash_while_operations_let_go_of_batches():
         assert output_of(text) == []
 
 
-@every_kind
+@every_script
 def test_ctrl_c_ends_everything_with_one_keyboard_interrupt(crew):
     with script(read(crew) + "while True:\n    list(loader)") as running:
         running.wait_for("reads")
@@ -272,7 +286,7 @@ def test_ctrl_c_ends_everything_with_one_keyboard_interrupt(crew):
         assert running.survivors(SECONDS) == []
 
 
-@every_kind
+@every_script
 def test_workers_go_when_the_trainer_was_killed(crew):
     with script(read(crew) + "while True:\n    list(loader)") as running:
         running.wait_for("reads")
@@ -283,7 +297,7 @@ def test_workers_go_when_the_trainer_was_killed(crew):
 # --- fork ---
 
 
-@every_quick_crew
+@pytest.mark.parametrize("crew", [pytest.param("inline", marks=pytest.mark.full), THREADS])
 def test_a_forked_process_reads_on_with_workers_of_its_own(crew):
     text = """
 child = os.fork()
@@ -353,6 +367,6 @@ threading.Thread(target=read).start()
 """
 
 
-@pytest.mark.parametrize("crew", ["inline", THREADS, "processes-1"])
+@every_script
 def test_a_thread_may_read_on_after_the_main_thread_has_ended(crew):
     assert output_of(LAST.format(crew=crew)) == ["40", "40"]

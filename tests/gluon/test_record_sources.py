@@ -12,8 +12,9 @@ from mxnet.gluon.data import SimpleDataset
 from mxnet.gluon.data.vision import ImageRecordDataset
 from mxnet.gluon.data.vision.transforms import ToTensor
 
-from adapters import ImageDecoder, RecordError, gluon_loader, open_records
+from adapters import ImageDecoder, RecordError, gluon_loader, open_records, pack
 from adapters.engine.tuning import Trial
+from adapters.generators import DECODE, generator
 from adapters.images.geometry import cut, short_side
 from tests.gluon.crews import CREWS, THREADS, every_crew, every_quick_crew, opened
 from tests.gluon.data_sets import assert_same, numpy_semantics, theirs
@@ -41,6 +42,20 @@ def files(tmp_path_factory) -> dict[str, Path]:
 def numpies(batches: Any) -> list[Any]:
     """Pixels and labels of all batches, as float64."""
     return [[member.asnumpy().astype(np.float64).tolist() for member in b] for b in batches]
+
+
+@every_quick_crew
+@every_format
+@pytest.mark.parametrize("encoding", ["raw", "yuv420"])
+def test_stored_pixels_are_cropped_as_their_samples_are(tmp_path, format, encoding, crew):
+    path = tmp_path / "x"
+    pack([(picture(30 + n, 41), n) for n in range(SIZE)], path, format=format, encoding=encoding)
+    (file,) = tmp_path.glob("x-0*[!x]")
+    source = open_records(file, decode=RANDOM)
+    with opened(source, crew, batch_size=4, seed=3) as loader:
+        images = [image for batch in numpies(loader) for image in batch[0]]
+    expected = [source.sample(n, generator(3, 0, n, DECODE))[0].tolist() for n in range(SIZE)]
+    assert images == expected
 
 
 @pytest.mark.parametrize("size", [(20, 30), (7, 9), (50, 31), (1, 1)])

@@ -1,10 +1,13 @@
-/* fuzz SEED COUNT FILE...: size and decode mutants of JPEGs, with any crops, under the compiler's sanitizers.
+/* fuzz SEED COUNT FILE...: size and decode mutants of JPEGs, with any crops, under the compiler's sanitizers;
+ * a third of the crops are those of an ImageDecoder, for whatever size the mutant says that it has.
  *
  * Prints a line for each: a number made of what was decoded, or "left". */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "crops.h"
 #include "jpeg.h"
 
 static uint64_t state;
@@ -52,6 +55,28 @@ static Axis draw_axis(int32_t pixels, int32_t goal) {
     return axis;
 }
 
+static double draw_double(void) {
+    static const double odd[] = {0, -1, 1e-300, 1e300, INFINITY, -INFINITY, NAN, 5e-324};
+    return draw(20) ? (draw(200) + 1) / 100.0 : odd[draw(8)];
+}
+
+static Asked draw_asked(void) {
+    Asked asked = {.cut = draw(50) ? (int32_t)draw(4) : draw_number(), .flip = (int)draw(2)};
+    asked.resize_short = draw(2) ? 0 : draw_number();
+    for (int i = 0; i < 2; i++) {
+        asked.area[i] = draw_double() / 2, asked.ratio[i] = draw_double();
+        asked.log_ratio[i] = log(asked.ratio[i]);
+    }
+    return asked;
+}
+
+static Seed draw_seed(void) {
+    Seed seed;
+    for (int i = 0; i < 4; i++) seed.counter[i] = draw(9) ? draw(99) : UINT64_MAX;
+    seed.key[0] = draw(99), seed.key[1] = UINT64_MAX - draw(99);
+    return seed;
+}
+
 int main(int count, char **arguments) {
     if (count < 4) return 2;
     state = strtoull(arguments[1], NULL, 10) * 2654435761u + 1;
@@ -80,7 +105,12 @@ int main(int count, char **arguments) {
         crop.flip = (int32_t)draw(2);
         if (draw(50) == 0) crop.factor = draw_number();
         int32_t height, width;
-        if (jpeg_size(jpeg, bytes, &height, &width) && (height < 1 || width < 1)) return 4;
+        if (jpeg_size(jpeg, bytes, &height, &width)) {
+            if (height < 1 || width < 1) return 4;
+            Asked asked = draw_asked();
+            Seed seed = draw_seed();
+            if (draw(3) == 0 && crop_of(&asked, &seed, height, width, 1, &batch, &crop)) crop.row = 0;
+        }
         if (decoder_decode(decoder, jpeg, bytes, &crop, &batch) == DECODED)
             printf("%016llx\n", (unsigned long long)digest(batch.start, row));
         else

@@ -1,4 +1,4 @@
-"""Mutated JPEGs through the kernel's own code, built with the compiler's sanitizers."""
+"""Mutated pictures through the kernel's own code, built with the compiler's sanitizers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.images.pictures import encoded, picture
+from adapters.images import planes
+from adapters.records.formats import CODECS
+from tests.images.pictures import encoded, npy, picture
 
 HERE = Path(__file__).parent
 NATIVE = HERE.parents[1] / "adapters" / "images" / "native"
@@ -24,37 +26,40 @@ every_seed = pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.ma
 @pytest.fixture(scope="module")
 def fuzz(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Builds the program, where there are a compiler, sanitizers and libjpeg-turbo's headers."""
-    compiler = shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
+    if compiler() is None:
         pytest.skip("there is no C compiler")
     folder = tmp_path_factory.mktemp("fuzz")
     for name, include, more in (
         ("sanitizers", "stdio.h", SANITIZERS),
         ("libjpeg-turbo's headers", "jpeglib.h", ["-ljpeg"]),
     ):
-        if not compiles(folder, compiler, include, more):
+        if not compiles(folder, include, more):
             pytest.skip(f"there are no {name}")
 
     @functools.cache
     def built(own_huffman: bool) -> Path:
-        if own_huffman and not compiles(folder, compiler, "jpeglib.h>\n#include <jpegint.h", []):
+        if own_huffman and not compiles(folder, "jpeglib.h>\n#include <jpegint.h", []):
             pytest.skip("libjpeg-turbo's internal header isn't installed")
         program = folder / f"fuzz-{own_huffman}"
-        own = [NATIVE / f"{name}.c" for name in ("huffman", "jpeg", "resize")]
+        own = [NATIVE / f"{name}.c" for name in ("batch", "crops", "huffman", "jpeg", "resize")]
         flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}", *SANITIZERS]
         flags.append(f"-DHAVE_JPEGINT={int(own_huffman)}")
         sources = [str(path) for path in (*own, HERE / "fuzz.c")]
-        command = [compiler, *flags, *sources, "-o", str(program), "-ljpeg", "-lm"]
+        command = [compiler(), *flags, *sources, "-o", str(program), "-ljpeg", "-lm"]
         subprocess.run(command, check=True)
         return program
 
     return built
 
 
-def compiles(folder: Path, compiler: str, include: str, more: list[str]) -> bool:
+def compiler() -> str | None:
+    return shutil.which("gcc") or shutil.which("clang")
+
+
+def compiles(folder: Path, include: str, more: list[str]) -> bool:
     probe = folder / "probe.c"
     probe.write_text(f"#include <stdio.h>\n#include <{include}>\nint main(void) {{}}\n")
-    command = [compiler, str(probe), "-o", str(folder / "probe"), *more]
+    command = [compiler(), str(probe), "-o", str(folder / "probe"), *more]
     return subprocess.run(command, capture_output=True).returncode == 0
 
 
@@ -105,22 +110,62 @@ def test_huffman_decoding_is_libjpegs_to_the_bit_or_leaves_the_image(fuzz, files
     assert decoded > 0.9 * sum(other != "left" for other in libjpegs) > IMAGES // 20
 
 
-def test_every_processors_own_resizing_is_the_plain_one_to_the_bit(fuzz, tmp_path):
+@every_seed
+def test_no_mutant_of_a_raw_or_yuv_picture_reads_or_writes_where_it_should_not(
+    fuzz, tmp_path, seed
+):
+    photo = picture(75, 103)
+    contents = [npy(photo), npy(photo[:, :, :1]), npy(photo[:, :, 0]), planes.encode(photo)]
+    files = [tmp_path / str(number) for number in range(len(contents))]
+    for path, content in zip(files, contents):
+        path.write_bytes(content)
+    program = tmp_path / "fuzz_planes"
+    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}", *SANITIZERS]
+    own = [NATIVE / f"{name}.c" for name in ("batch", "planes", "resize", "yuv")]
+    command = [compiler(), *flags, *own, HERE / "fuzz_planes.c", "-o", program, "-lm"]
+    subprocess.run(command, check=True)
+    found = outcomes(program, seed, files)
+    left = found.count("left")
+    assert len(found) == IMAGES
+    assert min(left, IMAGES - left) > IMAGES // 20
+
+
+@pytest.mark.parametrize(("name", "more"), [("resize", []), ("yuv", [NATIVE / "resize.c"])])
+def test_every_processors_own_resizing_is_the_plain_one_to_the_bit(fuzz, tmp_path, name, more):
     program = tmp_path / "variants"
     flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}", *SANITIZERS]
-    command = [shutil.which("gcc") or shutil.which("clang"), *flags, HERE / "resize_variants.c"]
+    command = [compiler(), *flags, HERE / f"{name}_variants.c", *more]
     subprocess.run([*command, "-o", program, "-lm"], check=True)
     done = subprocess.run([program], capture_output=True, text=True, timeout=110)
     assert (done.returncode, done.stderr) == (0, "")
-    eights, partly = map(int, re.findall(r"\d+", done.stdout))
-    if eights:  # The processor has AVX-512 VBMI.
-        assert eights > 10_000
+    at_once, partly = map(int, re.findall(r"\d+", done.stdout))
+    if at_once:  # The processor has AVX-512 VBMI.
+        assert at_once > 10_000
         assert partly > 100
 
 
+@every_seed
+def test_no_mutant_of_a_record_is_read_where_it_should_not(fuzz, tmp_path, seed):
+    """And CRC-32C is the same by the processor's instruction and by the table."""
+    content, paths = encoded(picture(9, 9), "JPEG"), []
+    for codec in CODECS.values():
+        for label in (3, 2.5):
+            path = tmp_path / f"{codec.name}-{label}"
+            record = codec.encode(codec.envelope.pack(content, label, 7))
+            path.write_bytes(record + record)
+            paths.append(path)
+    program = tmp_path / "records"
+    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}", *SANITIZERS]
+    command = [compiler(), *flags, HERE / "records_fuzz.c"]
+    subprocess.run([*command, "-o", program], check=True)
+    command = [program, str(seed), str(10 * IMAGES), *paths]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert min(map(int, done.stdout.split())) > IMAGES // 10
+
+
 def test_it_compiles_with_the_interface_of_libjpeg_8_as_ubuntu_has_it(fuzz, tmp_path):
-    compiler = shutil.which("gcc") or shutil.which("clang")
-    command = [compiler, "-M", "-x", "c", "-"]
+    command = [compiler(), "-M", "-x", "c", "-"]
     source = "#include <stdio.h>\n#include <jpeglib.h>\n#include <jpegint.h>\n"
     done = subprocess.run(command, input=source, capture_output=True, text=True)
     if done.returncode:
@@ -134,4 +179,4 @@ def test_it_compiles_with_the_interface_of_libjpeg_8_as_ubuntu_has_it(fuzz, tmp_
     config.write_text(version)
     for name in ("huffman", "jpeg"):
         flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{tmp_path}", "-fsyntax-only"]
-        subprocess.run([compiler, *flags, NATIVE / f"{name}.c"], check=True)
+        subprocess.run([compiler(), *flags, NATIVE / f"{name}.c"], check=True)

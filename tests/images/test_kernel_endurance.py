@@ -12,7 +12,9 @@ import numpy as np
 import psutil
 import pytest
 
-from adapters.images import kernel, pixels
+from adapters import ImageDecoder
+from adapters.generators import DECODE, Generators
+from adapters.images import drawn, kernel, pixels
 from adapters.images.geometry import whole
 from tests.images.pictures import encoded, picture
 from tests.images.test_kernel import BASELINE, by_kernel, pytestmark  # noqa: F401
@@ -95,6 +97,21 @@ def test_many_threads_decode_at_once():
             np.testing.assert_array_equal(out, expected)
 
 
+def test_many_threads_draw_and_decode_at_once():
+    decoder = ImageDecoder((30, 40), crop="random_resized", flip=True)
+    rng_of = Generators(1, 2, DECODE, np.arange(8))
+    expected = np.stack([decoder.decode(BASELINE, rng_of(number)) for number in range(8)])
+
+    def work(_: int) -> Any:
+        out = np.zeros((8, 30, 40, 3), np.uint8)
+        assert decoder.decode_rows([BASELINE] * 8, rng_of, range(8), out) == []
+        return out
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for out in pool.map(work, range(200)):
+            np.testing.assert_array_equal(out, expected)
+
+
 @pytest.mark.full
 def test_a_million_images_leave_nothing_in_memory():
     """Whole ones, damaged ones, and lists of which one member is no buffer."""
@@ -103,12 +120,21 @@ def test_a_million_images_leave_nothing_in_memory():
     crop, out = whole(8, 8), np.zeros((1, 8, 8, 3), np.uint8)
     buffers = [content, damaged] * 500
     process = psutil.Process()
+    rows, wrong = np.zeros(1000, np.int64), np.full((1000, 3), 1 << 40)
+    rng_of = Generators(1, 2, DECODE, np.arange(1000))
+    asked = drawn.asked_of(0, None, (1.0, 1.0), (1.0, 1.0), True)
+    into = drawn.Into(out, False, None)
+    unwritable = into._replace(out=np.frombuffer(bytes(out.nbytes), np.uint8).reshape(out.shape))
 
     def work() -> None:
         left = kernel.decode_rows(buffers, [crop] * 1000, [0] * 1000, out, False, None)
         assert left == list(range(1, 1000, 2))
         with pytest.raises(TypeError):
             raw(NUMBERS, jpegs=[content, None], crops=np.zeros((2, 13), np.int32))
+        assert drawn.decode(buffers, None, rng_of, rows, asked, into) == left
+        assert len(drawn.decode(buffers, wrong, rng_of, rows, asked, into)) == 1000
+        with pytest.raises(ValueError, match="read-only"):
+            drawn.decode(buffers, None, rng_of, rows, asked, unwritable)
 
     for _ in range(20):
         work()

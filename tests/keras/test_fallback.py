@@ -35,37 +35,33 @@ DIFFERENT = [
 ]
 
 
+# Each of these is a process of its own, whose imports take longer than most of its tests.
+FILES = [
+    ["test_delivery.py"],
+    ["test_endings.py", "test_endless.py", "test_interruption.py"],
+    [
+        "test_execution.py",
+        "test_failures.py",
+        "test_sequence_source.py",
+        "test_subclasses.py",
+        "test_validation.py",
+    ],
+]
+
+
+@pytest.mark.full
 @pytest.mark.runs_tests
 @pytest.mark.timeout(900)
 @pytest.mark.flaky(reruns=0)
-@pytest.mark.parametrize(
-    "name",
-    [
-        "test_delivery.py",
-        *(
-            pytest.param(name, marks=pytest.mark.full)
-            for name in (
-                "test_interruption.py",
-                "test_endings.py",
-                "test_endless.py",
-                "test_execution.py",
-                "test_failures.py",
-                "test_sequence_source.py",
-                "test_subclasses.py",
-                "test_validation.py",
-            )
-        ),
-    ],
-)
-def test_its_tests_pass_by_public_names_alone(name, tmp_path):
+@pytest.mark.parametrize("names", FILES, ids=lambda names: names[0])
+def test_their_tests_pass_by_public_names_alone(names, tmp_path):
     # Dumps a traceback after a time that is meant for a single test.
     faulthandler.cancel_dump_traceback_later()
-    left_out = [f"--deselect=tests/keras/{other}" for other in DIFFERENT if other.startswith(name)]
     code, output = OtherRun(sys.executable, BACKEND).outcome(
         tmp_path / "output.txt",
         "-p",
         "tests.keras.without_a_name",
-        *left_out,
-        f"tests/keras/{name}",
+        *(f"--deselect=tests/keras/{other}" for other in DIFFERENT),
+        *(f"tests/keras/{name}" for name in names),
     )
     assert code == 0, output[-20000:]

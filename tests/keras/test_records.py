@@ -10,7 +10,7 @@ import numpy as np
 import psutil
 import pytest
 
-from adapters import ImageDecoder, RecordError, SafeSequence, open_records
+from adapters import ImageDecoder, RecordError, SafeSequence, open_records, pack
 from adapters.records import example
 from tests.batches import exact
 from tests.engine.crews import workers as worker_processes
@@ -19,6 +19,7 @@ from tests.keras.recording import INLINE, KINDS_OF_WORKERS, PROCESSES, TWO_THREA
 from tests.sources.record_files import (
     FORMATS,
     SIZE,
+    SUFFIXES,
     damage,
     jpeg_file,
     raw,
@@ -53,6 +54,21 @@ def batches_of(source: Any, workers: Any, epochs: int = 1, **arguments: Any) -> 
 @pytest.mark.parametrize("decode", DECODES)
 def test_every_kind_of_workers_gives_the_same_bits(files, format, decode):
     source = open_records(files[format], decode=DECODES[decode])
+    inline, threads, processes = (
+        batches_of(source, workers, 2, shuffle=True, seed=3)
+        for workers in (INLINE, TWO_THREADS, PROCESSES)
+    )
+    assert inline == threads
+    assert inline == processes
+
+
+@every_format
+@pytest.mark.parametrize("encoding", ["raw", "yuv420"])
+@pytest.mark.parametrize("decode", DECODES)
+def test_stored_pixels_come_the_same_from_every_kind_of_workers(tmp_path, format, encoding, decode):
+    path = tmp_path / f"x{SUFFIXES[format]}"
+    pack([(picture(30 + n, 41), n) for n in range(SIZE)], path, format=format, encoding=encoding)
+    source = open_records(path, decode=DECODES[decode])
     inline, threads, processes = (
         batches_of(source, workers, 2, shuffle=True, seed=3)
         for workers in (INLINE, TWO_THREADS, PROCESSES)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from adapters import RecordError, open_records, pack
-from adapters.images import ImageDecoder, decode
+from adapters.images import ImageDecoder, decode, planes
 from tests.images.pictures import encoded, npy
 from tests.packing.materials import FORMATS, image, jpeg, packed
 
@@ -68,7 +68,7 @@ def test_a_png_as_jpeg_looks_the_same(tmp_path):
         ((1, 3), (16, 48)),
     ],
 )
-@pytest.mark.parametrize("encoding", ["jpeg", "raw"])
+@pytest.mark.parametrize("encoding", ["jpeg", "raw", "yuv420"])
 def test_the_shorter_side_is_resized(tmp_path, size, resized, encoding):
     stored = one(tmp_path, jpeg(1, *size), resize=16, encoding=encoding)[1]
     assert decode(stored).shape == (*resized, 3)
@@ -86,6 +86,11 @@ def test_raw_is_an_array_in_npy_format(tmp_path):
 
 def test_raw_of_an_encoded_image_is_its_pixels(tmp_path):
     assert one(tmp_path, jpeg(1), encoding="raw")[1] == npy(decode(jpeg(1)))
+
+
+def test_yuv420_is_the_pixels_as_planes(tmp_path):
+    assert one(tmp_path, image(1), encoding="yuv420")[1] == planes.encode(image(1))
+    assert one(tmp_path, jpeg(1), encoding="yuv420")[1] == planes.encode(decode(jpeg(1)))
 
 
 @pytest.mark.parametrize("shape", [(20, 30), (20, 30, 1)])
@@ -132,6 +137,8 @@ def test_arrays_of_floats_are_read_back(tmp_path):
         (np.zeros((0, 4, 3), np.uint8), {}, r"what JPEG can hold.*\(0, 4, 3\)"),
         (np.zeros((1, 65501, 3), np.uint8), {}, r"what JPEG can hold.*65500"),
         (np.zeros((4, 4), np.float32), {"resize": 2, "encoding": "raw"}, "float32"),
+        (np.zeros((4, 4), np.float32), {"encoding": "yuv420"}, r"for YUV, found float32 \(4, 4\)"),
+        (np.zeros((4, 0, 3), np.uint8), {"encoding": "yuv420"}, "4 x 0 pixels"),
         (np.array(["a"]), {"encoding": "raw"}, "expected numbers, found an array of <U1"),
         (np.array([None]), {"encoding": "raw"}, "expected numbers, found an array of object"),
         (np.zeros((2, 1000, 3), np.uint8), {"resize": 256}, "at most 65500 pixels a side"),

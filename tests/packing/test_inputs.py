@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters import RecordError, open_records, pack
+from adapters import ImageDecoder, RecordError, open_images, open_records, pack
 from tests.packing.materials import FORMATS, accounted, folder, image, jpeg, packed
 
 # What is no image, and how the reason begins or what it names.
@@ -299,6 +299,54 @@ def test_a_record_source_is_packed_again(tmp_path):
     records = open_records(tmp_path / "first.rec", decode="image")
     second = pack(records, tmp_path / "second.rec", format="recordio", encoding="raw")
     assert [each.sha256 for each in second.files] == [each.sha256 for each in first.files]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_files_of_images_that_are_open_are_kept_as_they_are(tmp_path, format):
+    root = folder(tmp_path / "in", 4)
+    source = open_images(root, classes=["bee"])
+    manifest = pack(source, tmp_path / "out", format=format)
+    assert packed(tmp_path / "out", manifest) == [(0, 0, jpeg(1)), (0, 1, jpeg(3))]
+    assert manifest.classes == ["bee"]
+
+
+def test_images_that_are_open_are_packed_as_the_folder_is(tmp_path):
+    root = folder(tmp_path / "in", 5)
+    one, other = (
+        pack(source, tmp_path / name, format="tfrecord")
+        for name, source in (("one", root), ("other", open_images(root)))
+    )
+    assert [each.sha256 for each in one.files] == [each.sha256 for each in other.files]
+
+
+def test_a_file_of_images_that_is_none_is_skipped_by_name(tmp_path):
+    root = folder(tmp_path / "in", 4)
+    source = open_images(root)
+    (root / "ant/000.jpg").write_bytes(b"")
+    (root / "bee/001.jpg").unlink()
+    manifest = pack(source, tmp_path / "out", format="tfrecord", on_error="skip")
+    assert [each.name for each in manifest.skipped] == [
+        str(root / "ant/000.jpg"),
+        str(root / "bee/001.jpg"),
+    ]
+    assert manifest.packed == 2
+
+
+def test_images_that_a_decoder_makes_are_packed_as_it_makes_them(tmp_path):
+    source = open_images(folder(tmp_path / "in", 2), decode=ImageDecoder(8))
+    pack(source, tmp_path / "out.rec", format="recordio", encoding="raw")
+    records = open_records(tmp_path / "out.rec", decode="image")
+    for (stored, label), (expected, own) in zip(records, source):
+        np.testing.assert_array_equal(stored, expected)
+        assert label == own
+
+
+def test_a_table_is_packed_with_its_labels(tmp_path):
+    folder(tmp_path / "in", 2)
+    (tmp_path / "x.csv").write_text("filename,class\nin/bee/001.jpg,wasp\nin/ant/000.jpg,ant\n")
+    manifest = pack(tmp_path / "x.csv", tmp_path / "out", format="recordio")
+    assert packed(tmp_path / "out", manifest) == [(1.0, 0, jpeg(1)), (0.0, 1, jpeg(0))]
+    assert manifest.classes == ["ant", "wasp"]
 
 
 def test_a_damaged_record_of_a_source_is_skipped_by_number(tmp_path):

@@ -3,12 +3,11 @@
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <jpeglib.h>
 
+#include "batch.h"
 #include "huffman.h"
-#include "resize.h"
 
 #ifndef LIBJPEG_TURBO_VERSION
 #error "libjpeg-turbo is needed: jpeg_crop_scanline, jpeg_skip_scanlines"
@@ -19,7 +18,6 @@ enum {
     ROWS_AT_ONCE = 4,
     /* Pixels that upsampling looks at beside those that it makes. */
     CHROMA_MARGIN = 2,
-    LINE = 64, /* Bytes of the processor's cache. */
     /* Where rows begin in a line: libjpeg-turbo writes aligned rows past the cache, from where they
      * would have to come back at once. */
     ROW_START = 8,
@@ -34,13 +32,12 @@ struct Decoder {
     struct jpeg_decompress_struct jpeg;
     Errors errors;
     Huffman huffman;
-    /* As large as the largest image so far needed. */
-    Tap *taps;
-    Eight *eights;
-    int16_t *lines;  /* Two rows that were resized along the horizontal axis. */
-    uint8_t *pixels; /* ROWS_AT_ONCE rows as they were decoded. */
-    uint8_t *done;   /* A row of the batch, before it is laid out. */
-    size_t taps_bytes, eights_bytes, lines_bytes, pixels_bytes, done_bytes;
+    Workspace workspace;
+    uint8_t *pixels; /* ROWS_AT_ONCE rows as they were decoded; as many as were needed so far. */
+    size_t pixels_bytes;
+    /* Of the reduced image, rows [begin, end) as they were decoded last. */
+    JSAMPROW rows[ROWS_AT_ONCE];
+    int32_t begin, end;
 };
 
 static void leave(j_common_ptr jpeg) {
@@ -68,54 +65,9 @@ Decoder *decoder_new(void) {
 
 void decoder_free(Decoder *decoder) {
     if (decoder == NULL) return;
-    free(decoder->taps);
-    free(decoder->eights);
-    free(decoder->lines);
+    workspace_free(&decoder->workspace);
     free(decoder->pixels);
-    free(decoder->done);
     free(decoder);
-}
-
-/* Rows [begin, end) of the reduced image, as they were decoded last. */
-typedef struct {
-    JSAMPROW at[ROWS_AT_ONCE];
-    int32_t begin, end;
-} Rows;
-
-/* Whether there are as many bytes, from a cache line's first one; what they held is lost. */
-static int grown(void **memory, size_t *held, size_t bytes) {
-    if (*held >= bytes) return 1;
-    free(*memory);
-    bytes = (bytes + LINE - 1) / LINE * LINE;
-    *memory = aligned_alloc(LINE, bytes);
-    *held = *memory == NULL ? 0 : bytes;
-    if (*held) memset(*memory, 0, bytes); /* What has no weight is read all the same. */
-    return *memory != NULL;
-}
-
-static int fits(const Axis *axis, JDIMENSION pixels, int32_t wanted) {
-    return axis->begin >= 0 && axis->length > 0 && axis->resized > 0 && axis->offset >= 0 &&
-           (uint64_t)axis->begin + (uint64_t)axis->length <= pixels &&
-           (uint64_t)axis->offset + (uint64_t)wanted <= (uint64_t)axis->resized;
-}
-
-/* The last pixel that a tap reads, or one behind it. */
-static int32_t end_of(const Tap *tap, const Axis *axis) {
-    return tap->at + 1 < axis->length ? tap->at + 2 : tap->at + 1;
-}
-
-/* Numbers of a row that was resized along the horizontal axis, up to the next cache line. */
-static size_t line_of(const Batch *batch) {
-    return (4 * (size_t)batch->width * sizeof(int16_t) + LINE - 1) / LINE * LINE / sizeof(int16_t);
-}
-
-/* Left to right. */
-static void turn(Tap *taps, int32_t count) {
-    for (int32_t x = 0; x < count / 2; x++) {
-        Tap other = taps[x];
-        taps[x] = taps[count - 1 - x];
-        taps[count - 1 - x] = other;
-    }
 }
 
 /* Start with the crop's columns, at its first row.
@@ -132,30 +84,6 @@ static JDIMENSION start(Decoder *decoder, int32_t top, int32_t left, int32_t rig
     huffman_take_over(&decoder->huffman, jpeg, from, count);
     if (top > 0) jpeg_skip_scanlines(jpeg, (JDIMENSION)top);
     return from;
-}
-
-/* Where a row of pixels goes if the batch has them as they come; NULL where it is laid out. */
-static uint8_t *line_in(const Batch *batch, int32_t row, int32_t y) {
-    if (batch->table != NULL || batch->channels_first) return NULL;
-    size_t line = (size_t)row * batch->height + y;
-    return (uint8_t *)batch->start + line * batch->width * 3;
-}
-
-static void lay_out(const uint8_t *done, const Batch *batch, int32_t row, int32_t y) {
-    size_t width = (size_t)batch->width, line = (size_t)row * batch->height + y;
-    size_t plane = (size_t)batch->height * width;
-    size_t first = batch->channels_first ? (size_t)row * 3 * plane + y * width : line * width * 3;
-    size_t pixel = batch->channels_first ? 1 : 3, channel = batch->channels_first ? plane : 1;
-    for (size_t c = 0; c < 3; c++) {
-        if (batch->table == NULL) {
-            uint8_t *out = (uint8_t *)batch->start + first + c * channel;
-            for (size_t x = 0; x < width; x++) out[x * pixel] = done[3 * x + c];
-        } else {
-            const float *table = batch->table + 256 * c;
-            float *out = (float *)batch->start + first + c * channel;
-            for (size_t x = 0; x < width; x++) out[x * pixel] = table[done[3 * x + c]];
-        }
-    }
 }
 
 /* Grey, YCbCr or RGB, as encoders write them; others libjpeg crops wrongly. */
@@ -183,96 +111,54 @@ static int begun(struct jpeg_decompress_struct *jpeg, const Crop *crop, const Ba
     jpeg->dct_method = JDCT_ISLOW;
     jpeg->do_fancy_upsampling = TRUE;
     jpeg_calc_output_dimensions(jpeg);
-    return fits(&crop->vertical, jpeg->output_height, batch->height) &&
-           fits(&crop->horizontal, jpeg->output_width, batch->width);
+    return axis_fits(&crop->vertical, jpeg->output_height, batch->height) &&
+           axis_fits(&crop->horizontal, jpeg->output_width, batch->width);
 }
 
-/* Whether there is memory for everything, with `rows` pointing into it. */
-static int prepared(Decoder *decoder, const Batch *batch, Rows *rows) {
-    size_t width = (size_t)batch->width, height = (size_t)batch->height;
+/* Whether there is memory for everything, with the rows pointing into it. */
+static int prepared(Decoder *decoder, const Batch *batch) {
     size_t row_bytes = 3 * (size_t)decoder->jpeg.output_width + ROW_MARGIN;
     row_bytes = (row_bytes + LINE - 1) / LINE * LINE;
-    if (!grown((void **)&decoder->taps, &decoder->taps_bytes, (width + height) * sizeof(Tap)) ||
-        !grown((void **)&decoder->eights, &decoder->eights_bytes, width / 8 * sizeof(Eight)) ||
-        !grown((void **)&decoder->lines, &decoder->lines_bytes,
-               2 * line_of(batch) * sizeof(int16_t)) ||
+    if (!workspace_prepare(&decoder->workspace, batch) ||
         !grown((void **)&decoder->pixels, &decoder->pixels_bytes,
-               ROWS_AT_ONCE * row_bytes + ROW_START) ||
-        !grown((void **)&decoder->done, &decoder->done_bytes, 3 * width))
+               ROWS_AT_ONCE * row_bytes + ROW_START))
         return 0;
     for (int i = 0; i < ROWS_AT_ONCE; i++)
-        rows->at[i] = decoder->pixels + ROW_START + i * row_bytes;
+        decoder->rows[i] = decoder->pixels + ROW_START + i * row_bytes;
     return 1;
 }
 
-/* Row `y` of the image, which is none before the last one asked for. */
-static const uint8_t *row_of(struct jpeg_decompress_struct *jpeg, Rows *rows, int32_t y) {
-    while (y >= rows->end) {
-        rows->begin = rows->end;
-        rows->end += (int32_t)jpeg_read_scanlines(jpeg, rows->at, ROWS_AT_ONCE);
-        if (rows->end == rows->begin) leave((j_common_ptr)jpeg);
+/* Row `y` of the reduced image, which is none before the last one asked for. */
+static const uint8_t *row_of(void *source, int32_t y) {
+    Decoder *decoder = source;
+    while (y >= decoder->end) {
+        decoder->begin = decoder->end;
+        decoder->end += (int32_t)jpeg_read_scanlines(&decoder->jpeg, decoder->rows, ROWS_AT_ONCE);
+        if (decoder->end == decoder->begin) leave((j_common_ptr)&decoder->jpeg);
     }
-    return rows->at[y - rows->begin];
-}
-
-static void copy_rows(Decoder *decoder, Rows *rows, const Tap *across, const Tap *down,
-                      const Crop *crop, const Batch *batch) {
-    for (int32_t i = 0; i < batch->height; i++) {
-        const uint8_t *row = row_of(&decoder->jpeg, rows, crop->vertical.begin + down[i].at);
-        uint8_t *line = line_in(batch, crop->row, i), *done = line ? line : decoder->done;
-        if (crop->flip)
-            for (int32_t x = 0; x < batch->width; x++)
-                memcpy(done + 3 * x, row + 3 * across[x].at, 3);
-        else
-            memcpy(done, row + 3 * across[0].at, 3 * (size_t)batch->width);
-        if (line == NULL) lay_out(done, batch, crop->row, i);
-    }
-}
-
-static void resize_rows(Decoder *decoder, Rows *rows, const Tap *across, const Tap *down,
-                        const Crop *crop, const Batch *batch) {
-    int32_t eights = eights_fill(decoder->eights, across, batch->width);
-    int16_t *lines[2] = {decoder->lines, decoder->lines + line_of(batch)};
-    int32_t lined[2] = {-1, -1}; /* Which of the image's rows are there. */
-    for (int32_t i = 0; i < batch->height; i++) {
-        int32_t above = crop->vertical.begin + down[i].at;
-        int32_t below = crop->vertical.begin + end_of(&down[i], &crop->vertical) - 1;
-        for (int32_t y = above; y <= below; y++) {
-            if (lined[y & 1] == y) continue;
-            const uint8_t *row = row_of(&decoder->jpeg, rows, y);
-            resize_horizontally(row, across, batch->width, decoder->eights, eights, lines[y & 1]);
-            lined[y & 1] = y;
-        }
-        uint8_t *line = line_in(batch, crop->row, i), *done = line ? line : decoder->done;
-        resize_vertically(lines[above & 1], lines[below & 1], down[i].weight, batch->width, done);
-        if (line == NULL) lay_out(done, batch, crop->row, i);
-    }
+    return decoder->rows[y - decoder->begin];
 }
 
 static Outcome decode(Decoder *decoder, const Crop *crop, const Batch *batch) {
     const Axis *vertical = &crop->vertical, *horizontal = &crop->horizontal;
     int32_t width = batch->width, height = batch->height;
-    Rows rows;
     if (!begun(&decoder->jpeg, crop, batch)) return NOT_OURS;
-    if (!prepared(decoder, batch, &rows)) return NO_MEMORY;
-    Tap *across = decoder->taps, *down = decoder->taps + width;
+    if (!prepared(decoder, batch)) return NO_MEMORY;
+    Tap *across = decoder->workspace.taps, *down = across + width;
     taps_fill(across, horizontal->length, horizontal->resized, horizontal->offset, width);
     taps_fill(down, vertical->length, vertical->resized, vertical->offset, height);
-    rows.begin = rows.end = vertical->begin + down[0].at;
+    decoder->begin = decoder->end = vertical->begin + down[0].at;
     int32_t left = horizontal->begin + across[0].at;
-    int32_t right = horizontal->begin + end_of(&across[width - 1], horizontal);
-    int32_t from = (int32_t)start(decoder, rows.begin, left, right);
+    int32_t right = horizontal->begin + tap_end(&across[width - 1], horizontal);
+    int32_t from = (int32_t)start(decoder, decoder->begin, left, right);
     for (int32_t x = 0; x < width; x++) across[x].at += horizontal->begin - from;
-    if (crop->flip) turn(across, width);
-    if (vertical->length == vertical->resized && horizontal->length == horizontal->resized)
-        copy_rows(decoder, &rows, across, down, crop, batch);
-    else
-        resize_rows(decoder, &rows, across, down, crop, batch);
+    if (crop->flip) taps_turn(across, width);
+    rgb_rows(&decoder->workspace, across, down, crop, batch, row_of, decoder);
     if ((JDIMENSION)(vertical->begin + vertical->length) + 1 >= decoder->jpeg.output_height) {
         /* Down to the end, where libjpeg notices more damage; a reduced image's last row may be
          * in part none of it. */
         while (decoder->jpeg.output_scanline < decoder->jpeg.output_height)
-            jpeg_read_scanlines(&decoder->jpeg, rows.at, ROWS_AT_ONCE);
+            jpeg_read_scanlines(&decoder->jpeg, decoder->rows, ROWS_AT_ONCE);
         jpeg_finish_decompress(&decoder->jpeg);
     }
     return DECODED;

@@ -11,37 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* No image of more pixels is decoded: 16,384 x 16,384. */
-#define MOST_PIXELS (1L << 28)
-
-/* Along one axis, pixels [begin, begin + length) of the reduced image are resized to `resized`, of
- * which the row takes those from `offset` on. */
-typedef struct {
-    int32_t begin, length, resized, offset;
-} Axis;
-
-/* What is wanted of one image. */
-typedef struct {
-    int32_t row;            /* Of the batch. */
-    int32_t height, width;  /* Of the whole image; another one is refused. */
-    int32_t factor;         /* 1, 2, 4 or 8. */
-    Axis vertical, horizontal;
-    int32_t flip;  /* Left to right, at the end. */
-} Crop;
-
-/* Where the rows are: C-contiguous, (rows, height, width, 3) or (rows, 3, height, width). */
-typedef struct {
-    void *start;
-    int32_t rows, height, width;
-    int channels_first;
-    const float *table; /* (3, 256): what a channel's value becomes, in float32; NULL for uint8. */
-} Batch;
-
-typedef enum {
-    DECODED = 0,
-    NOT_OURS = 1, /* No baseline JPEG in grey, YCbCr or RGB, or one that is damaged or cut short. */
-    NO_MEMORY = 2,
-} Outcome;
+#include "batch.h"
 
 /* Height and width as the header has them; 0 where it isn't as usual, or the image too large. */
 int jpeg_size(const uint8_t *jpeg, size_t bytes, int32_t *height, int32_t *width);
@@ -52,7 +22,8 @@ typedef struct Decoder Decoder;
 Decoder *decoder_new(void);
 void decoder_free(Decoder *decoder);
 
-/* Decode one image into its row, which holds anything at all where the outcome isn't DECODED. */
+/* Decode one baseline JPEG in grey, YCbCr or RGB into its row, which holds anything at all where
+ * the outcome isn't DECODED. */
 Outcome decoder_decode(Decoder *decoder, const uint8_t *jpeg, size_t bytes, const Crop *crop,
                        const Batch *batch);
 

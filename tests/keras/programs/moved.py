@@ -116,7 +116,7 @@ def report(name: str, safe_sequence: Any) -> None:
     as_it_was = data_adapters.get_data_adapter is STOCK
     with safe_sequence((numbered(10)[0],), 4, workers=2) as sequence:
         numbers = predicted(sequence)
-        left = Leftovers.now().beyond(before)
+        left = before.lasting()
     batches = trained(safe_sequence)
     print(json.dumps([name, list(warned), as_it_was, numbers, batches, left]))
 

@@ -1,0 +1,171 @@
+"""What each encoding costs in bytes, and what it gives in samples/s on this machine.
+
+A few of the pictures are encoded in each way and decoded from memory for a moment, in as many
+threads as there are CPUs. Nothing is written. It takes less than 2 seconds, unless a single picture
+takes longer.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import loky
+import numpy as np
+
+from adapters.arguments import check_integer
+from adapters.errors import ContentError, RecordError
+from adapters.generators import DECODE, Generators
+from adapters.images import ImageDecoder, npy, planes
+from adapters.packing.encoding import ENCODINGS, Encoder
+from adapters.packing.inputs import Inputs, Item, inputs_of
+
+# Pictures that are encoded, as far as that takes no longer, and no more memory.
+_PICTURES = 64
+_ENCODING_SECONDS = 0.4
+_ENCODED_BYTES = 256 << 20
+# More than the processor's cache holds, so that pictures come from memory, as in training.
+_COPIED_BYTES = 64 << 20
+_MOST_COPIES = 512
+# Of each encoding in each round, of which the best one counts.
+_DECODING_SECONDS = 0.1
+_ROUNDS = 2
+_BATCH = 32
+_SIDE = 224
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One encoding.
+
+    Args:
+        encoding: Its name.
+        picture_bytes: Of a picture, on average.
+        samples_per_second: To uint8 (224, 224, 3) by random-resized crops and flips, with all CPUs.
+    """
+
+    encoding: str
+    picture_bytes: float
+    samples_per_second: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What ``compare`` found.
+
+    Args:
+        inputs: How many pictures there are.
+        pictures: How many of them were encoded.
+        workers: Threads that decoded.
+        costs: Of each encoding.
+    """
+
+    inputs: int
+    pictures: int
+    workers: int
+    costs: tuple[Cost, ...]
+
+
+def compare(
+    source: Any,
+    *,
+    resize: int | None = None,
+    quality: int | None = None,
+    root: str | os.PathLike[str] | None = None,
+) -> Comparison:
+    """Compare the encodings that ``pack`` has for these pictures, on this machine.
+
+    Args:
+        source: As ``pack`` takes it.
+        resize: Pixels of the shorter side, or None.
+        quality: Of JPEGs, or None.
+        root: Of the paths in a list; else the list's folder.
+
+    Raises:
+        OSError: A folder or list that can't be read.
+        RecordError: None of the pictures that were tried can be encoded in each way.
+        ValueError: A source that isn't one, or nothing in it.
+    """
+    if resize is not None:
+        check_integer("resize", resize, 1, " or None")
+    inputs = inputs_of(source, root)
+    if not len(inputs.items):
+        raise ValueError("source must hold at least one image, got none")
+    encoded = _encoded(inputs, resize, quality)
+    workers = int(loky.cpu_count())
+    held = {name: _copied(pictures) for name, pictures in encoded.items()}
+    paces = dict.fromkeys(encoded, 0.0)
+    for _ in range(_ROUNDS):  # By turns, as the machine may be busy at times.
+        for name, pictures in held.items():
+            paces[name] = max(paces[name], _pace(pictures, workers))
+    costs = (
+        Cost(name, sum(map(len, pictures)) / len(pictures), paces[name])
+        for name, pictures in encoded.items()
+    )
+    return Comparison(len(inputs.items), len(encoded["raw"]), workers, tuple(costs))
+
+
+def _encoded(inputs: Inputs, resize: int | None, quality: int | None) -> dict[str, list[bytes]]:
+    """Some of the pictures, from everywhere among them, in each encoding."""
+    count = len(inputs.items)
+    chosen = np.unique(np.linspace(0, count - 1, min(count, _PICTURES)).astype(int)).tolist()
+    # Those in the middle of what is left first, as time may end.
+    np.random.default_rng(0).shuffle(chosen)
+    found: dict[str, list[bytes]] = {name: [] for name in ENCODINGS}
+    held, failure = 0, None
+    end = time.perf_counter() + _ENCODING_SECONDS
+    for number in chosen:
+        try:
+            item: Item = inputs.items[number]
+            content = item.content()
+            jpeg = Encoder("", "jpeg", resize, quality).image(content)
+            raw = Encoder("", "raw", resize, None).image(content)
+            yuv = planes.encode(npy.read(raw))
+        except ContentError as error:
+            failure = failure or RecordError(item.name, None, 0, error.expected, error.found)
+            continue
+        except OSError:
+            continue
+        for name, picture in zip(ENCODINGS, (jpeg, raw, yuv), strict=True):
+            found[name].append(picture)
+            held += len(picture)
+        if time.perf_counter() > end or held > _ENCODED_BYTES:
+            break
+    if not found["raw"]:
+        raise failure or OSError("none of the pictures that were tried can be read")
+    return found
+
+
+def _copied(pictures: list[bytes]) -> list[bytes]:
+    """The pictures and copies of them, each in memory of its own."""
+    each = sum(map(len, pictures)) // len(pictures)
+    copies = max(len(pictures), min(_MOST_COPIES, _COPIED_BYTES // each))
+    return [bytes(bytearray(pictures[n % len(pictures)])) for n in range(copies)]
+
+
+def _pace(pictures: list[bytes], workers: int) -> float:
+    """Samples a second of all workers together."""
+    decoder = ImageDecoder(_SIDE, crop="random_resized", flip=True)
+
+    def work(worker: int) -> tuple[int, float]:
+        rng = np.random.default_rng(worker)
+        out = np.empty((_BATCH, _SIDE, _SIDE, 3), np.uint8)
+        done = -_BATCH  # The first batch, which has new memory, doesn't count.
+        begun = end = 0.0
+        while done <= 0 or time.perf_counter() < end:
+            numbers = rng.integers(len(pictures), size=_BATCH)
+            rng_of = Generators(0, worker, DECODE, numbers)
+            batch = [pictures[n] for n in numbers.tolist()]
+            if failures := decoder.decode_rows(batch, rng_of, range(_BATCH), out):
+                raise failures[0][1]
+            done += _BATCH
+            if not done:
+                begun = time.perf_counter()
+                end = begun + _DECODING_SECONDS
+        return done, time.perf_counter() - begun
+
+    with ThreadPoolExecutor(workers, "adapters-compare") as pool:
+        return sum(done / seconds for done, seconds in pool.map(work, range(workers)))

@@ -1,0 +1,166 @@
+"""``split``: a source in parts, by chance, by the shares of classes, by whole groups."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.arguments import check_integer
+from adapters.selecting.allotment import allotted, grouped
+from adapters.selecting.given import source_given
+from adapters.sources import Source
+from adapters.structure import as_array
+
+# What sums of fractions that are meant to be 1 may be off by.
+_ROUNDING = Fraction(1, 10**9)
+# The largest denominator of a fraction; what floats are off by from such a one is far less.
+_MOST_PARTS = 10**9
+
+
+def split(
+    source: Any,
+    fractions: Iterable[float],
+    *,
+    seed: int = 0,
+    stratify: Any = None,
+    groups: Any = None,
+) -> list[Source]:
+    """Divide a source into parts at random; nothing is read or copied.
+
+    The same seed gives the same parts, in every process and with every version of NumPy. Samples of
+    a part come in the order that they have in the source.
+
+    Args:
+        source: Whatever ``SafeSequence`` takes as a source of samples: an array, tuples and dicts
+            of them, a data set, records, a path, and what ``select``, ``split`` and ``concatenate``
+            return.
+        fractions: Of each part, above 0, at most 1 together. What is left is in no part. Sizes are
+            rounded by largest remainder: those of ``[0.8, 0.2]`` add up to all samples.
+        seed: Which parts. No other generator is drawn from, or changed.
+        stratify: The class of each sample, ``(samples,)``: of each class, every part has its
+            fraction, rounded up or down so that the parts have their sizes, too.
+        groups: The group of each sample, ``(samples,)``: no group is divided. The largest groups go
+            first, each to the part that lacks most, so that fractions are met as well as groups
+            allow. With ``stratify``, a group belongs to one class, and that is done within classes.
+
+    Returns:
+        A source for each fraction, for ``SafeSequence``, ``gluon_loader``, or any other loader of
+        map-style data sets. ``.select(numbers or mask)`` gives a part of it.
+
+    Raises:
+        TypeError: An argument of a wrong type, or a source of whole batches.
+        ValueError: Fractions that can't be, a part without a sample, labels or groups that aren't
+            one for each sample, or a group of several classes.
+
+    Example:
+        >>> import numpy as np
+        >>> from adapters import split
+        >>> x, y = np.zeros((10, 3)), np.arange(10) % 2
+        >>> train, test = split((x, y), [0.8, 0.2], stratify=y)
+        >>> len(train), sorted(int(label) for _, label in test)
+        (8, [0, 1])
+    """
+    whole = source_given(source, "source")
+    shares = _shares(fractions)
+    check_integer("seed", seed, 0)
+    size = len(whole)
+    classes = _codes("stratify", stratify, size)
+    families = _codes("groups", groups, size)
+    if families is None:
+        parts = allotted(size, shares, int(seed), classes)
+    else:
+        _check_classes(families, classes, groups)
+        parts = grouped(families, shares, int(seed), classes)
+    named = list(fractions) if isinstance(fractions, (list, tuple)) else shares
+    for fraction, part in zip(named, parts):
+        if not len(part):
+            what = f"{size} samples"
+            if families is not None:
+                what = f"{families.max() + 1} groups of {what}"
+            raise ValueError(
+                f"fractions must leave every part a sample, got {fraction} of {what}; give it more"
+            )
+    return [whole.select(part) for part in parts]
+
+
+def _shares(fractions: Any) -> list[Fraction]:
+    """The fractions as they are written, and what is left in the end."""
+    if isinstance(fractions, (str, bytes, dict)) or not hasattr(fractions, "__iter__"):
+        raise TypeError(
+            f"fractions must be a list of numbers such as [0.8, 0.2], got {fractions!r}"
+        )
+    shares = []
+    for place, value in enumerate(fractions):
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"fractions must be numbers, got {value!r} as fractions[{place}]"
+            ) from None
+        if isinstance(value, bool) or not (math.isfinite(number) and 0 < number <= 1):
+            raise ValueError(
+                f"fractions must be above 0 and at most 1, got {value!r} as fractions[{place}]; "
+                "for a number of samples, divide it by len(source)"
+            )
+        # As it was meant: 0.1 is a tenth, of which ten are all, and 4 / 9 is four ninths.
+        try:
+            written = Fraction(str(value))
+        except ValueError:
+            written = Fraction(number)
+        shares.append(written.limit_denominator(_MOST_PARTS))
+    if not shares:
+        raise ValueError("fractions must have at least one number, got none")
+    total = sum(shares, Fraction(0))
+    if total > 1 + _ROUNDING:
+        raise ValueError(
+            f"fractions must be at most 1 together, got {fractions!r}, {float(total):g} together"
+        )
+    if abs(total - 1) <= _ROUNDING:
+        return [*(share / total for share in shares), Fraction(0)]
+    return [*shares, 1 - total]
+
+
+def _codes(name: str, values: Any, size: int) -> NDArray[np.int64] | None:
+    """For each sample, the number of its value among those that there are, in their order."""
+    if values is None:
+        return None
+    if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
+        raise TypeError(
+            f"{name} must be an array with a value for each sample, got {values!r:.100}"
+        )
+    array = np.asarray(as_array(values))
+    if array.shape != (size,):
+        raise ValueError(
+            f"{name} must have one value for each of the {size} samples, shape ({size},), got "
+            f"shape {array.shape}"
+        )
+    try:
+        codes: NDArray[np.int64] = np.unique(array, return_inverse=True)[1].reshape(size)
+    except TypeError as error:
+        raise TypeError(
+            f"{name} must hold values that can be sorted, got {array.dtype} where {error}; give "
+            "numbers or texts"
+        ) from None
+    return codes
+
+
+def _check_classes(
+    families: NDArray[np.int64], classes: NDArray[np.int64] | None, groups: Any
+) -> None:
+    """Check that a group belongs to one class."""
+    if classes is None:
+        return
+    first = np.empty(families.max() + 1, np.int64)
+    first[families[::-1]] = classes[::-1]  # Of each group's first sample.
+    wrong = np.flatnonzero(classes != first[families])
+    if len(wrong):
+        group = np.asarray(as_array(groups))[wrong[0]]
+        raise ValueError(
+            f"groups must each belong to one class of stratify, got group {group} with several; "
+            "give groups alone, or a class for each group, such as its most frequent one"
+        )

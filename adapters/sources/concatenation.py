@@ -1,0 +1,272 @@
+"""``Concatenation``: several sources as one, one after another.
+
+    number --searchsorted--> (source, its own number)
+
+A batch is asked for a source at a time: each gathers, fills or fetches its samples at once, and
+they are written into their rows. Where some sources can only be asked for samples, all are. Labels
+that are numbers of several types, as RecordIO's floats and TFRecord's integers are, become one.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.generators import DECODE, RngOf, chosen, generator
+from adapters.ownership import Allocate
+from adapters.sources.forms import Form, as_number, common_form, form_of
+from adapters.sources.source import Leaf, Source, Subset, fill_places
+from adapters.structure import flatten, unflatten
+
+
+def joined(sources: Sequence[Source]) -> Source:
+    """These sources as one, without a chain of indirections.
+
+    Args:
+        sources: One or more; none of whole batches.
+
+    Raises:
+        ValueError: Their samples differ in structure, shape or dtype, where they say these.
+    """
+    parts = [part for source in sources for part in _parts_of(source)]
+    if len(parts) == 1:
+        return parts[0]
+    whole = parts[0].whole if isinstance(parts[0], Subset) else parts[0]
+    if all(isinstance(part, Subset) and part.whole is whole for part in parts):
+        # What was split is put together: the whole is asked once for each batch.
+        return Subset(whole, np.concatenate([part.numbers for part in parts]))  # type: ignore[attr-defined]
+    return Concatenation(parts, [form_of(part) for part in parts])
+
+
+class Concatenation(Source):
+    """Several sources as one. ``joined`` makes it.
+
+    Args:
+        parts: The sources.
+        forms: What their samples are like; None of those that don't say it.
+
+    Raises:
+        ValueError: They differ.
+    """
+
+    def __init__(self, parts: Sequence[Source], forms: Sequence[Form | None]) -> None:
+        self.parts = list(parts)
+        self._starts = np.cumsum([0, *map(len, parts)])
+        # For one sample at a time: a tenth of what NumPy takes for one number.
+        self._first: list[int] = self._starts[:-1].tolist()
+        # What is asked for each batch, and the same for all.
+        self._draws = any(part.draws for part in parts)
+        self._gathers = all(part.gathers for part in parts)
+        self._at_once = any(part.fetches_many or part.gathers for part in parts)
+        self._stored = any(part.stored for part in parts)
+        common = common_form(forms)
+        # Of a batch that is written into its memory.
+        self._form = None if None in forms else common
+        # What the samples of those are like whose numbers become those of another type.
+        self._odd = [None if form == common else form for form in forms]
+        self._common = common
+
+    def __len__(self) -> int:
+        """Samples of all together."""
+        return int(self._starts[-1])
+
+    def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
+        """The sample of this number."""
+        if rng is None and self._draws:
+            rng = generator(0, 0, number, DECODE)
+        place = bisect.bisect_right(self._first, number) - 1
+        sample = self.parts[place].sample(number - self._first[place], rng)
+        return sample if self._odd[place] is None else self._cast(sample)
+
+    def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any] | None:
+        """The samples of a batch, where a source fetches them at once."""
+        if self._draws or not self._at_once:
+            return None
+        samples: list[Any] = [None] * len(numbers)
+        for at, own, places in self._by_part(numbers):
+            part = self.parts[at]
+            fetched = part.samples(own)
+            if fetched is None:
+                fetched = [part.sample(number) for number in own.tolist()]
+            for place, sample in zip(places.tolist(), fetched):
+                samples[place] = sample if self._odd[at] is None else self._cast(sample)
+        return samples
+
+    def fetch(self, numbers: NDArray[np.int64]) -> None:
+        """Read samples as they are stored, and forget them."""
+        for at, own, _ in self._by_part(numbers):
+            self.parts[at].fetch(own)
+
+    # --- a batch at a time ---
+
+    @property
+    def gathers(self) -> bool:
+        """Whether all of them do."""
+        return self._gathers
+
+    def gather(self, numbers: NDArray[np.int64], allocate: Allocate) -> Any:
+        """The samples of these numbers as one batch, gathered a source at a time."""
+        groups = list(self._by_part(numbers))
+        at, own, places = groups[0]
+        if len(groups) == 1 and self._odd[at] is None:
+            return self.parts[at].gather(own, allocate)
+        assert self._form is not None
+        skeleton, leaves = self._form
+        rows = [allocate((len(numbers), *shape), dtype) for shape, dtype in leaves]
+        for at, own, places in groups:
+            _gather_places(self.parts[at], own, places, rows)
+        return unflatten(skeleton, rows)
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...] | None:
+        """Shape and dtype of the samples' leaves, where all of them gather or foretell these."""
+        return None if self._form is None else self._form[1]
+
+    @property
+    def skeleton(self) -> Any:
+        """A sample with leaf numbers in the leaves' places."""
+        return None if self._form is None else self._form[0]
+
+    def fill(
+        self,
+        numbers: NDArray[np.int64],
+        rng_of: RngOf | None,
+        rows: Sequence[NDArray[Any]],
+    ) -> list[tuple[int, Exception]]:
+        """Write samples into rows of a batch, a source at a time."""
+        failures: list[tuple[int, Exception]] = []
+        for at, own, places in self._by_part(numbers):
+            part = self.parts[at]
+            if part.gathers:
+                _gather_places(part, own, places, rows)
+                continue
+            draw = chosen(rng_of, places) if part.draws else None
+            odd = self._odd[at]
+            failures += fill_places(part, own, draw, places, rows, None if odd is None else odd[1])
+        return failures
+
+    @property
+    def pads(self) -> bool:
+        """Whether all of them make samples equally long."""
+        return all(part.pads for part in self.parts)
+
+    def padded(self, samples: list[Any]) -> list[Any]:
+        """The samples of a batch, made equally long as the first source has it."""
+        return self.parts[0].padded(samples)
+
+    # --- traits ---
+
+    @property
+    def own_code(self) -> tuple[Any, ...]:
+        """The functions and objects of the user's own that make samples."""
+        return tuple(code for part in self.parts for code in part.own_code)
+
+    @property
+    def python_numbers(self) -> bool:
+        """Whether labels are Python's numbers in all of them."""
+        return all(part.python_numbers for part in self.parts)
+
+    @property
+    def makes_samples(self) -> bool:
+        """Whether code of the user's own makes samples in one of them."""
+        return any(part.makes_samples for part in self.parts)
+
+    @property
+    def stored(self) -> bool:
+        """Whether nobody may write into a sample of one of them."""
+        return self._stored
+
+    @property
+    def fetches_many(self) -> bool:
+        """Whether one of them runs the user's code once for a batch."""
+        return any(part.fetches_many for part in self.parts)
+
+    @property
+    def draws(self) -> bool:
+        """Whether a sample of one of them depends on its generator."""
+        return self._draws
+
+    @property
+    def decodes(self) -> bool:
+        """Whether they decode images and do nothing else."""
+        return all(part.decodes for part in self.parts)
+
+    @property
+    def holds_images(self) -> bool:
+        """Whether samples are (image, label) in all of them."""
+        return all(part.holds_images for part in self.parts)
+
+    @property
+    def remedy(self) -> str:
+        """What makes samples of unequal shapes equal, for people."""
+        return self.parts[0].remedy
+
+    def way(self, transformed: bool) -> str:
+        """How samples come from it, for people."""
+        ways = dict.fromkeys(part.way(transformed) for part in self.parts)
+        return f"{len(self.parts)} sources, one after another: {'; '.join(ways)}"
+
+    @property
+    def own_epochs(self) -> bool:
+        """Whether samples of one of them change with the epoch."""
+        return any(part.own_epochs for part in self.parts)
+
+    @property
+    def most_at_once(self) -> int | None:
+        """How many threads may ask at once: the fewest that one of them allows."""
+        return min((part.most_at_once for part in self.parts if part.most_at_once), default=None)
+
+    def enter_epoch(self, epoch: int) -> bool:
+        """Be in this epoch; whether one has ended."""
+        changed = [part.enter_epoch(epoch) for part in self.parts if part.own_epochs]
+        return any(changed)
+
+    def warn_if_it_waits(self, threads: int) -> None:
+        """Say once, if so, that calls wait in turn."""
+        for part in self.parts:
+            part.warn_if_it_waits(threads)
+
+    def renew_locks(self) -> None:
+        """In a forked process."""
+        for part in self.parts:
+            part.renew_locks()
+
+    def _cast(self, sample: Any) -> Any:
+        """A sample with numbers of the common type."""
+        assert self._common is not None
+        leaves, skeleton = flatten(sample)
+        common, types = self._common
+        if skeleton != common:
+            return sample  # Which collating has something to say about.
+        return unflatten(
+            skeleton, [as_number(leaf, dtype) for leaf, (_, dtype) in zip(leaves, types)]
+        )
+
+    def _by_part(
+        self, numbers: NDArray[np.int64]
+    ) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+        """Each source that these samples are in, their own numbers there, and their places."""
+        of = np.searchsorted(self._starts, numbers, "right") - 1
+        for place in np.flatnonzero(np.bincount(of)).tolist():
+            places = np.flatnonzero(of == place)
+            yield place, numbers[places] - self._starts[place], places
+
+
+def _parts_of(source: Source) -> list[Source]:
+    return source.parts if isinstance(source, Concatenation) else [source]
+
+
+def _gather_places(
+    source: Source,
+    numbers: NDArray[np.int64],
+    places: NDArray[np.int64],
+    rows: Sequence[NDArray[Any]],
+) -> None:
+    """Gather samples into the rows at these places of a batch."""
+    leaves, _ = flatten(source.gather(numbers, np.empty))
+    for column, part in zip(rows, leaves):
+        column[places] = part

@@ -1,0 +1,136 @@
+"""``Decoded``: a source whose samples a ``Content`` makes of bytes, of records or of files."""
+
+from __future__ import annotations
+
+import abc
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from adapters.images import ImageDecoder
+from adapters.sources.contents import Content, Images
+from adapters.sources.source import Source
+
+_Self = TypeVar("_Self", bound="Decoded")
+
+
+class Decoded(Source):
+    """What ``open_records`` and ``open_images`` have in common.
+
+    Args:
+        content: What the bytes become.
+    """
+
+    stored = False
+    python_numbers = True
+    unit: str
+    """What a sample's bytes lie in, for people."""
+
+    def __init__(self, content: Content) -> None:
+        self._content = content
+
+    def __getitem__(self, index: Any) -> Any:
+        """The sample of this number, or a list of them for a slice.
+
+        Random crops and flips are those of epoch 0 under seed 0; a loader gives each epoch others.
+
+        Raises:
+            IndexError: Out of range.
+            OSError: An image's file can't be read.
+            RecordError: The record, or the file, is damaged, or holds something else.
+        """
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        return self.sample(self._number(index))
+
+    def __iter__(self) -> Iterator[Any]:
+        """The samples in order."""
+        return map(self.sample, range(len(self)))
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
+        """The samples of these numbers, which are read in the order of the files."""
+        samples: list[Any] = [None] * len(numbers)
+        for place in np.argsort(numbers, kind="stable").tolist():
+            samples[place] = self[numbers[place]]
+        return samples
+
+    @abc.abstractmethod
+    def read(self, index: int) -> bytes:
+        """The bytes that a sample is made of.
+
+        Raises:
+            IndexError: Out of range.
+            OSError: An image's file can't be read.
+            RecordError: The record is damaged.
+        """
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Let go of the files."""
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def way(self, transformed: bool) -> str:
+        """How samples come from it, for people."""
+        at_once = self.unit if transformed or self.leaves is None else "batch"
+        return f"{self.unit}s, read and decoded a {at_once} at a time"
+
+    @property
+    def draws(self) -> bool:
+        """Whether a sample depends on its generator."""
+        return self._content.draws
+
+    @property
+    def holds_images(self) -> bool:
+        """Whether samples are (array, label)."""
+        return isinstance(self._content, Images)
+
+    @property
+    def remedy(self) -> str:
+        """What makes samples of unequal shapes equal, for people."""
+        if not self.holds_images:
+            return super().remedy
+        opened = f"open_{'images' if self.unit == 'file' else 'records'}"
+        return (
+            f"images of several sizes need {opened}(..., decode=ImageDecoder(224)), or another "
+            "size, or a transform that pads, crops or resizes them"
+        )
+
+    @property
+    def decodes(self) -> bool:
+        """Whether an ``ImageDecoder`` makes the arrays; a subclass may do anything else as well."""
+        return isinstance(self._content, Images) and type(self._content.decoder) is ImageDecoder
+
+    @property
+    def makes_samples(self) -> bool:
+        """Whether code of the user's own makes samples."""
+        decoder = getattr(self._content, "decoder", None)
+        return self.function is not None or type(decoder) not in (ImageDecoder, type(None))
+
+    @property
+    def own_code(self) -> tuple[Any, ...]:
+        """The user's own ``decode``, where that is a function."""
+        return () if self.function is None else (self.function,)
+
+    @property
+    def function(self) -> Callable[[bytes], Any] | None:
+        """The user's own ``decode``."""
+        return getattr(self._content, "function", None)
+
+    def _number(self, index: Any) -> int:
+        try:
+            number = operator.index(index)
+        except TypeError:
+            raise TypeError(
+                f"{self.unit} number must be an integer or a slice, got {index!r}"
+            ) from None
+        size = len(self)
+        if not -size <= number < size:
+            raise IndexError(f"{self.unit} number must be in range({-size}, {size}), got {number}")
+        return number % size

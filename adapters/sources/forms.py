@@ -1,0 +1,71 @@
+"""What the samples of a source are like: the structure, and shape and dtype of each leaf."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from adapters.sources.source import Leaf, Source
+from adapters.structure import flatten, unflatten
+
+Form = tuple[Any, tuple[Leaf, ...]]
+
+_NUMBERS = "biuf"
+
+
+def form_of(source: Source) -> Form | None:
+    """What its samples are like, where it says so; of arrays, one row is looked at."""
+    if source.gathers:
+        leaves, skeleton = flatten(source.gather(np.zeros(1, np.int64), np.empty))
+        return skeleton, tuple((leaf.shape[1:], leaf.dtype) for leaf in leaves)
+    known = source.leaves
+    return None if known is None else (source.skeleton, tuple(known))
+
+
+def common_form(forms: Sequence[Form | None]) -> Form | None:
+    """What all samples are like; None where nobody says it.
+
+    Raises:
+        ValueError: They differ.
+    """
+    known = [(place, form) for place, form in enumerate(forms) if form is not None]
+    if not known:
+        return None
+    (first, (skeleton, leaves)), *others = known
+    found = leaves
+    for place, form in others:
+        types = [_promoted(*pair) for pair in zip(found, form[1])]
+        if form[0] != skeleton or len(form[1]) != len(found) or None in types:
+            raise ValueError(
+                "sources must have samples of one structure, shape and dtype: sources"
+                f"[{first}] has {_told((skeleton, leaves))}, sources[{place}] has {_told(form)}; "
+                "bring them into one form first"
+            )
+        found = tuple(leaf for leaf in types if leaf is not None)
+    return skeleton, found
+
+
+def _promoted(one: Leaf, other: Leaf) -> Leaf | None:
+    """What both are; of numbers such as labels, the type that holds either."""
+    if one == other:
+        return one
+    numbers = one[1].kind in _NUMBERS and other[1].kind in _NUMBERS
+    if one[0] != () or other[0] != () or not numbers:
+        return None
+    return (), np.promote_types(one[1], other[1])
+
+
+def as_number(leaf: Any, dtype: np.dtype[Any]) -> Any:
+    """A number of another type, Python's or NumPy's as it was; an array as it is."""
+    if np.ndim(leaf) or dtype.kind not in _NUMBERS:
+        return leaf
+    number = dtype.type(leaf)
+    return number if isinstance(leaf, np.generic) else number.item()
+
+
+def _told(form: Form) -> str:
+    skeleton, leaves = form
+    words = [f"{dtype} {tuple(shape)}" for shape, dtype in leaves]
+    return str(unflatten(skeleton, words)).replace("'", "")

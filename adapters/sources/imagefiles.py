@@ -1,0 +1,205 @@
+"""``ImageSource``: files that are an image each, as samples (image, label)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.errors import ClosedError, ContentError, RecordError
+from adapters.generators import DECODE, RngOf, chosen, generator
+from adapters.sources.contents import Custom, Images
+from adapters.sources.decoded import Decoded
+from adapters.sources.filereading import new_memory, read_file
+from adapters.sources.files import Files
+from adapters.sources.source import Leaf
+
+# Of files that are decoded in one call; of each thread that fills a batch.
+_ARENA_BYTES = 4 << 20
+
+
+class ImageSource(Decoded):
+    """What ``open_images`` returns. Any thread may ask; a process gets its own by pickling.
+
+    Args:
+        files: The images.
+        labels: Of the files: int64 or float64 ``(files,)``, int64 or float32 ``(files, labels)``,
+            or an object array of arrays whose lengths vary.
+        classes: Their names, by label; None where nobody has named them.
+        content: What a file becomes.
+    """
+
+    unit = "file"
+    _content: Images | Custom
+
+    def __init__(
+        self,
+        files: Files,
+        labels: NDArray[Any],
+        classes: list[str] | None,
+        content: Images | Custom,
+    ) -> None:
+        super().__init__(content)
+        self._files = files
+        self._labels = labels
+        self._labels.flags.writeable = False
+        self._classes = classes
+        self._closed = False
+        # Those that no thread fills a batch from.
+        self._arenas: list[memoryview] = []
+
+    def __len__(self) -> int:
+        """Number of files."""
+        return len(self._files)
+
+    @property
+    def files(self) -> Sequence[str]:
+        """The paths, in the order of the samples, as they were given."""
+        return self._files
+
+    @property
+    def labels(self) -> NDArray[Any]:
+        """The labels, in the order of the samples, read-only; nothing is decoded for them.
+
+        int64 or float64 ``(samples,)``; several are int64 or float32 ``(samples, labels)``.
+        """
+        return self._labels
+
+    @property
+    def classes(self) -> list[str] | None:
+        """The names of the classes, by label; None where labels are numbers without names."""
+        return None if self._classes is None else list(self._classes)
+
+    @property
+    def as_stored(self) -> bool:
+        """Whether images are decoded and nothing else is done to them."""
+        return isinstance(self._content, Images) and self._content.decoder is None
+
+    def read(self, index: int) -> bytes:
+        """The bytes of file ``index``.
+
+        Raises:
+            IndexError: Out of range.
+            OSError: The file can't be read.
+            RecordError: It is empty, or no file.
+        """
+        return bytes(self._read(self._number(index)))
+
+    def close(self) -> None:
+        """Let go of memory; no file is open but while it is read."""
+        self._closed = True
+        self._arenas.clear()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_arenas": []}
+
+    # What a plan asks for.
+
+    def fetch(self, numbers: NDArray[np.int64]) -> None:
+        """Read files, and forget them."""
+        for number in numbers.tolist():
+            self._read(number)
+
+    def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
+        """(image, label) of this number, with its random crop and flip by ``rng``."""
+        encoded = self._read(number)
+        label = self._labels[number]
+        label = label.copy() if isinstance(label, np.ndarray) else label.item()
+        if isinstance(self._content, Custom):
+            return self._content.function(bytes(encoded)), label
+        if rng is None and self.draws:
+            rng = generator(0, 0, number, DECODE)
+        try:
+            return self._content.image(encoded, rng), label
+        except ContentError as error:
+            raise self._told(number, error) from error
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...] | None:
+        """Shape and dtype of all samples; None where they depend on the image, or the function."""
+        decoder = getattr(self._content, "decoder", None)
+        if decoder is None or decoder.shape is None or self._labels.dtype.hasobject:
+            return None
+        return (decoder.shape, decoder.dtype), (self._labels.shape[1:], self._labels.dtype)
+
+    def fill(
+        self,
+        numbers: NDArray[np.int64],
+        rng_of: RngOf | None,
+        rows: Sequence[NDArray[Any]],
+    ) -> list[tuple[int, Exception]]:
+        """Write samples into rows of a batch: arrays and labels, as ``leaves`` says."""
+        self._check_open()
+        images, labels = rows
+        labels[...] = self._labels[numbers]
+        own: list[int] = numbers.tolist()
+        failures: list[tuple[int, Exception]] = []
+        encoded: list[memoryview] = []
+        wanted: list[int] = []
+
+        def decode() -> None:
+            assert isinstance(self._content, Images)
+            assert self._content.decoder is not None
+            rng = chosen(rng_of, wanted)
+            for place, error in self._content.decoder.decode_rows(encoded, rng, wanted, images):
+                failures.append((wanted[place], error))
+            encoded.clear()
+            wanted.clear()
+
+        try:
+            arena = self._arenas.pop()
+        except IndexError:
+            arena = new_memory(_ARENA_BYTES)
+        end = 0
+
+        def room(size: int) -> memoryview:
+            nonlocal end
+            if end + size > len(arena):
+                decode()
+                end = 0
+            if size > len(arena):
+                end = len(arena)  # So that there is one such file at a time.
+                return new_memory(size)
+            end += size
+            return arena[end - size : end]
+
+        for row, number in enumerate(own):
+            try:
+                encoded.append(read_file(self._files.path(number), room))
+                wanted.append(row)
+            except Exception as error:
+                failures.append((row, error))
+        decode()
+        self._arenas.append(arena)
+        return [(row, self._told(own[row], error)) for row, error in failures]
+
+    def _read(self, number: int) -> memoryview:
+        self._check_open()
+        try:
+            return read_file(self._files.path(number), new_memory)
+        except (ContentError, OSError) as error:
+            raise self._told(number, error) from error
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the images have been closed; open them anew")
+
+    def _told(self, number: int, error: Exception) -> Exception:
+        """The error, with the path as it was given."""
+        told: Exception
+        if isinstance(error, ContentError):
+            told = RecordError(self._files[number], None, 0, error.expected, error.found)
+        elif isinstance(error, FileNotFoundError):
+            told = FileNotFoundError(
+                error.errno,
+                'No such file, or a link to nothing: open the images anew, or on_error="skip"',
+                self._files[number],
+            )
+        elif isinstance(error, OSError):
+            told = OSError(error.errno, error.strerror, self._files[number])
+        else:
+            return error
+        told.__cause__ = error
+        return told

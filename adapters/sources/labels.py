@@ -1,0 +1,141 @@
+"""Labels as they are given, names or numbers, into an array, and the names of the classes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Of names that an error lists.
+_MOST_LISTED = 8
+
+
+def classes_argument(classes: Any) -> list[str] | None:
+    """What ``classes=`` may be: names, each once.
+
+    Raises:
+        TypeError: Something else.
+        ValueError: None, or one of them twice.
+    """
+    if classes is None:
+        return None
+    if isinstance(classes, (str, bytes, os.PathLike)) or not hasattr(classes, "__iter__"):
+        raise TypeError(f"classes must be a list of names, got {classes!r}")
+    names = list(classes)
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"classes must be names, got {name!r}")
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"classes must be one name or more, each once, got {listed(names)}")
+    return [str(name) for name in names]
+
+
+def by_folder(paths: Iterable[str]) -> list[str]:
+    """The names of the folders that files are in."""
+    names: dict[str, str] = {}
+    found = []
+    for path in paths:
+        folder = os.path.dirname(path)
+        name = names.get(folder)
+        if name is None:
+            name = names[folder] = os.path.basename(os.path.abspath(folder))
+        found.append(name)
+    return found
+
+
+def encoded(
+    labels: Sequence[Any], classes: list[str] | None
+) -> tuple[NDArray[Any], list[str] | None, NDArray[np.bool_] | None]:
+    """An array of labels, names of classes, and which samples are of these classes.
+
+    Args:
+        labels: Names, numbers, or several numbers each.
+        classes: The names that count, in their order; those of numbers, from 0. None takes all.
+
+    Returns:
+        The labels of the samples that are kept: int64 or float64 ``(samples,)``, int64 or float32
+        ``(samples, labels)``, or an object array of arrays of lengths that vary. Names of classes
+        are None for numbers that nobody named. Which are kept is None for all.
+
+    Raises:
+        TypeError: A label that is neither, or some of both.
+        ValueError: A label that is missing, or a number that no class has.
+    """
+    if any(isinstance(label, str) for label in labels):
+        return _of_names(labels, classes)
+    array = _of_numbers(labels)
+    if classes is not None:
+        if array.ndim != 1 or array.dtype != np.int64:
+            raise ValueError("classes must go with labels that are names, or one whole number each")
+        wrong = np.flatnonzero((array < 0) | (array >= len(classes)))
+        if len(wrong):
+            place = int(wrong[0])
+            raise ValueError(
+                f"classes must name every label, got {len(classes)} names, for labels in "
+                f"range({len(classes)}), and label {array[place]} in row {place}"
+            )
+    return array, classes, None
+
+
+def listed(names: Sequence[Any]) -> str:
+    """The first of them, for an error."""
+    shown = ", ".join(map(repr, names[:_MOST_LISTED]))
+    more = len(names) - _MOST_LISTED
+    return f"[{shown}, and {more} more]" if more > 0 else f"[{shown}]"
+
+
+def _of_names(
+    labels: Sequence[Any], classes: list[str] | None
+) -> tuple[NDArray[Any], list[str] | None, NDArray[np.bool_] | None]:
+    for row, label in enumerate(labels):
+        if not isinstance(label, str):
+            raise TypeError(
+                f"labels must all be names where one is, got {label!r} in row {row}: leave the row "
+                "out, or give it a name"
+            )
+    found = sorted(set(labels))
+    names = found if classes is None else classes
+    numbers = {name: number for number, name in enumerate(names)}
+    array = np.array([numbers.get(label, -1) for label in labels], np.int64)
+    kept = array >= 0
+    if not kept.any():
+        raise ValueError(f"classes must name some of {listed(found)}, got {listed(names)}")
+    return array[kept], list(names), None if kept.all() else kept
+
+
+def _of_numbers(labels: Sequence[Any]) -> NDArray[Any]:
+    try:
+        array = np.asarray(labels)
+    except ValueError:  # Of lengths that vary.
+        return _one_by_one(labels)
+    if array.dtype.kind not in "biuf" or array.ndim > 2 or not array.size or np.isnan(array).any():
+        return _one_by_one(labels)
+    return _as_labels(array)
+
+
+def _as_labels(array: NDArray[Any]) -> NDArray[Any]:
+    """int64, or float64 where there is one label for each sample, and float32 of several."""
+    if array.dtype.kind == "f":
+        return array.astype(np.float64 if array.ndim == 1 else np.float32)
+    if array.dtype == np.uint64 and array.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"labels must be numbers that int64 holds, got {array.max()}")
+    return array.astype(np.int64)
+
+
+def _one_by_one(labels: Sequence[Any]) -> NDArray[Any]:
+    """What is no array as a whole: several labels of lengths that vary, or no labels."""
+    arrays = [np.asarray(label) for label in labels]
+    for row, array in enumerate(arrays):
+        is_number = array.dtype.kind in "biuf" and array.ndim <= 1
+        if not is_number or not array.size or np.isnan(array).any():
+            raise ValueError(
+                f"labels must be names, numbers, or several numbers, got {labels[row]!r:.80} in "
+                f"row {row}"
+            )
+    whole = all(array.dtype.kind != "f" for array in arrays)
+    ragged = np.empty(len(arrays), object)
+    ragged[:] = [array.reshape(-1).astype(np.int64 if whole else np.float32) for array in arrays]
+    return ragged

@@ -1,0 +1,193 @@
+"""Files and their labels as lists and tables have them: Python's, CSV, pandas, MXNet's ``.lst``.
+
+Each becomes a ``Table``: paths, and a label for each, which is a name, a number or several numbers.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from adapters.sources.files import is_named_like_an_image
+
+# What Keras's flow_from_dataframe calls them, and what many others do.
+_FILE, _LABELS = "filename", ("class", "label")
+_DELIMITERS = ",;\t"
+
+
+class Table(NamedTuple):
+    """Files and their labels.
+
+    Args:
+        paths: As they were given.
+        labels: One for each; None where their folders say.
+    """
+
+    paths: list[str]
+    labels: Sequence[Any] | None
+
+
+def of_list(items: Any) -> Table:
+    """Paths, or pairs of a path and its label.
+
+    Raises:
+        TypeError: Something else, or some of both.
+    """
+    rule = "where must be a folder, a table, or a list of files or of pairs (file, label)"
+    if isinstance(items, (bytes, dict)) or not hasattr(items, "__iter__"):
+        raise TypeError(f"{rule}, got {type(items).__name__}")
+    if (
+        isinstance(items, tuple)
+        and items
+        and all(isinstance(each, (list, np.ndarray)) for each in items)
+    ):
+        raise TypeError(f"{rule}, got a tuple of lists: list(zip(files, labels)) makes pairs")
+    paths: list[str] = []
+    labels: list[Any] = []
+    for place, item in enumerate(items):
+        is_pair = isinstance(item, (tuple, list)) and len(item) == 2
+        path = item[0] if is_pair else item
+        if not isinstance(path, (str, os.PathLike)):
+            raise TypeError(f"{rule}, got {item!r:.80} in place {place}")
+        if paths and is_pair is not bool(labels):
+            raise TypeError(f"{rule}, got some of both: {item!r:.80} in place {place}")
+        paths.append(os.fspath(path))
+        labels += [item[1]] if is_pair else []
+    return Table(paths, labels or None)
+
+
+def of_frame(frame: Any, columns: Sequence[Any] | None) -> Table:
+    """A table with named columns, as pandas and polars have it.
+
+    Raises:
+        TypeError: A path that is none.
+        ValueError: It can't be told which columns are meant, or there are none of these names.
+    """
+    names = list(frame.columns)
+    values = {name: np.asarray(frame[name]).tolist() for name in names}
+    first = [values[name][0] if values[name] else None for name in names]
+    file, *labels = _chosen(names, first, columns)
+    for row, path in enumerate(values[file]):
+        if not isinstance(path, (str, os.PathLike)):
+            raise TypeError(f"column {file!r} must hold paths of files, got {path!r} in row {row}")
+    return Table(list(map(os.fspath, values[file])), _joined([values[name] for name in labels]))
+
+
+def of_csv(path: str, columns: Sequence[Any] | None, classes: Collection[str]) -> Table:
+    """A text file of rows, whose first one may say what the columns are called.
+
+    Args:
+        path: The file.
+        columns: Names of the columns, or their numbers where there is no such row.
+        classes: Names of classes, which aren't taken for numbers.
+
+    Raises:
+        OSError: It can't be read.
+        ValueError: It can't be told which columns are meant, or rows aren't equally long.
+    """
+    with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
+        head = file.readline()
+        file.seek(0)
+        reader = csv.reader(file, delimiter=max(_DELIMITERS, key=head.count))
+        rows: list[list[str]] = []
+        for row in reader:
+            if row and rows and len(row) != len(rows[0]):
+                raise ValueError(
+                    f"{path}, line {reader.line_num}: must have {len(rows[0])} cells as the first "
+                    f"one has, got {len(row)}"
+                )
+            rows += [row] if row else []
+    if not rows:
+        return Table([], None)
+    if any(map(is_named_like_an_image, rows[0])):
+        names: list[Any] = list(range(len(rows[0])))
+    else:
+        names = [name.strip() for name in rows.pop(0)]
+    file_column, *labels = _chosen(names, rows[0] if rows else [], columns)
+    cells = {name: [row[place] for row in rows] for place, name in enumerate(names)}
+    return Table(cells[file_column], _joined([_values(cells[name], classes) for name in labels]))
+
+
+def of_lst(path: str) -> Table:
+    """A list as MXNet's im2rec has it.
+
+    Raises:
+        OSError: It can't be read.
+        ValueError: A line that is none.
+    """
+    lines = list(lines_of_lst(path))
+    labels: list[Any] = [labels[0] if len(labels) == 1 else labels for _, labels, _ in lines]
+    if all(isinstance(label, float) and label.is_integer() for label in labels):
+        labels = list(map(int, labels))  # im2rec writes 3.000000.
+    return Table([name for _, _, name in lines], labels)
+
+
+def lines_of_lst(path: str) -> Iterator[tuple[int, list[float], str]]:
+    """Number, labels and path of each line, ``number<TAB>label<TAB>...<TAB>path``.
+
+    Raises:
+        OSError: The list can't be read.
+        ValueError: A line that is none.
+    """
+    with open(path, "rb") as file:
+        text = os.fsdecode(file.read())  # As the names of files are, whatever their bytes.
+    for line, content in enumerate(text.split("\n"), 1):
+        if not content.strip():
+            continue
+        try:
+            number, *labels, name = (part.strip() for part in content.split("\t"))
+            values = [float(label) for label in labels]
+            if not values:
+                raise ValueError("no label")
+            if not 0 <= int(number) < 1 << 63:
+                raise ValueError("a number below 0, or above 2^63 - 1")
+        except ValueError as error:
+            raise ValueError(
+                f"{path}, line {line}: must be number, label or labels and path, with tabs between "
+                f"them, got {content!r} ({error})"
+            ) from None
+        yield int(number), values, name
+
+
+def _chosen(names: list[Any], first: list[Any], columns: Sequence[Any] | None) -> list[Any]:
+    """Which columns are the file and its labels: as was said, or as can be told."""
+    if columns is not None:
+        chosen = list(columns)
+        for name in chosen:
+            if name not in names:
+                raise ValueError(f"columns must be of the table's {names}, got {name!r}")
+        return chosen
+    like_images = [
+        name for name, cell in zip(names, first) if is_named_like_an_image(str(cell))
+    ] or names[:1]
+    file = _FILE if _FILE in names else like_images[0]
+    rest = [name for name in names if name != file]
+    label = [name for name in _LABELS if name in rest][:1]
+    if (len(like_images) > 1 and file != _FILE) or (len(rest) > 1 and not label):
+        raise ValueError(
+            'columns must say which are the file and its label, as in columns=("filename", '
+            f'"class"), as it can\'t be told of {names}'
+        )
+    return [file, *(label or rest)]
+
+
+def _values(cells: list[str], classes: Collection[str]) -> list[Any]:
+    """Cells as numbers where all of them are, and none is the name of a class."""
+    if not any(cell in classes for cell in cells):
+        for kind in (int, float):
+            try:
+                return [kind(cell) for cell in cells]
+            except ValueError:
+                continue
+    return cells
+
+
+def _joined(columns: list[list[Any]]) -> Sequence[Any] | None:
+    """The labels of each row, of one column, of several, or of none."""
+    if len(columns) <= 1:
+        return columns[0] if columns else None
+    return list(zip(*columns))

@@ -1,0 +1,154 @@
+"""Our loaders of records, folders and raw pictures, and these as contestants of a ratio."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks.data.examples import (
+    ROWS,
+    SCALARS,
+    find_digit_examples,
+    find_digit_headers,
+    find_table_examples,
+)
+from benchmarks.data.photographs import (
+    SMALL,
+    find_digit_records,
+    find_packed,
+    find_photographs,
+)
+from benchmarks.harness.ratios import BATCH, Contestant, endless, pace
+from benchmarks.peers.pictures import EPOCH, SIDE, rows
+
+SKIPPED = 14  # Batches before the clock starts: "auto" takes up to a dozen of them to choose.
+COUNTED = 120  # Two seconds of pictures, as long as a round of the bare C loop takes.
+TABLE_BATCH = 1_024
+
+
+def training_decoder(layout: str = "NHWC") -> Any:
+    """Random boxes, flipped."""
+    from adapters import ImageDecoder
+
+    return ImageDecoder(SIDE, crop="random_resized", flip=True, layout=layout)
+
+
+def squeezing_decoder() -> Any:
+    """Whole pictures as Keras's `image_dataset_from_directory` makes them: float32, 0 to 255."""
+    from adapters import ImageDecoder
+
+    return ImageDecoder(SIDE, dtype="float32")
+
+
+def pictures_for_keras(size: str = SMALL) -> Any:
+    """A SafeSequence of pictures out of Examples."""
+    from adapters import SafeSequence, open_records
+
+    source = open_records(find_photographs(size).tfrecord, decode=training_decoder())
+    return SafeSequence(source, BATCH, shuffle=True)
+
+
+def packed_for_keras(encoding: str) -> Any:
+    """A SafeSequence of what `pack` made of the pictures, their shorter side 256."""
+    from adapters import SafeSequence, open_records
+
+    source = open_records(find_packed(encoding), decode=training_decoder())
+    return SafeSequence(source, BATCH, shuffle=True)
+
+
+def folder_for_keras(decoder: Any) -> Any:
+    """A SafeSequence of the JPEG files in a folder for each class."""
+    from adapters import SafeSequence, open_images
+
+    return SafeSequence(open_images(find_photographs().folder, decode=decoder), BATCH, shuffle=True)
+
+
+def digits_for_keras() -> Any:
+    """A SafeSequence of raw digits."""
+    from adapters import SafeSequence, open_records
+
+    return SafeSequence(open_records(find_digit_records(), decode="image"), BATCH, shuffle=True)
+
+
+def scaled(batch: Any) -> Any:
+    """Digits from 0 to 1."""
+    pixels, labels = batch
+    return np.multiply(pixels, np.float32(1 / 255), dtype=np.float32), labels
+
+
+def digit_examples_for_keras() -> Any:
+    """A SafeSequence of digits in anybody's Examples, as float32."""
+    from adapters import Feature, SafeSequence, open_records
+
+    features = {"image": Feature("uint8", (28, 28, 1), stored="raw"), "label": Feature("int64")}
+    source = open_records(find_digit_examples(), decode=features, outputs=("image", "label"))
+    return SafeSequence(source, BATCH, shuffle=True, batch_transform=scaled)
+
+
+def table_for_keras() -> Any:
+    """A SafeSequence of rows of eleven numbers."""
+    from adapters import Feature, SafeSequence, open_records
+
+    features = {**{name: Feature("float32") for name in SCALARS}, "id": Feature("int64")}
+    source = open_records(find_table_examples(), decode=features)
+    return SafeSequence(source, TABLE_BATCH, shuffle=True)
+
+
+def pictures_for_gluon(layout: str) -> Any:
+    """A loader of pictures out of RecordIO."""
+    from adapters import gluon_loader, open_records
+
+    source = open_records(find_photographs().recordio, decode=training_decoder(layout))
+    return gluon_loader(source, BATCH, shuffle=True)
+
+
+def digit_headers_for_gluon(shuffle: bool = True) -> Any:
+    """A loader of digits behind IRHeaders, by Gluon's ToTensor float32 (64, 1, 28, 28)."""
+    from adapters import Feature, gluon_loader, open_records
+    from adapters.gluon import import_mxnet
+
+    data = import_mxnet().gluon.data
+    features = {"image": Feature("uint8", (28, 28, 1), stored="raw"), "label": Feature("float32")}
+    source = open_records(find_digit_headers(), decode=features, outputs=("image", "label"))
+    digits = data.SimpleDataset(source).transform_first(data.vision.transforms.ToTensor())
+    return gluon_loader(digits, BATCH, shuffle=shuffle)
+
+
+def contestant_of(
+    make: Callable[[], Any],
+    skipped: int = SKIPPED,
+    counted: int = COUNTED,
+    amount: Callable[[Any], float] = rows,
+) -> Contestant:
+    """A loader that is made anew in each round.
+
+    Args:
+        make: Makes it.
+        skipped: Batches before the clock starts.
+        counted: Batches of a round.
+        amount: Of a batch.
+    """
+
+    def contestant() -> float:
+        with make() as loader:
+            return pace(endless(loader), skipped, counted, amount)
+
+    return contestant
+
+
+def pictures(size: str = SMALL) -> Contestant:
+    """Of JPEG Examples."""
+    return contestant_of(lambda: pictures_for_keras(size))
+
+
+def digits(make: Callable[[], Any]) -> Contestant:
+    """Of digits, which are fast."""
+    return contestant_of(make, EPOCH, 8_000)
+
+
+def table() -> Contestant:
+    """Of a table."""
+    skipped = -(-ROWS // TABLE_BATCH)
+    return contestant_of(table_for_keras, skipped, 2_000, lambda batch: float(len(batch["id"])))

@@ -1,0 +1,151 @@
+"""Folders and tables of images in ``gluon_loader``."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet.gluon.data import SimpleDataset
+from mxnet.gluon.data.vision import ImageFolderDataset
+from mxnet.gluon.data.vision.transforms import ToTensor
+
+from adapters import ImageDecoder, RecordError, gluon_loader, open_images, open_records, pack
+from tests.gluon.crews import every_kind, every_quick_crew, opened
+from tests.gluon.data_sets import assert_same, theirs
+from tests.images.pictures import encoded
+from tests.packing.materials import image
+from tests.plans import notes_of
+from tests.sources.image_folders import folder, put, varied
+
+RANDOM = ImageDecoder(16, crop="random_resized", flip=True)
+DECODES: dict[str, Any] = {
+    "random": RANDOM,
+    "float": ImageDecoder(8, dtype="float32", layout="NCHW", mean=100, std=50),
+}
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory) -> tuple[Path, Path]:
+    """A folder of JPEGs of several sizes, and the same packed."""
+    place = tmp_path_factory.mktemp("photos")
+    varied(place / "in")
+    pack(place / "in", place / "out.tfrecord", format="tfrecord")
+    return place / "in", place / "out.tfrecord"
+
+
+@every_kind
+@pytest.mark.parametrize("decode", DECODES)
+def test_batches_are_those_of_the_same_images_packed(photos, crew, decode):
+    files, packed = photos
+    arguments = {"shuffle": True, "seed": 3}
+    with (
+        opened(open_images(files, decode=DECODES[decode]), crew, **arguments) as ours,
+        opened(open_records(packed, decode=DECODES[decode]), "inline", **arguments) as other,
+    ):
+        for _ in range(2):
+            assert_same(list(ours), list(other))
+
+
+@every_kind
+@pytest.mark.parametrize("given", [str, Path])
+def test_a_path_of_a_folder_gives_its_images(crew, given, tmp_path):
+    with opened(given(folder(tmp_path)), crew, 6) as loader:
+        ((images, labels),) = loader
+    expected = np.stack([image for image, _ in open_images(tmp_path)])
+    np.testing.assert_array_equal(images.asnumpy(), expected)
+    assert labels.asnumpy().tolist() == [0, 0, 0, 1, 1, 1]
+
+
+@every_quick_crew
+@pytest.mark.parametrize("data", [str, lambda path: SimpleDataset(open_images(path))])
+def test_images_of_several_sizes_are_told_what_makes_them_equal(photos, crew, data):
+    loader = opened(data(photos[0]), crew)
+    with (
+        loader,
+        pytest.raises(
+            ValueError,
+            match=r"equal shapes.* images of several sizes need "
+            r"open_images\(\.\.\., decode=ImageDecoder\(224\)\)",
+        ),
+    ):
+        list(loader)
+
+
+@every_quick_crew
+@pytest.mark.parametrize("decode", [None, ImageDecoder(8)])
+def test_a_file_that_is_no_image_is_named_with_its_sample(crew, decode, tmp_path):
+    (folder(tmp_path) / "bee/005.jpg").write_bytes(b"This is none.")
+    loader = opened(open_images(tmp_path, decode=decode), crew)
+    with loader, pytest.raises(RecordError, match=r"bee/005\.jpg.*expected an image") as caught:
+        list(loader)
+    assert "in sample 5" in notes_of(caught.value)
+
+
+@every_quick_crew
+@pytest.mark.parametrize("decode", [None, ImageDecoder(8)])
+@pytest.mark.parametrize("kind", ["empty", "gone"])
+def test_skip_takes_the_next_file_in_the_place_of_one_that_is_none(crew, decode, kind, tmp_path):
+    source = open_images(folder(tmp_path), decode=decode)
+    path = Path(source.files[2])
+    path.write_bytes(b"") if kind == "empty" else path.unlink()
+    with opened(source, crew, 6, on_error="skip") as loader:
+        ((images, labels),) = loader
+    expected = [source[number] for number in (0, 1, 3, 3, 4, 5)]
+    np.testing.assert_array_equal(images.asnumpy(), np.stack([image for image, _ in expected]))
+    assert labels.asnumpy().tolist() == [label for _, label in expected]
+
+
+def test_explain_says_how_files_are_read(photos, capsys):
+    gluon_loader(open_images(photos[0], decode=RANDOM), 4, num_workers=0).explain()
+    gluon_loader(str(photos[0]), 4, num_workers=0).explain()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if "read and decoded" in line] == [
+        "files: read and decoded a batch at a time",
+        "files: read and decoded a file at a time",
+    ]
+
+
+def test_a_loader_knows_that_it_only_decodes(photos):
+    """For that, threads are right without a measurement."""
+    with gluon_loader(open_images(photos[0], decode=RANDOM), 4) as loader:
+        assert loader._plan.only_decodes
+
+
+# --- what MXNet's own data set of folders gives ---
+
+
+@pytest.fixture
+def pngs(tmp_path) -> Path:
+    """Of one size, as two decoders of JPEGs differ a little."""
+    put(tmp_path / "in", *(f"{name}/x.jpg" for name in ("Cat", "ant", "bee")))
+    for number, path in enumerate(sorted(tmp_path.rglob("*.jpg"))):
+        path.with_suffix(".png").write_bytes(encoded(image(number), "PNG"))
+        path.unlink()
+    return tmp_path / "in"
+
+
+@every_quick_crew
+def test_images_labels_and_names_are_those_of_mxnets_folders(crew, pngs):
+    data, source = ImageFolderDataset(str(pngs)), open_images(pngs)
+    assert source.classes == data.synsets
+    assert list(zip(source.files, source.labels.tolist())) == data.items
+    with opened(SimpleDataset(source).transform_first(ToTensor()), crew) as loader:
+        assert_same(list(loader), theirs(data.transform_first(ToTensor()), batch_size=4))
+
+
+def test_the_items_of_mxnets_folders_are_a_list(pngs):
+    data = ImageFolderDataset(str(pngs))
+    source = open_images(data.items, classes=data.synsets)
+    assert (source.classes, source.labels.tolist()) == (data.synsets, [0, 1, 2])
+
+
+def test_a_list_that_im2rec_made_is_a_table(pngs, tmp_path):
+    im2rec = runpy.run_path(str(Path(mx.__file__).parent / "tools" / "im2rec.py"))
+    im2rec["write_list"](tmp_path / "train.lst", im2rec["list_image"](str(pngs), True, [".png"]))
+    source = open_images(tmp_path / "train.lst", root=pngs, classes=["Cat", "ant", "bee"])
+    assert list(source.files) == list(open_images(pngs).files)
+    assert (source.classes, source.labels.tolist()) == (["Cat", "ant", "bee"], [0, 1, 2])

@@ -1,0 +1,208 @@
+"""Parts of sources, and sources put together, in ``gluon_loader``: made the way that wholes are."""
+
+from __future__ import annotations
+
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet.gluon.data import ArrayDataset, DataLoader, SimpleDataset
+from mxnet.gluon.data.vision.transforms import RandomFlipLeftRight, ToTensor
+
+from adapters import Feature, RecordWriter, concatenate, gluon_loader, open_records, split
+from adapters.engine.parcel import Parcel
+from adapters.gluon.recipe import recipe_of
+from adapters.records import example
+from tests.gluon.crews import CREWS, arguments_of, opened
+from tests.gluon.data_sets import Triples, labels, nd, outline, pixels
+from tests.sources.every_kind import KINDS, SIZE, X, Y
+
+CHOSEN = [7, 2, 2, 9, 0, 5, 10]
+
+
+def digits(transform=ToTensor):
+    return ArrayDataset(nd(pixels()), labels()).transform_first(transform())
+
+
+def features(folder):
+    path = folder / "features.tfrecord"
+    with RecordWriter(path, format="tfrecord") as writer:
+        for n in range(SIZE):
+            writer.write(example.encode({"ids": [n, n + 1], "label": [n]}))
+    decode = {"ids": Feature("int64", (2,)), "label": Feature("int64")}
+    return open_records(path, decode=decode, outputs=("ids", "label"))
+
+
+def batches(loader):
+    """As values that ``==`` compares to the last bit."""
+    return [outline(batch) for batch in loader]
+
+
+# Of each way that samples are made in.
+SOURCES = {
+    "arrays": lambda _: concatenate([(X, Y)]),
+    "an array": lambda _: concatenate([X]),
+    "a data set of arrays": lambda _: concatenate([digits()]),
+    "what draws": lambda _: concatenate([digits(RandomFlipLeftRight)]),
+    "a data set of one's own": lambda _: concatenate([Triples()]),
+    "images": lambda folder: KINDS["images"](folder),
+    "random boxes": lambda folder: KINDS["random boxes"](folder),
+    "features": features,
+    "arrays after arrays": lambda _: concatenate([(X[:5], Y[:5]), (X, Y)]),
+    "arrays after samples": lambda _: concatenate([(X, Y), [(X[0], Y[0])] * 5]),
+    "data sets": lambda _: concatenate([digits()] * 2),
+}
+every_source = pytest.mark.parametrize("name", SOURCES)
+
+
+@pytest.fixture
+def source(name, tmp_path):
+    return SOURCES[name](tmp_path)
+
+
+@pytest.mark.parametrize("name", sorted({*SOURCES} - {"what draws", "random boxes"}))
+def test_a_part_has_the_batches_that_mxnet_makes_of_its_samples(source):
+    selected = source.select(CHOSEN)
+    expected = list(DataLoader(SimpleDataset([source[number] for number in CHOSEN]), 3))
+    with opened(selected, "inline", 3) as loader:
+        assert batches(loader) == batches(expected)
+
+
+@pytest.mark.parametrize("crew", CREWS)
+@every_source
+def test_batches_are_the_same_for_all_workers_and_after_a_break(source, crew):
+    selected = source.select([*CHOSEN, 1, 3])
+    arguments = {"shuffle": True, "seed": 4}
+    with opened(selected, "inline", 2, **arguments) as loader:
+        expected = [batches(loader) for _ in range(2)]
+    with opened(selected, crew, 2, **arguments) as loader:
+        assert [batches(loader) for _ in range(2)] == expected
+        loader.load_state_dict({"epoch": 1, "batch": 2})
+        assert batches(loader) == expected[1][2:]
+
+
+@every_source
+def test_shards_of_a_part_have_all_of_it(source):
+    selected = source.select(range(10))
+    found = []
+    for shard in (None, (0, 2), (1, 2)):
+        with opened(selected, "inline", 1, shuffle=True, seed=4, shard=shard) as loader:
+            found.append([str(batch) for batch in batches(loader)])
+    assert sorted(found[1] + found[2]) == sorted(found[0])
+
+
+@every_source
+def test_of_what_a_batch_is_made_does_not_change_with_a_part(source):
+    whole, part = recipe_of(source), recipe_of(source.select(CHOSEN))
+    assert part.lowered == whole.lowered
+    assert (part.columns is None) == (whole.columns is None)
+    assert (part.records is None) == (whole.records is None)
+    assert [type(step) for step in part.steps] == [type(step) for step in whole.steps]
+
+
+def test_a_part_of_a_data_set_of_arrays_is_gathered(capsys):
+    with opened(split(digits(), [0.5])[0], "inline") as loader:
+        loader.explain()
+    said = capsys.readouterr().out
+    assert "ArrayDataset, 6 of its samples: arrays, gathered a batch at a time" in said
+    assert "ToTensor: a batch at a time" in said
+
+
+def test_a_part_of_arrays_is_gathered(capsys):
+    with opened(split((X, Y), [0.5])[0], "inline") as loader:
+        loader.explain()
+    assert f"12 of {SIZE}: arrays, gathered a batch at a time" in capsys.readouterr().out
+
+
+def test_a_transform_of_a_part_works_on_its_samples():
+    part = SimpleDataset(split((pixels(), labels()), [0.5])[0])
+    with opened(part.transform_first(ToTensor()), "inline", 3) as loader:
+        images, _ = next(iter(loader))
+        assert (images.shape, images.dtype) == ((3, 3, 6, 5), np.float32)
+        assert type(images) is mx.nd.NDArray
+    doubled = SimpleDataset(concatenate([np.arange(6)])).transform(lambda number: number * 2)
+    assert [b.asnumpy().tolist() for b in gluon_loader(doubled, 3)] == [[0, 2, 4], [6, 8, 10]]
+
+
+@pytest.mark.parametrize("crew", CREWS)
+def test_samples_that_are_dicts_come_to_batchify(crew):
+    part = split({"x": X, "y": Y}, [0.5])[0]
+    with opened(
+        part, crew, 4, batchify_fn=lambda samples: nd(np.stack([s["y"] for s in samples]))
+    ) as loader:
+        assert [y for batch in loader for y in batch.asnumpy().tolist()] == Y[part.numbers].tolist()
+
+
+def test_what_fails_in_a_part_is_named_by_its_number_there():
+    class Odd(Triples):
+        def __getitem__(self, index):
+            if index == 7:
+                raise KeyError(index)
+            return super().__getitem__(index)
+
+    for source in (concatenate([Odd()]), concatenate([Odd(), Triples()])):
+        selected = source.select([1, 7, 2])
+        with opened(selected, "inline", 3) as loader, pytest.raises(KeyError) as caught:
+            list(loader)
+        assert "in sample 1" in str(caught.value.__notes__)
+        with opened(selected, "inline", 3, on_error="skip") as loader:
+            (_, halves, _), *_ = loader
+            assert halves.asnumpy().tolist() == [0.5, 1.0, 1.0]
+
+
+# --- arrays on the disk ---
+
+
+@pytest.fixture
+def file(tmp_path):
+    h5py = pytest.importorskip("h5py", reason="h5py isn't installed")
+    with h5py.File(tmp_path / "a.h5", "w") as made:
+        made.create_dataset("x", data=pixels(), chunks=(2, 6, 5, 3))
+        made["y"] = labels()
+    with h5py.File(tmp_path / "a.h5", "r") as opened_file:
+        yield opened_file
+
+
+@pytest.mark.parametrize("crew", CREWS)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x, y: (x, y),
+        lambda x, y: x,
+        lambda x, y: ArrayDataset(x, y),
+        lambda x, y: SimpleDataset(x),
+    ],
+)
+def test_data_sets_of_h5py_have_the_batches_of_arrays(file, crew, make, capsys):
+    arguments = {"shuffle": True, "seed": 2}
+    with opened(make(pixels(), labels()), "inline", **arguments) as loader:
+        expected = batches(loader)
+    with opened(make(file["x"], file["y"]), crew, **arguments) as loader:
+        assert batches(loader) == expected
+        loader.explain()
+    assert "arrays, gathered a batch at a time" in capsys.readouterr().out
+
+
+def test_worker_processes_share_the_numbers_of_a_part():
+    def pickled_bytes(count):
+        part = concatenate([digits()]).select(np.arange(count) % 11)
+        with gluon_loader(part, 4, num_workers=0) as loader:
+            parcel = Parcel(loader._plan)
+        try:
+            return parcel.address.places - 8 * count
+        finally:
+            parcel.close()
+
+    assert pickled_bytes(100_000) < pickled_bytes(8) + 200
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_mapped_array_is_mapped_by_processes_and_not_sent(tmp_path, whole):
+    np.save(tmp_path / "x.npy", np.zeros((1000, 1000)))
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r"), np.arange(1000)
+    data = mapped if whole else split(mapped, [0.5])[0]
+    with gluon_loader(data, 4, **arguments_of("inline")) as loader:
+        parcel = Parcel(loader._plan)
+    try:
+        assert parcel.address.places < 100_000
+    finally:
+        parcel.close()

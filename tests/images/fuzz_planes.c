@@ -1,0 +1,113 @@
+/* fuzz_planes SEED COUNT FILE...: size and resize mutants of raw and YUV pictures, with any crops,
+ * under the compiler's sanitizers.
+ *
+ * Prints a line for each: "done" or "left". */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planes.h"
+
+static uint64_t state;
+
+static uint32_t draw(uint32_t below) { /* xorshift64* */
+    state ^= state >> 12, state ^= state << 25, state ^= state >> 27;
+    return below ? (uint32_t)((state * 0x2545F4914F6CDD1DULL) >> 32) % below : 0;
+}
+
+static int32_t draw_number(void) {
+    static const int32_t odd[] = {-1, 0, 1, 7, 8, 9, INT32_MAX, INT32_MIN};
+    return draw(20) ? (int32_t)draw(120) : odd[draw(8)];
+}
+
+static void put(uint8_t *bytes, uint32_t number) {
+    for (int i = 0; i < 4; i++) bytes[i] = (uint8_t)(number >> 8 * i);
+}
+
+/* A header that says as many bytes as there are, or nearly, of another size. */
+static void resize_yuv(uint8_t *picture, size_t *bytes) {
+    uint32_t height = draw(50) ? 1 + draw(70) : (uint32_t)draw_number();
+    uint32_t width = draw(50) ? 1 + draw(70) : (uint32_t)draw_number();
+    uint64_t half = ((uint64_t)height + 1) / 2 * (((uint64_t)width + 1) / 2);
+    uint64_t size = 16 + (uint64_t)height * width + 2 * half;
+    put(picture + 8, height), put(picture + 12, width);
+    if (size < *bytes) *bytes = (size_t)size + (draw(50) == 0);
+}
+
+/* Another size of a raw picture, with the blanks that the header then has more or fewer. */
+static void resize_npy(uint8_t *picture, size_t *bytes) {
+    uint32_t height = 1 + draw(70), width = 1 + draw(100), channels = draw(2) ? 3 : 1;
+    size_t length = picture[8] | (size_t)picture[9] << 8;
+    if (10 + length > *bytes || length < 80) return;
+    char text[160];
+    int written = snprintf(text, sizeof text,
+                           "{'descr': '|u1', 'fortran_order': False, 'shape': (%u, %u%s), }", height,
+                           width, channels == 3 ? ", 3" : draw(2) ? ", 1" : "");
+    if ((size_t)written >= length) return;
+    memset(picture + 10, ' ', length - 1);
+    memcpy(picture + 10, text, (size_t)written);
+    size_t size = 10 + length + (size_t)height * width * channels;
+    if (size <= *bytes) *bytes = size;
+}
+
+/* A copy in memory of its own size, so that no byte behind it can be read unnoticed. */
+static uint8_t *mutant(uint8_t *picture, size_t *bytes) {
+    if (draw(3) == 0) picture[1] == 'Y' ? resize_yuv(picture, bytes) : resize_npy(picture, bytes);
+    if (draw(8) == 0) *bytes -= draw((uint32_t)*bytes);
+    uint8_t *copy = malloc(*bytes);
+    if (copy == NULL) exit(3);
+    memcpy(copy, picture, *bytes);
+    for (uint32_t changes = draw(3) ? 0 : draw(4); changes && *bytes; changes--) {
+        uint32_t at = draw(draw(2) ? 20 : 130) % (uint32_t)*bytes;
+        copy[at] = (uint8_t)(draw(2) ? copy[at] ^ 1u << draw(8) : draw(256));
+    }
+    return copy;
+}
+
+static Axis draw_axis(int32_t pixels, int32_t goal) {
+    Axis axis;
+    if (draw(20) == 0) return (Axis){draw_number(), draw_number(), draw_number(), draw_number()};
+    axis.begin = (int32_t)draw((uint32_t)pixels);
+    axis.length = 1 + (int32_t)draw((uint32_t)(pixels - axis.begin));
+    axis.offset = (int32_t)draw(20);
+    axis.resized = axis.offset + goal + (int32_t)draw(20);
+    return axis;
+}
+
+int main(int count, char **arguments) {
+    if (count < 4) return 2;
+    state = strtoull(arguments[1], NULL, 10) * 2654435761u + 1;
+    long images = strtol(arguments[2], NULL, 10);
+    static uint8_t content[1 << 20];
+    float table[3 * 256] = {0};
+    Resizer *resizer = resizer_new();
+    if (resizer == NULL) return 3;
+    for (long i = 0; i < images; i++) {
+        FILE *file = fopen(arguments[3 + draw((uint32_t)count - 3)], "rb");
+        if (file == NULL) return 3;
+        size_t bytes = fread(content, 1, sizeof content, file);
+        fclose(file);
+        uint8_t *picture = mutant(content, &bytes);
+        Batch batch = {.rows = 1, .height = 1 + (int32_t)draw(40), .width = 1 + (int32_t)draw(90)};
+        batch.channels_first = (int)draw(2);
+        batch.table = draw(2) ? table : NULL;
+        size_t item = batch.table ? sizeof(float) : 1;
+        batch.start = malloc(3 * item * (size_t)batch.height * (size_t)batch.width);
+        if (batch.start == NULL) return 3;
+        int32_t height = 75, width = 103;
+        if (planes_size(picture, bytes, &height, &width) &&
+            (height < 1 || width < 1 || (int64_t)height * width > MOST_PIXELS))
+            return 4;
+        Crop crop = {.row = draw(50) ? 0 : draw_number(), .factor = draw(50) ? 1 : draw_number()};
+        crop.height = draw(50) ? height : draw_number();
+        crop.width = draw(50) ? width : draw_number();
+        crop.vertical = draw_axis(height, batch.height);
+        crop.horizontal = draw_axis(width, batch.width);
+        crop.flip = (int32_t)draw(2);
+        puts(planes_resize(resizer, picture, bytes, &crop, &batch) == DECODED ? "done" : "left");
+        free(batch.start);
+        free(picture);
+    }
+    resizer_free(resizer);
+    return 0;
+}

@@ -1,0 +1,1 @@
+"""Parts of sources, and sources put together."""

@@ -1,0 +1,232 @@
+"""What the kernel says of a record is what reading it says, and it says nothing of damaged ones."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adapters import ImageDecoder, RecordError, open_records
+from adapters.errors import ContentError
+from adapters.images import kernel
+from adapters.records import CODECS, example, irheader
+from adapters.records.envelope import IMAGE, LABEL
+from adapters.sources.contents import Images
+from tests.images.pictures import encoded, picture
+from tests.sources.record_files import FORMATS, SIZE, jpeg_file, write_images
+from tests.sources.test_located import every_format, filled, in_parts
+
+pytestmark = pytest.mark.skipif(
+    kernel.load() is None, reason="the kernel isn't built, or switched off"
+)
+NAMES = IMAGE, LABEL
+CONTENT = encoded(picture(9, 11), "JPEG")
+
+
+class Memory:
+    """A storage of these bytes."""
+
+    def __init__(self, content: bytes) -> None:
+        self.name, self.size, self._content = "memory", len(content), memoryview(content)
+
+    def read(self, offset: int, size: int) -> memoryview:
+        return self._content[offset : offset + size]
+
+
+def looked(content: bytes, offset: int, size: int, format: str, verify: bool) -> Any:
+    """(kind, image, label); None where the kernel says nothing."""
+    number = CODECS[format].kernel_kind
+    (found,) = kernel.find_images(
+        [memoryview(content)], np.array([(0, offset, size, number, verify)]), NAMES
+    )
+    if not found["kind"]:
+        return None
+    begin, field = found["begin"], "integer" if found["kind"] == kernel.INTEGER else "floating"
+    label = found[field].item()
+    return type(label), content[begin : begin + found["size"]], repr(label)
+
+
+def read(content: bytes, offset: int, size: int, format: str, verify: bool) -> Any:
+    """The same, as records are read; None where there is an error, or another kind of label."""
+    codec, storage = CODECS[format], Memory(content)
+    try:
+        payload = codec.read(storage, offset, 0, verify, size or None)
+        image, label = codec.envelope.split(payload, NAMES)
+    except (ContentError, RecordError):
+        return None
+    plain = isinstance(label, (int, float))
+    return (type(label), bytes(image), repr(label)) if plain else None
+
+
+labels = st.one_of(
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(width=32),
+    st.lists(st.integers(0, 9), max_size=3),
+    st.lists(st.floats(width=32), max_size=3),
+    st.binary(max_size=9),
+)
+
+
+@st.composite
+def records(draw: Any) -> tuple[bytes, int, int, str, bool]:
+    format = draw(st.sampled_from(FORMATS))
+    image = draw(st.one_of(st.just(CONTENT), st.binary(max_size=20)))
+    if format == "tfrecord":
+        features = {IMAGE: image, LABEL: draw(labels)}
+        features |= draw(st.dictionaries(st.text(max_size=140), labels, max_size=3))
+        features = {name: value for name, value in features.items() if value != []}
+        payload = example.encode(features)
+    else:
+        label = draw(st.one_of(st.floats(width=32), st.lists(st.floats(width=32), max_size=2)))
+        payload = CODECS[format].envelope.pack(image, label or 0.0, draw(st.integers(0, 2**64 - 1)))
+    payload = bytearray(payload)
+    if draw(st.booleans()):
+        for _ in range(draw(st.integers(0, 3))):
+            payload[draw(st.integers(0, len(payload) - 1))] = draw(st.integers(0, 255))
+    one = CODECS[format].encode(bytes(payload))
+    before = CODECS[format].encode(b"x" * 4 * draw(st.integers(0, 3)))
+    content = bytearray(before + one + draw(st.sampled_from([b"", one, b"x", b"x" * 50])))
+    if draw(st.booleans()):
+        content[draw(st.integers(0, len(content) - 1))] ^= 1 << draw(st.integers(0, 7))
+    content = content[: draw(st.sampled_from([len(content), len(content) - 1, len(before)]))]
+    size = draw(st.sampled_from([0, len(one), len(one) + 1]))
+    offset = draw(st.sampled_from([len(before)] * 5 + [1, len(content), len(content) + 9]))
+    return bytes(content), offset, size, format, draw(st.booleans())
+
+
+@given(records())
+@settings(max_examples=3_000)
+def test_what_the_kernel_says_is_what_reading_says(record):
+    found = looked(*record)
+    assert found is None or found == read(*record)
+
+
+@every_format
+@pytest.mark.parametrize("verify", [False, True])
+@pytest.mark.parametrize("label", [0, 127, 128, 2**40, -1, 2**63 - 1, -(2**63), 2.5, math.inf])
+def test_it_speaks_of_what_writers_write(format, verify, label):
+    if format == "tfrecord":
+        payload = example.encode({IMAGE: CONTENT, LABEL: label, "other": [b"a", b"b"]})
+    else:
+        payload = irheader.pack(label, 7, CONTENT)
+    one = CODECS[format].encode(payload)
+    for content, offset in ((one, 0), (one + one, 0), (one + one, len(one))):
+        for size in (0, len(one)):
+            found = looked(content, offset, size, format, verify)
+            assert found == read(content, offset, size, format, verify) != None  # noqa: E711
+
+
+@every_format
+def test_a_bit_flipped_anywhere_is_noticed_as_when_reading(format):
+    one = CODECS[format].encode(CODECS[format].envelope.pack(CONTENT[:60], 3, 7))
+    silent = 0
+    for place in range(8 * len(one)):
+        content = bytearray(one + one)
+        content[place // 8] ^= 1 << place % 8
+        record = bytes(content), 0, 0, format, True
+        found = looked(*record)
+        assert found is None or found == read(*record)
+        silent += found is None
+    assert silent == 8 * len(one) or format == "recordio"  # Which has no CRC.
+
+
+def test_a_feature_that_comes_twice_is_for_python():
+    parts = [example.encode({IMAGE: CONTENT}), example.encode({LABEL: 3})]
+    inner = b"".join(part[3 if len(part) > 129 else 2 :] for part in parts)
+    for entries in (inner, inner + inner):
+        payload = b"\x0a" + bytes([len(entries) & 127 | 128, len(entries) >> 7]) + entries
+        one = CODECS["tfrecord"].encode(payload)
+        found = looked(one, 0, 0, "tfrecord", True)
+        assert (found is not None) == (entries is inner)
+
+
+# --- behind a source ---
+
+
+def test_the_first_pass_takes_no_record_apart(tmp_path, monkeypatch):
+    for format in FORMATS:
+        source = open_records(jpeg_file(tmp_path, format), decode=ImageDecoder(8))
+        expected = [source.sample(number) for number in range(SIZE)]
+        assert source.leaves
+        with monkeypatch.context() as patched:
+            patched.setattr(Images, "split", lambda *_: pytest.fail("taken apart"))
+            (images, labels), failures = filled(source)
+        assert failures == []
+        assert images == [image.tolist() for image, _ in expected]
+        assert labels == [label for _, label in expected]
+        assert all(shard.checked.all() for shard in source._files.shards)
+
+
+@every_format
+def test_records_of_another_kind_among_them_are_read_one_by_one(format, tmp_path):
+    contents = [encoded(picture(20 + n, 17), "JPEG") for n in range(SIZE)]
+    labels = [n if n % 3 else [n + 0.25] for n in range(SIZE)]
+    path = write_images(tmp_path / "a", format, contents, labels)
+    source = open_records(path, decode=ImageDecoder(8))
+    first = filled(source)
+    assert filled(source) == first
+    for number in range(SIZE):
+        (images, labels_), failures = filled(source, [number])
+        assert (number in [row for row, _ in first[1]]) == bool(failures)
+        if not failures:
+            image, label = source.sample(number)
+            assert (images[0], labels_[0]) == (image.tolist(), np.asarray(label).tolist())
+
+
+@every_format
+def test_a_damaged_record_is_the_error_that_reading_it_gives(format, tmp_path):
+    path = jpeg_file(tmp_path, format)
+    content = bytearray(path.read_bytes())
+    source = open_records(path, decode=ImageDecoder(8))
+    (shard,) = source._files.shards
+    content[int(shard.offsets[4]) + shard.codec.header_bytes + 1] ^= 64
+    source.close()
+    path.write_bytes(bytes(content))
+    source = open_records(path, decode=ImageDecoder(8))
+    for _ in range(2):
+        ((row, error),) = filled(source)[1]
+        assert row == 4
+        with pytest.raises(RecordError) as caught:
+            source.sample(4)
+        assert str(caught.value) == error
+
+
+def test_records_in_parts_are_never_looked_into(tmp_path):
+    source = open_records(in_parts(tmp_path), decode=ImageDecoder(8))
+    first = filled(source)
+    assert first[1] == []
+    assert not source._rows._located._sizes.any()
+
+
+@pytest.mark.parametrize(
+    "place", [(-1, 0), (1, 0), (0, -1), (0, 2**62), (0, 2**63 - 1), (2**62, 0)]
+)
+def test_no_place_leads_out_of_the_buffers(place):
+    for kind in (-1, 0, 1, 2, 3, 2**40):
+        for size in (-1, 0, 2**63 - 1):
+            found = kernel.find_images([CONTENT], np.array([(*place, size, kind, 1)]), NAMES)
+            assert not found["kind"].any()
+
+
+@pytest.mark.parametrize(
+    ("other", "error"),
+    [
+        ((None, np.zeros(5, np.int64), 1, b"", b""), TypeError),
+        (([b""], np.zeros(4, np.int64), 1, b"", b""), ValueError),
+        (([b""], np.zeros(5, np.int64), -1, b"", b""), ValueError),
+        (([b""], np.zeros(5, np.int64), 2**62, b"", b""), ValueError),
+        (([b""], np.zeros(5, np.int64), 1, "a", b""), TypeError),
+    ],
+)
+def test_wrong_arguments_are_refused(other, error):
+    with pytest.raises(error):
+        kernel.load().find_images(*other)
+
+
+def test_names_that_are_no_ascii_are_for_python():
+    assert kernel.find_images([b""], np.zeros((1, 5), np.int64), ("a", "\ufffd")) is None
+    assert kernel.find_images([b""], np.zeros((1, 5), np.int64), ("a", "a")) is None
