@@ -289,8 +289,8 @@ class SourcePlan(Plan):
 
         def another(number: int) -> Any:
             one = [np.empty((1, *column.shape[1:]), column.dtype) for column in rows]
-            own = np.array([number])
-            rng_of = Generators(self.seed, key.epoch, DECODE, own) if source.draws else None
+            own, epoch = np.array([number]), key.epoch
+            rng_of = Generators(self.seed, epoch, DECODE, own) if source.draws else None
             for _, error in source.fill(own, rng_of, one):
                 raise error
             return unflatten(source.skeleton, [column[0] for column in one])

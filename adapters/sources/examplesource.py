@@ -141,9 +141,8 @@ class ExampleSource(RecordSource):
         for row in todo.tolist():
             number = int(numbers[row])
             try:
-                format = self._files.locate(number)[0].format
                 payload = self._files.read(number)
-                values = self._examples.values(payload, format)
+                values = self._examples.values(payload, self._files.locate(number)[0].format)
             except Exception as error:
                 failures[row] = error
                 continue

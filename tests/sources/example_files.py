@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from adapters import RecordError
 from adapters.records import wire
 from tests.sources.record_files import write
 
@@ -83,3 +84,11 @@ def shuffled(features: Mapping[str, Any], number: int) -> dict[str, Any]:
 def file_of(folder: Path, payloads: Iterable[bytes], name: str = "a.tfrecord") -> Path:
     """A TFRecord of these Examples."""
     return write(folder / name, "tfrecord", payloads)
+
+
+def outcome(source: Any, number: int) -> dict[str, Any] | str:
+    """A sample, or what is wrong with its record."""
+    try:
+        return source[number]
+    except RecordError as error:
+        return str(error)
