@@ -186,8 +186,7 @@ def _axes(crop: Crop, goal: tuple[int, ...]) -> list[_Axis]:
 
 def _places(length: int, resized: int, offset: int, count: int) -> NDArray[np.float64]:
     scale = 1.0 / (resized / length)
-    places: NDArray[np.float64] = (np.arange(count) + offset + 0.5) * scale - 0.5
-    return places
+    return (np.arange(count, dtype=np.float64) + offset + 0.5) * scale - 0.5
 
 
 def _whole(begin: int, length: int, resized: int, offset: int, count: int, plane: int) -> _Taps:

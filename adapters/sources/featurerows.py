@@ -261,4 +261,4 @@ def _converted(
     wrong = misfits(field, stored)
     with np.errstate(invalid="ignore"):
         put(stored, column)
-    return None if wrong is None else wrong.reshape(len(wrong), -1).any(1)
+    return None if wrong is None else np.any(wrong.reshape(len(wrong), -1), axis=1)
