@@ -1,4 +1,4 @@
-"""How Keras's own class of data sets travels to worker processes: as a stand-in, without Keras."""
+"""How Keras's own class of data sets travels to worker processes: as a plain class, without Keras."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from adapters.engine import parcel
 from adapters.sources.pydataset import PyDatasetWithoutKeras
 
 
-def _stand_in() -> type:
+def _plain_class() -> type:
     return PyDatasetWithoutKeras
 
 
 def _reduce(value: Any) -> Any:
     if value is keras.utils.PyDataset:
-        return _stand_in, ()
+        return _plain_class, ()
     return NotImplemented
 
 

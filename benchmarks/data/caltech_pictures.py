@@ -37,7 +37,7 @@ LEAST_WIDTH = 0.6  # of a picture, as a part of the widest that its photograph h
 SHORT_SIDE = 256  # pixels, of the packed pictures
 SEED = 256
 
-STAND_IN = (
+SUBSTITUTE = (
     f"{MADE:,} pictures made of ten photographs, passed over again and again; the spread of their "
     f"sizes is modelled after Caltech-256: median {MEDIAN_WIDTH}x{MEDIAN_HEIGHT}, a tenth wider "
     "than 700 pixels"
@@ -72,7 +72,7 @@ def find_pictures(data_dir: Path | None = None) -> Pictures:
             name = f"Caltech-256 {place}".strip()
             return Pictures(name, found, _packed(found))
     made = made_once("caltech-pictures-1", _make_pictures)
-    return Pictures(STAND_IN, made, _packed(made))
+    return Pictures(SUBSTITUTE, made, _packed(made))
 
 
 def files_in(folder: Path) -> list[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""The pictures of the ResNet-20 experiment: CIFAR-10 where it lies, else a stand-in.
+"""The pictures of the ResNet-20 experiment: CIFAR-10 where it lies, else a substitute.
 
 Looked for under `--data-dir` and in Keras's cache: the folder `cifar-10-batches-py` of the Python
 version, which torchvision keeps under the same name. Where it isn't, parts of 32x32 pixels of ten
@@ -26,7 +26,7 @@ MADE = 50_000
 PARTS = 25  # of each picture; each is up to LARGEST pixels wide
 LARGEST = 256
 SEED = 10
-STAND_IN = "stand-in for CIFAR-10: parts of ten photographs, 32x32, each photograph a class"
+SUBSTITUTE = "substitute for CIFAR-10: parts of ten photographs, 32x32, each photograph a class"
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Cifar:
 
     Args:
         name: For the tables.
-        path: A folder with CIFAR-10's batches, or with the stand-in's two arrays.
+        path: A folder with CIFAR-10's batches, or with the substitute's two arrays.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Cifar:
 
 
 def find_cifar(data_dir: Path | None = None) -> Cifar:
-    """CIFAR-10 where it is found, else the stand-in, cut now if it isn't in the cache.
+    """CIFAR-10 where it is found, else the substitute, cut now if it isn't in the cache.
 
     Args:
         data_dir: A folder that has `cifar-10-batches-py`.
@@ -55,7 +55,7 @@ def find_cifar(data_dir: Path | None = None) -> Cifar:
     for parent in (keras_home / "datasets", keras_home / "datasets" / f"{FOLDER}-target"):
         if _is_there(parent / FOLDER):
             return Cifar("CIFAR-10", parent / FOLDER)
-    return Cifar(STAND_IN, made_once("cifar-parts-1", _cut))
+    return Cifar(SUBSTITUTE, made_once("cifar-parts-1", _cut))
 
 
 def load_cifar(path: Path, count: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:

@@ -1,7 +1,7 @@
-"""The digits of the MNIST experiments: the real ones where they lie, else a stand-in.
+"""The digits of the MNIST experiments: the real ones where they lie, else a substitute.
 
 Looked for in this order: under `--data-dir`, in Keras's cache (`mnist.npz`), in MXNet's
-(`*-ubyte.gz`). Where there are none, `handwriting` draws a stand-in of the same shape and format,
+(`*-ubyte.gz`). Where there are none, `handwriting` draws a substitute of the same shape and format,
 once, into the cache folder. Rows, which are fresh processes, only read: `find_digits` runs in the
 harness, `load_digits` in a row.
 """
@@ -18,9 +18,9 @@ import numpy.typing as npt
 from benchmarks.data.cache import made_once
 from benchmarks.data.idx import read_idx, write_idx
 
-STAND_IN = "stand-in for MNIST drawn from scikit-learn's handwritten digits"
+SUBSTITUTE = "substitute for MNIST drawn from scikit-learn's handwritten digits"
 # A new number whenever `handwriting` would draw others, so that no stale cache is read.
-STAND_IN_FOLDER = "handwriting-1"
+SUBSTITUTE_FOLDER = "handwriting-1"
 
 # The idx files' first words; "t10k" is what MNIST calls its test set.
 PREFIXES = {"train": "train", "test": "t10k"}
@@ -37,7 +37,7 @@ class Digits:
     """Where the digits lie, and what every table calls them.
 
     Args:
-        name: For the tables: says whether they are MNIST or the stand-in.
+        name: For the tables: says whether they are MNIST or the substitute.
         path: An `mnist.npz`, or a folder with the four idx files.
     """
 
@@ -46,7 +46,7 @@ class Digits:
 
 
 def find_digits(data_dir: Path | None = None) -> Digits:
-    """The real MNIST where it is found, else the stand-in, drawn now if it isn't in the cache.
+    """The real MNIST where it is found, else the substitute, drawn now if it isn't in the cache.
 
     Args:
         data_dir: A folder that may have `mnist.npz` or the idx files, gzip or plain.
@@ -62,7 +62,7 @@ def find_digits(data_dir: Path | None = None) -> Digits:
         found = _in_folder(folder)
         if found is not None:
             return Digits("MNIST", found)
-    return Digits(STAND_IN, _stand_in())
+    return Digits(SUBSTITUTE, _substitute())
 
 
 def load_digits(
@@ -123,9 +123,9 @@ def _require(folder: Path, split: str, kind: str, dimensions: int) -> Path:
     return path
 
 
-def _stand_in() -> Path:
-    """The stand-in's folder in the cache."""
-    return made_once(STAND_IN_FOLDER, _draw)
+def _substitute() -> Path:
+    """The substitute's folder in the cache."""
+    return made_once(SUBSTITUTE_FOLDER, _draw)
 
 
 def _draw(folder: Path) -> None:

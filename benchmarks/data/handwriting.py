@@ -1,4 +1,4 @@
-"""A stand-in for MNIST, made from scikit-learn's 1,797 bundled handwritten digits.
+"""A substitute for MNIST, made from scikit-learn's 1,797 bundled handwritten digits.
 
 Each digit of 8x8 is enlarged into MNIST's 20x20 box on 28x28, then turned, sheared, resized and
 shifted at random, as often as it takes to have 60,000 + 10,000. Training and test digits come from
@@ -28,7 +28,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def draw_digits(train: int = 60_000, test: int = 10_000) -> dict[str, tuple[Bytes, Bytes]]:
-    """Make the stand-in.
+    """Make the substitute.
 
     Args:
         train: How many training digits.

@@ -30,7 +30,7 @@ class Size:
         cpu_repeats: The same for the sweep over cores.
         limit_seconds: For each row.
         least_accuracy: What LeNet must reach behind every loader, if its batches are what they
-            should be. MNIST's own digits are as easy for it as the stand-in's.
+            should be. MNIST's own digits are as easy for it as the substitute's.
     """
 
     workers: tuple[int, ...]

@@ -60,7 +60,7 @@ def experiments() -> list[Experiment]:
         *speeds("published, V100", 3_000),
         *speeds("ideal", 900),
     ]
-    training = Experiment("mnist", "MNIST worker sweep", notes=["digits: a stand-in"], runs=runs)
+    training = Experiment("mnist", "MNIST worker sweep", notes=["digits: a substitute"], runs=runs)
     counts = [made_up_run(f"loader {number}", 4, lost=number) for number in range(3)]
     columns = (Column("lost", "samples lost", ",.0f"),)
     lost = Experiment("lost", "Lost samples", columns, axis="processors", runs=counts)

@@ -75,7 +75,7 @@ def _adapter(dataset: Any, shuffle: bool = False, class_weight: Any = None) -> A
     return adapter
 
 
-class _StandIn(ModuleType):
+class _Double(ModuleType):
     """A module with some names replaced."""
 
     def __init__(self, module: ModuleType, **replaced: Any) -> None:
@@ -89,8 +89,8 @@ class _StandIn(ModuleType):
 
 @contextmanager
 def _ours_in_place() -> Iterator[None]:
-    adapter = _StandIn(_STOCK, PyDataset=_PyDataset, PyDatasetAdapter=_adapter)
-    package = _StandIn(data_adapters, py_dataset_adapter=adapter)
+    adapter = _Double(_STOCK, PyDataset=_PyDataset, PyDatasetAdapter=_adapter)
+    package = _Double(data_adapters, py_dataset_adapter=adapter)
     with pytest.MonkeyPatch.context() as patch:
         # "from data_adapters import py_dataset_adapter" looks here,
         patch.setattr(data_adapters, "py_dataset_adapter", adapter)
