@@ -1,4 +1,4 @@
-"""How Keras's own class of data sets travels to worker processes: as a plain class, without Keras."""
+"""Keras's own class of data sets travels to worker processes as a plain class, without Keras."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The data sets, found where others keep them or made once into the cache folder, as substitutes."""
+"""The data sets: found where others keep them, or substitutes, made once into the cache folder."""
