@@ -123,6 +123,7 @@ def test_classes_name_numbers(photos):
         ([0, None], None, ValueError, "got None in row 1"),
         ([0, []], None, ValueError, r"got \[\] in row 1"),
         ([2**63, 2**63], None, ValueError, "numbers that int64 holds, got 9223372036854775808"),
+        ([2**63, -1], None, ValueError, "numbers that int64 holds, got 9223372036854775808"),
         ([0, 2**64], None, ValueError, "got 18446744073709551616 in row 1"),
         ([["a"], ["b"]], None, ValueError, r"got \['a'\] in row 0"),
     ],
