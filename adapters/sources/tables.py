@@ -90,10 +90,10 @@ def of_csv(path: str, columns: Sequence[Any] | None, classes: Collection[str]) -
         ValueError: It can't be told which columns are meant, or whether the first row names them;
             rows aren't equally long, or one has no label.
     """
-    with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
-        head = file.readline()
-        file.seek(0)
-        reader = csv.reader(file, delimiter=max(_DELIMITERS, key=head.count))
+    with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as text:
+        head = text.readline()
+        text.seek(0)
+        reader = csv.reader(text, delimiter=max(_DELIMITERS, key=head.count))
         rows: list[list[str]] = []
         for row in reader:
             if row and rows and len(row) != len(rows[0]):
@@ -111,11 +111,11 @@ def of_csv(path: str, columns: Sequence[Any] | None, classes: Collection[str]) -
     file_column, *labels = _chosen(names, rows[0] if rows else [], columns)
     cells = {name: [row[place] for row in rows] for place, name in enumerate(names)}
     for name in labels:
-        for row, cell in enumerate(cells[name]):
+        for file, cell in zip(cells[file_column], cells[name]):
             if not cell.strip():
                 raise ValueError(
                     f"{path}: column {name!r} must have a label in each row, got none for "
-                    f"{cells[file_column][row]!r}: leave the row out, or give it one"
+                    f"{file!r}: leave the row out, or give it one"
                 )
     return Table(cells[file_column], _joined([_values(cells[name], classes) for name in labels]))
 
@@ -189,7 +189,9 @@ def _chosen(names: list[Any], first: list[Any], columns: Sequence[Any] | None) -
             if name not in names:
                 raise ValueError(f"columns must be of the table's {names}, got {name!r}")
             if names.count(name) > 1:
-                raise ValueError(f"columns must be named once in the table's {names}, {name!r} isn't")
+                raise ValueError(
+                    f"columns must be named once in the table's {names}, {name!r} isn't"
+                )
         return chosen
     like_images = [
         name for name, cell in zip(names, first) if is_named_like_an_image(str(cell))

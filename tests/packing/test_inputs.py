@@ -313,8 +313,8 @@ def test_the_files_of_images_that_are_open_are_kept_as_they_are(tmp_path, format
 def test_a_part_of_images_that_are_open_keeps_its_files_and_the_names_of_all_classes(tmp_path):
     source = open_images(folder(tmp_path / "in", 4)).select([3, 0, 3])
     manifest = pack(source, tmp_path / "out", format="recordio")
-    expected = [(source[place][1], place, source.whole.read(n)) for place, n in enumerate([3, 0, 3])]
-    assert packed(tmp_path / "out", manifest) == expected
+    files = [(source[at][1], at, source.whole.read(n)) for at, n in enumerate([3, 0, 3])]
+    assert packed(tmp_path / "out", manifest) == files
     assert manifest.classes == source.whole.classes
 
 

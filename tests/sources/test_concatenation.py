@@ -191,7 +191,7 @@ def test_features_of_other_names_are_told_where_lengths_vary(tmp_path):
         payloads = [example_files.encoded({name: [1, 2][:n]}) for n in (1, 2)]
         path = example_files.file_of(tmp_path, payloads, f"{name}.tfrecord")
         sources.append(open_records(path, decode={name: feature}))
-    with pytest.raises(ValueError, match="sample 2 .*'b'"):
+    with pytest.raises(ValueError, match=r"sample 2 .*'b'"):
         batch_of(plan_of(concatenate(sources), 4))
 
 
