@@ -127,6 +127,9 @@ def _encoded(inputs: Inputs, resize: int | None, quality: int | None) -> dict[st
         except ContentError as error:
             failure = failure or RecordError(item.name, None, 0, error.expected, error.found)
             continue
+        except RecordError as error:
+            failure = failure or error
+            continue
         except OSError:
             continue
         for name, picture in zip(ENCODINGS, (jpeg, raw, yuv), strict=True):

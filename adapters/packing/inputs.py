@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.sources import ImageSource, as_source, holds_arrays, open_images
+from adapters.sources import ImageSource, Subset, as_source, holds_arrays, open_images
 from adapters.sources.files import runs_of_classes, shown
 from adapters.sources.tables import lines_of_lst
 
@@ -83,6 +83,10 @@ def inputs_of(source: Any, root: str | os.PathLike[str] | None) -> Inputs:
         )
     if isinstance(source, ImageSource) and source.as_stored:
         return _images(source)
+    if isinstance(source, Subset):
+        whole = source.whole
+        if isinstance(whole, ImageSource) and whole.as_stored:
+            return _images(whole, source.numbers.tolist())
     samples = as_source(source)
     fingerprint = None
     if isinstance(source, tuple) and all(map(_is_column, source)):
@@ -116,11 +120,13 @@ def _list(path: Path, root: Path) -> Inputs:
     return Inputs(items, None, _digest([text, *(_stamp(item.name) for item in items)]))
 
 
-def _images(source: ImageSource) -> Inputs:
-    """Files with labels, as they are."""
+def _images(source: ImageSource, chosen: Sequence[int] | None = None) -> Inputs:
+    """Files with labels, as they are; all of them, or those that were chosen."""
+    numbers = range(len(source)) if chosen is None else chosen
+    labels = source.labels.tolist()
     items = [
-        Item(path, number, label, partial(source.read, number))
-        for number, (path, label) in enumerate(zip(source.files, source.labels.tolist()))
+        Item(source.files[number], place, labels[number], partial(source.read, number))
+        for place, number in enumerate(numbers)
     ]
     described = [*(source.classes or ()), "", repr([item.label for item in items])]
     return Inputs(items, source.classes, _digest([*described, *(_stamp(i.name) for i in items)]))

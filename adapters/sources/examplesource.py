@@ -194,11 +194,13 @@ class ExampleSource(RecordSource):
         for key, field in zip(keys, self._examples.fields):
             if not field.varies or field.default is None:
                 continue
-            arrays = [np.asarray(sample[key]) for sample in padded]
+            # Others have other features, of another source, which collate tells.
+            alike = [sample for sample in padded if key in sample]
+            arrays = [np.asarray(sample[key]) for sample in alike]
             if any(array.shape[1:] != field.shape or not array.ndim for array in arrays):
                 continue
-            longest = max(map(len, arrays))
-            for sample, array in zip(padded, arrays):
+            longest = max(map(len, arrays), default=0)
+            for sample, array in zip(alike, arrays):
                 if len(array) < longest:
                     whole = np.full((longest, *field.shape), field.default, field.dtype)
                     whole[: len(array)] = array

@@ -54,7 +54,10 @@ def _promoted(one: Leaf, other: Leaf) -> Leaf | None:
     numbers = one[1].kind in _NUMBERS and other[1].kind in _NUMBERS
     if one[0] != () or other[0] != () or not numbers:
         return None
-    return (), np.promote_types(one[1], other[1])
+    both = np.promote_types(one[1], other[1])
+    if both.kind == "f" and "f" not in (one[1].kind, other[1].kind):
+        return None  # int64 and uint64: no type holds all of both.
+    return (), both
 
 
 def as_number(leaf: Any, dtype: np.dtype[Any]) -> Any:

@@ -111,9 +111,17 @@ def _of_numbers(labels: Sequence[Any]) -> NDArray[Any]:
         array = np.asarray(labels)
     except ValueError:  # Of lengths that vary.
         return _one_by_one(labels)
+    if array.dtype.kind == "f" and array.ndim == 1 and all(map(_is_whole, labels)):
+        raise ValueError(  # Rounded: 2^63 with numbers below 0.
+            f"labels must be numbers that int64 holds, got {max(labels, key=abs)}"
+        )
     if array.dtype.kind not in "biuf" or array.ndim > 2 or not array.size or np.isnan(array).any():
         return _one_by_one(labels)
     return _as_labels(array)
+
+
+def _is_whole(label: Any) -> bool:
+    return isinstance(label, (int, np.integer))
 
 
 def _as_labels(array: NDArray[Any]) -> NDArray[Any]:

@@ -87,12 +87,13 @@ def of_csv(path: str, columns: Sequence[Any] | None, classes: Collection[str]) -
 
     Raises:
         OSError: It can't be read.
-        ValueError: It can't be told which columns are meant, or rows aren't equally long.
+        ValueError: It can't be told which columns are meant, or whether the first row names them;
+            rows aren't equally long, or one has no label.
     """
-    with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
-        head = file.readline()
-        file.seek(0)
-        reader = csv.reader(file, delimiter=max(_DELIMITERS, key=head.count))
+    with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as text:
+        head = text.readline()
+        text.seek(0)
+        reader = csv.reader(text, delimiter=max(_DELIMITERS, key=head.count))
         rows: list[list[str]] = []
         for row in reader:
             if row and rows and len(row) != len(rows[0]):
@@ -103,12 +104,19 @@ def of_csv(path: str, columns: Sequence[Any] | None, classes: Collection[str]) -
             rows += [row] if row else []
     if not rows:
         return Table([], None)
-    if any(map(is_named_like_an_image, rows[0])):
-        names: list[Any] = list(range(len(rows[0])))
+    if _are_names(rows, columns):
+        names: list[Any] = [name.strip() for name in rows.pop(0)]
     else:
-        names = [name.strip() for name in rows.pop(0)]
+        names = list(range(len(rows[0])))
     file_column, *labels = _chosen(names, rows[0] if rows else [], columns)
     cells = {name: [row[place] for row in rows] for place, name in enumerate(names)}
+    for name in labels:
+        for file, cell in zip(cells[file_column], cells[name]):
+            if not cell.strip():
+                raise ValueError(
+                    f"{path}: column {name!r} must have a label in each row, got none for "
+                    f"{file!r}: leave the row out, or give it one"
+                )
     return Table(cells[file_column], _joined([_values(cells[name], classes) for name in labels]))
 
 
@@ -153,6 +161,26 @@ def lines_of_lst(path: str) -> Iterator[tuple[int, list[float], str]]:
         yield int(number), values, name
 
 
+def _are_names(rows: list[list[str]], columns: Sequence[Any] | None) -> bool:
+    """Whether a CSV file's first row is the names of its columns.
+
+    Raises:
+        ValueError: It may as well be a file and its label.
+    """
+    if any(map(is_named_like_an_image, rows[0])):
+        return False
+    if len(rows) < 2 or any(map(is_named_like_an_image, rows[1])):
+        return True
+    if columns is not None:
+        return not all(isinstance(name, int) for name in columns)
+    if _FILE not in map(str.strip, rows[0]):
+        raise ValueError(
+            f"columns must say whether {rows[0]} are the names of columns, as no file is named "
+            "like an image: by two of these names, or as columns=(0, 1) if they are none"
+        )
+    return True
+
+
 def _chosen(names: list[Any], first: list[Any], columns: Sequence[Any] | None) -> list[Any]:
     """Which columns are the file and its labels: as was said, or as can be told."""
     if columns is not None:
@@ -160,6 +188,10 @@ def _chosen(names: list[Any], first: list[Any], columns: Sequence[Any] | None) -
         for name in chosen:
             if name not in names:
                 raise ValueError(f"columns must be of the table's {names}, got {name!r}")
+            if names.count(name) > 1:
+                raise ValueError(
+                    f"columns must be named once in the table's {names}, {name!r} isn't"
+                )
         return chosen
     like_images = [
         name for name, cell in zip(names, first) if is_named_like_an_image(str(cell))

@@ -80,3 +80,12 @@ def test_compare_leaves_out_what_cannot_be_encoded(tmp_path, source, say):
     status, output, errors = say("pack", source, "--compare")
     assert (status, output) == (1, "")
     assert "expected an image" in errors
+
+
+def test_compare_leaves_out_files_of_a_table_that_cannot_be_read(tmp_path, source, say):
+    names = [path.relative_to(source).as_posix() for path in sorted(source.glob("*/*.jpg"))]
+    (source / names[1]).write_bytes(b"")
+    table = source / "labels.csv"
+    table.write_text("".join(f"{name},1\n" for name in names))
+    output = say("pack", table, "--compare")[1]
+    assert output.startswith(f"{len(names)} pictures, of which {len(names) - 1} were encoded; ")

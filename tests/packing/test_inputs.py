@@ -310,6 +310,13 @@ def test_the_files_of_images_that_are_open_are_kept_as_they_are(tmp_path, format
     assert manifest.classes == ["bee"]
 
 
+def test_a_part_of_images_that_are_open_keeps_its_files_and_the_names_of_all_classes(tmp_path):
+    source = open_images(folder(tmp_path / "in", 4)).select([3, 0, 3])
+    manifest = pack(source, tmp_path / "out", format="recordio")
+    files = [(source[at][1], at, source.whole.read(n)) for at, n in enumerate([3, 0, 3])]
+    assert (packed(tmp_path / "out", manifest), manifest.classes) == (files, ["ant", "bee"])
+
+
 def test_images_that_are_open_are_packed_as_the_folder_is(tmp_path):
     root = folder(tmp_path / "in", 5)
     one, other = (

@@ -7,13 +7,14 @@ import pickle
 import numpy as np
 import pytest
 
-from adapters import ImageDecoder, RecordError, concatenate, open_records, split
+from adapters import Feature, ImageDecoder, RecordError, concatenate, open_records, split
 from adapters.sources import Subset, as_source
 from adapters.sources.concatenation import Concatenation
 from adapters.sources.forms import form_of
 from tests.batches import exact
 from tests.images.pictures import encoded, npy, picture
 from tests.plans import batch_of, epoch_of, notes_of, plan_of
+from tests.sources import example_files
 from tests.sources.every_kind import CENTRE, KINDS, SIZE, Fetching, X, Y
 from tests.sources.record_files import write_images
 
@@ -174,6 +175,24 @@ def test_numbers_of_several_types_become_those_of_one(files, transform):
 def test_numbers_of_several_types_are_gathered_as_one():
     whole = concatenate([np.arange(3, dtype="i2"), np.array([0.5], "f4")])
     assert [batch.dtype.str for batch in epoch_of(plan_of(whole, 2))] == ["<f4", "<f4"]
+
+
+def test_integers_that_no_type_holds_together_are_refused():
+    """As float64, 2^53 + 1 would be 2^53."""
+    ids = np.array([2**53 + 1]), np.array([1], np.uint64)
+    with pytest.raises(ValueError, match=r"sources\[0\] has int64 \(\), sources\[1\] has uint64"):
+        concatenate(ids)
+
+
+def test_features_of_other_names_are_told_where_lengths_vary(tmp_path):
+    feature = Feature("int64", (None,), default=0)
+    sources = []
+    for name in "ab":
+        payloads = [example_files.encoded({name: [1, 2][:n]}) for n in (1, 2)]
+        path = example_files.file_of(tmp_path, payloads, f"{name}.tfrecord")
+        sources.append(open_records(path, decode={name: feature}))
+    with pytest.raises(ValueError, match=r"sample 2 .*'b'"):
+        batch_of(plan_of(concatenate(sources), 4))
 
 
 def test_a_damaged_record_is_named_as_it_stands_in_its_file(tmp_path):
