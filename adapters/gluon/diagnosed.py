@@ -114,7 +114,7 @@ class GluonFetching(GluonPlan):
         keys = drawn.tolist() if isinstance(drawn, np.ndarray) else drawn
         if recipe.records is not None:
             recipe.records.fetch(np.asarray(recipe.base_numbers(keys), np.int64))
-        elif self._steps.gathered(keys, np.empty) is None:
+        elif self._steps.gathered(drawn, np.empty) is None:
             for number in recipe.base_numbers(keys):
                 recipe.base[number]
 

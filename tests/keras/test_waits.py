@@ -88,6 +88,7 @@ def test_an_epoch_of_steps_beyond_the_end_has_as_many_waits():
     assert len(report.waits_seconds) == BATCHES + 4
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(BACKEND == "torch", reason="Keras runs one step at a time on PyTorch")
 def test_all_batches_of_an_execution_of_several_steps_count():
     sequence = sequence_of(BATCHES, workers=0, batch_transform=slow)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -72,7 +73,10 @@ def test_nested_arrays_on_the_disk_have_the_batches_of_arrays_in_memory(library,
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     said = subprocess.check_output(
-        [sys.executable, str(script), library, str(tmp_path)], text=True, timeout=100
+        [sys.executable, str(script), library, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+        text=True,
+        timeout=100,
     )
     assert said == "done\n"
 
