@@ -106,12 +106,14 @@ def test_a_session_fails_where_a_row_got_slower(tmp_path: Path) -> None:
     assert "Against earlier results" in (tmp_path / "out" / "report.html").read_text()
 
 
+@pytest.mark.full
 def test_a_session_passes_where_nothing_got_slower(tmp_path: Path) -> None:
     done = benchmark(tmp_path, "--compare", earlier(tmp_path, 1))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "nothing got slower, of 1 rows compared" in done.stdout
 
 
+@pytest.mark.full
 def test_one_timing_fails_nothing(tmp_path: Path) -> None:
     done = benchmark(tmp_path, "--compare", earlier(tmp_path, 1_000_000), "--repeats", "1")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -119,6 +121,7 @@ def test_one_timing_fails_nothing(tmp_path: Path) -> None:
     assert "no row could be compared" in done.stdout
 
 
+@pytest.mark.full
 def test_a_bad_file_ends_the_session_before_it_begins(tmp_path: Path) -> None:
     done = benchmark(tmp_path, "--compare", str(tmp_path / "none.json"))
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
@@ -130,6 +133,7 @@ def test_a_bad_file_ends_the_session_before_it_begins(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.full
 def test_an_earlier_session_is_not_written_over(tmp_path: Path) -> None:
     assert benchmark(tmp_path).returncode == 0
     for name in ("run.json", "sleeping.json"):
@@ -138,6 +142,7 @@ def test_an_earlier_session_is_not_written_over(tmp_path: Path) -> None:
         assert "would write over" in done.stderr
 
 
+@pytest.mark.full
 def test_no_row_of_that_name_is_no_success(tmp_path: Path) -> None:
     done = benchmark(tmp_path, "--rows", "plian", "--compare", earlier(tmp_path, 1))
     assert done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED, done.stdout + done.stderr
@@ -145,6 +150,7 @@ def test_no_row_of_that_name_is_no_success(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.full
 def test_a_failed_sweep_does_not_run_again(tmp_path: Path) -> None:
     done = benchmark(tmp_path, "--reruns", "2", text=FAILING)
     assert done.returncode == pytest.ExitCode.TESTS_FAILED
@@ -152,6 +158,7 @@ def test_a_failed_sweep_does_not_run_again(tmp_path: Path) -> None:
     assert len(content["experiments"][0]["runs"]) == 1
 
 
+@pytest.mark.full
 def test_folders_are_looked_at_before_the_session_begins(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for option, path, reason in (
@@ -164,6 +171,7 @@ def test_folders_are_looked_at_before_the_session_begins(tmp_path: Path) -> None
         assert reason in done.stderr
 
 
+@pytest.mark.full
 def test_a_data_dir_is_the_same_folder_for_rows(tmp_path: Path) -> None:
     """They run in the repository's root, wherever the session does."""
     data = os.path.relpath(tmp_path, ROOT)

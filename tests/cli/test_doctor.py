@@ -104,6 +104,7 @@ def test_a_py_dataset_on_slow_storage_is_found_and_the_script_ends_there(tmp_pat
     assert "the script went on" not in process.stdout
 
 
+@pytest.mark.full
 def test_calls_of_fit_are_skipped_and_arrays_examined(tmp_path):
     process = doctored(tmp_path, ARRAYS, options=["--skip", 1])
     assert "skipped one" in process.stdout
@@ -125,6 +126,7 @@ def test_a_generator_is_refused_in_a_line(tmp_path):
     assert "Traceback" not in process.stderr
 
 
+@pytest.mark.full
 def test_an_exception_in_a_transform_is_shown_with_its_sample(tmp_path):
     process = doctored(tmp_path, FAILING)
     assert process.returncode == 1

@@ -30,8 +30,6 @@ from tests.diagnosis.planted import (
 )
 from tests.packing.materials import jpeg
 
-pytestmark = pytest.mark.alone
-
 INLINE = pytest.param({"workers": 0}, id="inline")
 THREADS = pytest.param({"workers": 2}, id="threads")
 AUTO = pytest.param({"workers": "auto"}, id="auto")

@@ -44,7 +44,6 @@ def of_feed(data: Any, *arguments: Any, **options: Any) -> Any:
 # --- its loaders ---
 
 
-@pytest.mark.alone
 def test_a_loader_of_the_face_is_taken_apart(registered):
     diagnosis = of_feed(Waiting(), quick_step, hands=2)
     assert diagnosis.bottleneck == "storage"

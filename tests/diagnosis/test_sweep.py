@@ -72,7 +72,6 @@ def test_the_median_counts():
 # --- the sweep ---
 
 
-@pytest.mark.alone
 def test_threads_are_recommended_for_a_source_that_waits():
     found = swept(Waiting())
     (inline,) = (each for each in found.found if each.setting.kind == "inline")

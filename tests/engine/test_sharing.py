@@ -61,11 +61,13 @@ def columns() -> Any:
         columns,
         pytest.param(
             lambda: np.asfortranarray(np.ones((ROWS, BIG // ROWS // 8))),
+            marks=pytest.mark.full,
         ),
         lambda: list(np.ones((ROWS, BIG // ROWS // 8))),
         lambda: SharedRows(),
         pytest.param(
             lambda: np.ones((2 * ROWS, BIG // ROWS // 8))[::2],
+            marks=pytest.mark.full,
         ),
     ],
     ids=["arrays", "Fortran order", "a list of arrays", "a data set's arrays", "every other row"],

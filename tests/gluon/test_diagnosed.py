@@ -32,8 +32,6 @@ from tests.diagnosis.planted import (
 )
 from tests.packing.materials import jpeg
 
-pytestmark = pytest.mark.alone
-
 KINDS_OF_WORKERS = [
     pytest.param({"num_workers": 0}, id="inline"),
     pytest.param({"num_workers": 2, "thread_pool": True}, id="threads"),

@@ -52,6 +52,7 @@ def test_a_slow_body_of_a_loop_is_found(tmp_path):
     assert found_in(doctored(tmp_path, text)) == "the step itself"
 
 
+@pytest.mark.full
 def test_a_script_that_asks_for_mxnet_late_is_examined(tmp_path):
     """Its import is noticed wherever it comes from."""
     text = "from adapters import gluon_loader\n" + LOOP + "train(DataLoader(data, 8), 0.02)"

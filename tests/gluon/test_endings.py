@@ -35,7 +35,12 @@ print("reads", flush=True)
 
 # Each starts an interpreter with MXNet.
 every_script = pytest.mark.parametrize(
-    "crew", [pytest.param("inline", marks=pytest.mark.full), THREADS, "processes-1"]
+    "crew",
+    [
+        pytest.param("inline", marks=pytest.mark.full),
+        pytest.param(THREADS, marks=pytest.mark.full),
+        "processes-1",
+    ],
 )
 
 
@@ -238,7 +243,6 @@ threading.Thread(target=read_on, daemon=True).start()
 @pytest.mark.parametrize(
     ("crew", "kept"),
     [
-        (THREADS, "an exception"),
         (THREADS, "a thread that reads"),
         (PROCESSES, "batches"),
         *(
@@ -246,6 +250,7 @@ threading.Thread(target=read_on, daemon=True).start()
             for crew, kept in (
                 *itertools.product(["inline"], KEPT),
                 (THREADS, "batches"),
+                (THREADS, "an exception"),
                 (THREADS, "a circle"),
                 (PROCESSES, "a thread that reads"),
             )

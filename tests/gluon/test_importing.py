@@ -55,6 +55,7 @@ def test_numpy_is_as_it_was_after_mxnet_has_been_imported():
     assert before_and_after == ["False", "[]", "[]"]
 
 
+@pytest.mark.full
 def test_a_numpy_that_has_the_name_keeps_its_own():
     said = output_of("""
     import numpy as np
@@ -92,6 +93,7 @@ except ImportError as error:
     assert said[0].startswith("ImportError gluon_loader needs MXNet: pip install ")
 
 
+@pytest.mark.full
 def test_a_module_that_mxnet_misses_is_not_taken_for_mxnet():
     said = output_of("""
     import builtins
@@ -137,6 +139,7 @@ def test_the_package_alone_imports_no_mxnet():
     assert said == ["True False", "False"]
 
 
+@pytest.mark.full
 def test_an_mxnet_that_is_there_already_is_taken_as_it_is():
     said = output_of("""
     import numpy as np
@@ -151,6 +154,7 @@ def test_an_mxnet_that_is_there_already_is_taken_as_it_is():
     assert said == ["True True"]
 
 
+@pytest.mark.full
 def test_two_threads_may_import_it_at_once():
     said = output_of("""
     import threading

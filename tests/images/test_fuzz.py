@@ -19,8 +19,15 @@ from tests.images.pictures import encoded, npy, picture
 HERE = Path(__file__).parent
 NATIVE = HERE.parents[1] / "adapters" / "images" / "native"
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1"]
-IMAGES = int(os.environ.get("ADAPTERS_FUZZ_IMAGES", "60000"))
+MUTANTS, MUTANTS_OF_FULL = 12_000, 60_000
 every_seed = pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.full)])
+
+
+@pytest.fixture
+def mutants(request: pytest.FixtureRequest) -> int:
+    """How many are made."""
+    usual = MUTANTS_OF_FULL if request.config.getoption("full") else MUTANTS
+    return int(os.environ.get("ADAPTERS_FUZZ_IMAGES", usual))
 
 
 @pytest.fixture(scope="module")
@@ -82,37 +89,37 @@ def files(tmp_path: Path) -> list[Path]:
     return [tmp_path / name for name in contents]
 
 
-def outcomes(program: Path, seed: int, files: list[Path]) -> list[str]:
+def outcomes(program: Path, seed: int, mutants: int, files: list[Path]) -> list[str]:
     """What became of each mutant: "left", or a number made of the pixels."""
-    command = [program, str(seed), str(IMAGES), *files]
+    command = [program, str(seed), str(mutants), *files]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()
 
 
 @every_seed
-def test_no_mutant_reads_or_writes_where_it_should_not(fuzz, files, seed):
-    found = outcomes(fuzz(own_huffman=False), seed, files)
+def test_no_mutant_reads_or_writes_where_it_should_not(fuzz, files, mutants, seed):
+    found = outcomes(fuzz(own_huffman=False), seed, mutants, files)
     left = found.count("left")
     # Both ways were taken often.
-    assert len(found) == IMAGES
-    assert min(left, IMAGES - left) > IMAGES // 20
+    assert len(found) == mutants
+    assert min(left, mutants - left) > mutants // 20
 
 
 @every_seed
-def test_huffman_decoding_is_libjpegs_to_the_bit_or_leaves_the_image(fuzz, files, seed):
-    own = outcomes(fuzz(own_huffman=True), seed, files)
-    libjpegs = outcomes(fuzz(own_huffman=False), seed, files)
+def test_huffman_decoding_is_libjpegs_to_the_bit_or_leaves_the_image(fuzz, files, mutants, seed):
+    own = outcomes(fuzz(own_huffman=True), seed, mutants, files)
+    libjpegs = outcomes(fuzz(own_huffman=False), seed, mutants, files)
     pairs = list(zip(own, libjpegs, strict=True))
     assert all(mine in ("left", other) for mine, other in pairs)
     # Damage that libjpeg says nothing about is rare.
     decoded = sum(mine != "left" for mine in own)
-    assert decoded > 0.9 * sum(other != "left" for other in libjpegs) > IMAGES // 20
+    assert decoded > 0.9 * sum(other != "left" for other in libjpegs) > mutants // 20
 
 
 @every_seed
 def test_no_mutant_of_a_raw_or_yuv_picture_reads_or_writes_where_it_should_not(
-    fuzz, tmp_path, seed
+    fuzz, tmp_path, mutants, seed
 ):
     photo = picture(75, 103)
     contents = [npy(photo), npy(photo[:, :, :1]), npy(photo[:, :, 0]), planes.encode(photo)]
@@ -124,10 +131,10 @@ def test_no_mutant_of_a_raw_or_yuv_picture_reads_or_writes_where_it_should_not(
     own = [NATIVE / f"{name}.c" for name in ("batch", "planes", "resize", "yuv")]
     command = [compiler(), *flags, *own, HERE / "fuzz_planes.c", "-o", program, "-lm"]
     subprocess.run(command, check=True)
-    found = outcomes(program, seed, files)
+    found = outcomes(program, seed, mutants, files)
     left = found.count("left")
-    assert len(found) == IMAGES
-    assert min(left, IMAGES - left) > IMAGES // 20
+    assert len(found) == mutants
+    assert min(left, mutants - left) > mutants // 20
 
 
 @pytest.mark.parametrize(("name", "more"), [("resize", []), ("yuv", [NATIVE / "resize.c"])])
@@ -145,7 +152,7 @@ def test_every_processors_own_resizing_is_the_plain_one_to_the_bit(fuzz, tmp_pat
 
 
 @every_seed
-def test_no_mutant_of_a_record_is_read_where_it_should_not(fuzz, tmp_path, seed):
+def test_no_mutant_of_a_record_is_read_where_it_should_not(fuzz, tmp_path, mutants, seed):
     """And CRC-32C is the same by the processor's instruction and by the table."""
     content, paths = encoded(picture(9, 9), "JPEG"), []
     for codec in CODECS.values():
@@ -158,10 +165,10 @@ def test_no_mutant_of_a_record_is_read_where_it_should_not(fuzz, tmp_path, seed)
     flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}", *SANITIZERS]
     command = [compiler(), *flags, HERE / "records_fuzz.c"]
     subprocess.run([*command, "-o", program], check=True)
-    command = [program, str(seed), str(10 * IMAGES), *paths]
+    command = [program, str(seed), str(10 * mutants), *paths]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110)
     assert (done.returncode, done.stderr) == (0, "")
-    assert min(map(int, done.stdout.split())) > IMAGES // 10
+    assert min(map(int, done.stdout.split())) > mutants // 10
 
 
 def test_it_compiles_with_the_interface_of_libjpeg_8_as_ubuntu_has_it(fuzz, tmp_path):

@@ -147,6 +147,7 @@ def test_huffman_decoding_is_our_own_where_libjpegs_internal_header_is_installed
     assert kernel.load().HUFFMAN_IS_OWN == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("asked", "status"), [("required", False), ("", True)])
 def test_a_build_that_fails_to_link_fails_where_the_kernel_is_required(asked, status, tmp_path):
     """As without libjpeg: the library is looked for in vain."""

@@ -6,7 +6,9 @@ folder again on each further backend that is installed, in a process of its own.
 
 ``ADAPTERS_KERAS_PYTHONS=/path/to/python:/path/to/another`` names further interpreters, with other
 versions of Keras in them (and pytest, pytest-rerunfailures, pytest-timeout, psutil, scipy and this
-package); with ``--full``, every backend that is installed beside each of them is run, too.
+package); with ``--full``, every backend that is installed beside each of them is run, too. What is
+marked ``one_backend`` is repeated by neither, and what is marked ``one_keras`` by no further
+interpreter: nothing that is different there changes it.
 """
 
 from __future__ import annotations
@@ -19,15 +21,33 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import pytest
+
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 # TensorFlow's news about the processor.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 BACKENDS = ("tensorflow", "jax", "torch")
-# Set for the other processes, which must not start further ones.
+# Set for the other processes, which must not start further ones: what is other there.
 _CHILD = "ADAPTERS_KERAS_CHILD"
+_LEFT_OUT = {"backend": ("one_backend",), "keras": ("one_backend", "one_keras")}
 
 collect_ignore = ["test_backends.py"] if os.environ.get(_CHILD) else []
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the markers known."""
+    config.addinivalue_line("markers", "one_backend: isn't repeated for other backends")
+    config.addinivalue_line("markers", "one_keras: isn't repeated for other versions of Keras")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what this backend and this Keras can't change."""
+    markers = _LEFT_OUT.get(os.environ.get(_CHILD, ""), ())
+    left_out = [item for item in items if any(map(item.get_closest_marker, markers))]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 @dataclass(frozen=True)
@@ -64,6 +84,7 @@ class OtherRun:
             arguments: For pytest, in place of this folder.
         """
         options = ["-q", "--full", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        other = "backend" if self.python == sys.executable else "keras"
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
         with open(path, "w") as file:
             ended = subprocess.run(
@@ -75,7 +96,11 @@ class OtherRun:
                     *(arguments or [str(Path(__file__).parent)]),
                 ],
                 cwd=Path(__file__).parents[2],
-                env={**environment, "KERAS_BACKEND": self.backend, _CHILD: "1"},
+                env={
+                    **environment,
+                    "KERAS_BACKEND": self.backend,
+                    _CHILD: os.environ.get(_CHILD, other),
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,

@@ -47,6 +47,7 @@ def test_predict_sees_every_batch_as_it_was(workers):
         np.testing.assert_array_equal(predicted, EXPECTED, way)
 
 
+@pytest.mark.one_backend
 @pytest.mark.parametrize("workers", IN_THIS_PROCESS)
 def test_batches_that_are_kept_stay_as_they_were(workers):
     for way in ways():
@@ -59,6 +60,7 @@ def test_batches_that_are_kept_stay_as_they_were(workers):
             np.testing.assert_array_equal(y[:, :1], EXPECTED[:, :1], way)
 
 
+@pytest.mark.one_backend
 @pytest.mark.parametrize("workers", [*IN_THIS_PROCESS, pytest.param(PROCESSES, id="processes")])
 def test_a_batch_transform_with_a_buffer_of_its_own_changes_no_other_batch(workers):
     with SafeSequence(Giving("a ring"), batch_transform=Doubled(), **workers) as sequence:
@@ -68,6 +70,7 @@ def test_a_batch_transform_with_a_buffer_of_its_own_changes_no_other_batch(worke
     np.testing.assert_array_equal(predicted, 2 * EXPECTED)
 
 
+@pytest.mark.one_backend
 def test_processes_deliver_every_batch_as_it_was():
     with SafeSequence(Giving("stored rows", BATCHES), **PROCESSES) as sequence:
         kept = list(sequence)

@@ -11,6 +11,8 @@ from adapters import SafeSequence
 from tests.keras.py_datasets import Shuffling
 from tests.keras.recording import KINDS_OF_WORKERS, TWO_THREADS, epochs_of, numbers, sequence_of
 
+pytestmark = pytest.mark.one_backend
+
 BATCHES = 6
 COPIES = [
     pytest.param(copy.copy, id="copy"),

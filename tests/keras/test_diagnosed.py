@@ -21,7 +21,10 @@ SECONDS = 0.2
 BATCHES = 10
 SLOW = 0.05
 # Keras says so on TensorFlow where an exception ends training early.
-pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning"),
+    pytest.mark.one_keras,
+]
 
 
 def model_of(*layers: Any, **options: Any) -> keras.Model:
@@ -64,7 +67,6 @@ def diagnosed(loader: Any, model: keras.Model) -> Any:
 # --- what is found ---
 
 
-@pytest.mark.alone
 def test_a_slow_batch_transform_is_found():
     diagnosis = diagnosed(sequence_of(BATCHES, workers=0, batch_transform=slow), model_of())
     assert diagnosis.bottleneck in ("transforms", "storage")
@@ -72,14 +74,12 @@ def test_a_slow_batch_transform_is_found():
     assert diagnosis.hints is FACE.hints
 
 
-@pytest.mark.alone
 def test_a_slow_step_is_found():
     diagnosis = diagnosed(sequence_of(BATCHES, workers=0), SlowModel())
     assert diagnosis.bottleneck == "step"
     assert diagnosis.same == pytest.approx(SLOW, rel=0.5)
 
 
-@pytest.mark.alone
 def test_waits_are_the_trainers_own():
     diagnosis = diagnosed(sequence_of(BATCHES, workers=2), SlowModel())
     assert diagnosis.ready_share > 0.9

@@ -105,6 +105,7 @@ def test_no_worker_survives_fit(no_garbage_collection, cause, workers):
     sequence.close()
 
 
+@pytest.mark.one_backend
 def test_no_worker_survives_close():
     sequence = sequence_of(BATCHES, **TWO_THREADS)
     next(iter(sequence))
@@ -141,6 +142,7 @@ def test_a_killed_worker_process_costs_no_batch(at):
     assert recorder.trained == epochs_of(sequence, 2)
 
 
+@pytest.mark.one_backend
 def test_a_worker_process_that_always_dies_is_an_error_and_no_hang():
     def die(sample: object) -> object:
         os._exit(3)
@@ -163,7 +165,10 @@ def test_worker_processes_are_processes():
         assert os.getpid() not in np.unique(list(sequence))
 
 
-@pytest.mark.parametrize(("kind", "count"), [("processes", INTERRUPTS), ("threads", 1)])
+@pytest.mark.parametrize(
+    ("kind", "count"),
+    [("processes", INTERRUPTS), pytest.param("threads", 1, marks=pytest.mark.full)],
+)
 def test_ctrl_c_ends_fit_and_everything_it_started(kind, count):
     program, children = Program("interrupted", kind, str(count)), []
     for _ in range(count):
@@ -175,6 +180,8 @@ def test_ctrl_c_ends_fit_and_everything_it_started(kind, count):
     assert (ended.code, alive) == (-signal.SIGINT, [])
 
 
+@pytest.mark.one_backend
+@pytest.mark.full
 def test_a_thread_may_train_after_the_main_thread_has_ended():
     assert run_program("outliving").output == "trained\n"
 
@@ -189,6 +196,7 @@ def test_the_interpreter_exits_right_after_fit_without_close():
     ]
 
 
+@pytest.mark.full
 def test_ctrl_c_ends_a_fit_whose_transform_is_stuck_on_a_thread():
     """Workers are waited for ten seconds otherwise, and TensorFlow waits for ever."""
     program = Program("stuck")

@@ -38,7 +38,10 @@ DIFFERENT = [
 # Each of these is a process of its own, whose imports take longer than most of its tests.
 FILES = [
     ["test_delivery.py"],
-    ["test_endings.py", "test_endless.py", "test_interruption.py"],
+    pytest.param(
+        ["test_endings.py", "test_endless.py", "test_interruption.py"],
+        marks=pytest.mark.one_backend,
+    ),
     [
         "test_execution.py",
         "test_failures.py",

@@ -12,6 +12,8 @@ from PIL import Image
 from adapters import SafeSequence
 from tests.keras.recording import AUTO, INLINE, PROCESSES, TWO_THREADS, Options
 
+pytestmark = pytest.mark.one_backend
+
 image = pytest.importorskip(
     "keras.src.legacy.preprocessing.image", reason="Keras 2 has it elsewhere"
 )

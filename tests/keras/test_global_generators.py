@@ -14,6 +14,8 @@ from adapters import SafeSequence
 from tests.batches import exact
 from tests.keras.recording import ALL_WORKERS, INLINE, PROCESSES, TWO_THREADS
 
+pytestmark = pytest.mark.one_backend
+
 
 @pytest.fixture(autouse=True)
 def light_workers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,8 @@ from tests.batches import exact
 from tests.keras.recording import INLINE, KINDS_OF_WORKERS, PROCESSES, TWO_THREADS, Recorder
 from tests.sources.image_folders import folder, put, varied
 
+pytestmark = pytest.mark.one_backend
+
 every_kind = pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
 RANDOM = ImageDecoder(16, crop="random_resized", flip=True)
 DECODES: dict[str, Any] = {

@@ -175,6 +175,7 @@ def test_training_goes_on_in_a_new_sequence_at_the_very_batch(workers):
     assert first.trained + second.trained == epochs_of(sequence, 3)
 
 
+@pytest.mark.one_keras
 @pytest.mark.parametrize("shuffle", [pytest.param(False, marks=pytest.mark.full), True])
 def test_training_goes_on_in_a_new_process_at_the_very_batch(shuffle):
     whole = built_recorder()

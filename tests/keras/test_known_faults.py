@@ -124,6 +124,7 @@ def outcomes() -> Any:
         found.kill()
 
 
+@pytest.mark.one_keras
 @pytest.mark.full  # What is right has a test of its own in other files.
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(

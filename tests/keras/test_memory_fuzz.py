@@ -178,12 +178,14 @@ def test_samples(structure, workers):
     check(Samples(structure), structure, **workers)
 
 
+@pytest.mark.one_backend
 @settings(max_examples=60)
 @given(structures(OF_NUMPY, rows=None), ONE_AT_A_TIME)
 def test_samples_that_are_given_together(structure, workers):
     check(Together(structure), structure, **workers)
 
 
+@pytest.mark.one_backend
 @pytest.mark.usefixtures("numpy_in_workers")
 @settings(max_examples=40)
 @given(structures(OF_NUMPY), st.lists(st.sampled_from(OF_NUMPY), min_size=1))
@@ -191,6 +193,7 @@ def test_batches_from_processes(structure, ways):
     check(Batches(structure), structure, batch_transform=Again(ways), **PROCESSES)
 
 
+@pytest.mark.one_backend
 @pytest.mark.usefixtures("numpy_in_workers")
 @settings(max_examples=30)
 @given(structures(OF_NUMPY, rows=None), st.sampled_from([Samples, Together]))

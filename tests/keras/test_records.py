@@ -28,6 +28,8 @@ from tests.sources.record_files import (
     write_images,
 )
 
+pytestmark = pytest.mark.one_backend
+
 every_format = pytest.mark.parametrize("format", FORMATS)
 every_kind = pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
 RANDOM = ImageDecoder(16, crop="random_resized", flip=True)

@@ -11,6 +11,8 @@ from tests.batches import exact
 from tests.keras.recording import KINDS_OF_WORKERS, Recorder
 from tests.sources.every_kind import KINDS, SIZE, X, Y
 
+pytestmark = pytest.mark.one_backend
+
 # Of each way that batches are made in; whatever SafeSequence itself takes.
 SOURCES = {
     "arrays": lambda _: split((X, Y), [0.8], stratify=Y % 2)[0],

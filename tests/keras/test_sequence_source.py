@@ -103,6 +103,7 @@ def test_several_threads_ask_one_that_says_it_is_thread_safe():
     assert batches == IN_ORDER[:4]
 
 
+@pytest.mark.one_backend
 @pytest.mark.skipif(usable_cpus() < 2, reason="one CPU has one process that computes")
 def test_several_processes_ask_at_once(tmp_path):
     pipe = tmp_path / "pipe"

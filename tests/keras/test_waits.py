@@ -18,7 +18,10 @@ from tests.keras.samples import BATCH_SIZE, numbered
 BATCHES = 10
 SLOW = 0.02
 # Keras 3.6 says so on TensorFlow where the last execution of an epoch has fewer steps.
-pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning"),
+    pytest.mark.one_keras,
+]
 
 
 def slow(item: Any) -> Any:

@@ -83,22 +83,26 @@ def test_the_replacement_is_there_for_ours_only(suite, tmp_path):
     assert run(suite, tmp_path, ours=False)["test_passes"].replaced == 0
 
 
+@pytest.mark.full
 def test_long_tests_are_run_where_all_is_asked_for(suite, tmp_path):
     assert "test_long" in run(suite, tmp_path, all_of_it=True)
     assert "test_long" not in run(suite, tmp_path)
 
 
+@pytest.mark.full
 def test_options_of_this_run_are_not_for_the_suites(suite, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTEST_ADDOPTS", "--full")
     assert run(suite, tmp_path)["test_passes"].result == "passed"
 
 
+@pytest.mark.full
 def test_a_run_without_tests_is_an_error(suite, tmp_path):
     (tmp_path / "endings.py").write_text("")
     with pytest.raises(AssertionError, match="no test was run"):
         run(suite, tmp_path)
 
 
+@pytest.mark.full
 def test_a_file_that_cannot_be_imported_is_a_failed_test(suite, tmp_path):
     (tmp_path / "endings.py").write_text("import nothing_of_that_name")
     source = Source(tmp_path, (), installed=False)
