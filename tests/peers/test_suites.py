@@ -27,10 +27,10 @@ _ALL = bool(os.environ.get("ADAPTERS_PEERS_ALL"))
             suite,
             variant,
             id=f"{suite.name} {variant}".strip(),
-            marks=[pytest.mark.full] * (number > 0),
+            marks=pytest.mark.full,
         )
         for suite in SUITES
-        for number, variant in enumerate(suite.variants)
+        for variant in suite.variants
     ],
 )
 def test_ours_passes_what_theirs_passes(suite: Suite, variant: str, tmp_path: Path, report):
