@@ -9,7 +9,10 @@ of its own accord, by its voluntary context switches, is taken not to have waite
 from __future__ import annotations
 
 import resource
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 _SCHEDSTAT = "/proc/thread-self/schedstat"
@@ -33,23 +36,27 @@ class Spent(NamedTuple):
 
     @classmethod
     def now(cls) -> Spent:
-        """The clocks of the calling thread, to be asked ``until_now``."""
-        return cls(
+        """The clocks of the calling thread, to be asked ``until_now``; they stop for ``once``."""
+        clocks = cls(
             time.perf_counter(),
             time.process_time(),
             _queued_seconds(),
             resource.getrusage(_THREAD).ru_nvcsw,
         )
+        return clocks.beyond(_once.spent)
+
+    def beyond(self, other: Spent) -> Spent:
+        """What is left of it without the other."""
+        return Spent(
+            self.seconds - other.seconds,
+            self.cpu_seconds - other.cpu_seconds,
+            self.queued_seconds - other.queued_seconds,
+            self.switches - other.switches,
+        )
 
     def until_now(self) -> Spent:
         """What has gone by since, in the same thread."""
-        now = Spent.now()
-        return Spent(
-            now.seconds - self.seconds,
-            now.cpu_seconds - self.cpu_seconds,
-            now.queued_seconds - self.queued_seconds,
-            now.switches - self.switches,
-        )
+        return Spent.now().beyond(self)
 
     @property
     def own_seconds(self) -> float:
@@ -67,6 +74,25 @@ class Spent(NamedTuple):
     def noisy(self) -> bool:
         """Whether others had the CPUs for so much of it that it says little."""
         return self.queued_seconds > _NOISY * self.seconds
+
+
+class _Once(threading.local):
+    """Of each thread: what is counted by no clock."""
+
+    spent = Spent()
+
+
+_once = _Once()
+
+
+@contextmanager
+def once() -> Iterator[None]:
+    """Do what is done the first time only, which says nothing of what later batches take."""
+    started = Spent.now()
+    try:
+        yield
+    finally:
+        _once.spent = _once.spent.beyond(Spent().beyond(started.until_now()))
 
 
 def _queued_seconds() -> float:

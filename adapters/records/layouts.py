@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from adapters.errors import ContentError
 from adapters.records import tfrecord, wire
 from adapters.records.crc import masked_crc
+from adapters.records.windows import windows
 
 # Of entries that differ in their sizes, as a file's names and varints do.
 _MOST_PIECES = 512
@@ -245,18 +246,6 @@ def _begin_of(view: memoryview, wanted: Wanted, held: wire.List) -> int | None:
     if wanted.kind == wire.INT64_LIST:
         return begin if size else None
     return begin if size == (wanted.size or 4 * wanted.values) else None
-
-
-@functools.lru_cache(maxsize=4096)
-def _bytes(size: int) -> np.dtype[np.void]:
-    return np.dtype((np.void, size))
-
-
-def windows(view: memoryview, size: int, begins: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """So many bytes from each of these places on, ``(places, size)``, in memory of their own."""
-    every = len(view) - size + 1
-    column: NDArray[np.void] = np.ndarray(every, _bytes(size), view, 0, (1,))
-    return column[begins].view(np.uint8).reshape(len(begins), size)
 
 
 def varints(written: NDArray[np.uint8], count: int) -> NDArray[np.int64]:

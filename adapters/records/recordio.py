@@ -22,6 +22,7 @@ from adapters.errors import RecordError
 from adapters.records.codec import Codec
 from adapters.records.envelope import BEHIND_HEADER
 from adapters.records.storage import Storage
+from adapters.records.windows import windows
 
 NAME = "recordio"
 MAGIC = 0xCED7230A
@@ -33,6 +34,8 @@ _WINDOW_BYTES = 1 << 20
 # What is searched sooner in a copy than by NumPy. Worth it: 2.9 against 5.4 us a record of 0.8 kB,
 # checked, and 9.9 against 15.5 for one of 16 kB (2 cores, CPU time, 2026-11).
 _SHORT_BYTES = 4096
+# Of records, up to which many are checked at once.
+_MOST_AT_ONCE_BYTES = 16384
 
 
 def encode(payload: bytes) -> bytes:
@@ -138,6 +141,39 @@ def read(
             storage.name, number, offset, f"{size} bytes, as the index has it", f"{end - offset}"
         )
     return pieces[0] if flag == _WHOLE else memoryview(b"".join(pieces))
+
+
+def sound(
+    view: memoryview,
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    sizes: NDArray[np.int64] | None,
+) -> NDArray[np.bool_]:
+    """Of whole records in one part, in which ``read`` would find nothing; others may be so, too.
+
+    Args:
+        view: The file, which the records lie in.
+        starts: Of their first bytes, ``(records,)``.
+        lengths: Of what they hold.
+        sizes: With headers and padding, where an index says.
+    """
+    right: NDArray[np.bool_] = (starts % 4 == 0) & (lengths > 0)
+    right &= lengths <= _MOST_AT_ONCE_BYTES
+    ends = starts + HEADER.size + (lengths + 3 & ~3)
+    right &= ends <= len(view)
+    if sizes is not None:
+        right &= sizes == ends - starts
+    else:
+        inside = ends + HEADER.size <= len(view)
+        right &= inside | (ends == len(view))
+        after = windows(view, HEADER.size, np.where(inside, ends, starts)).view("<u4")
+        flags = after[:, 1] >> 29
+        right &= ~inside | ((after[:, 0] == MAGIC) & ((flags == _WHOLE) | (flags == _FIRST)))
+    for length in np.unique(lengths[right]).tolist():
+        rows = np.flatnonzero(right & (lengths == length))
+        held = windows(view, length + 3 & ~3, starts[rows] + HEADER.size)
+        right[rows] = ~(held.view("<u4") == MAGIC).any(1) & ~held[:, length:].any(1)
+    return right
 
 
 def end(storage: Storage, offset: int) -> int:

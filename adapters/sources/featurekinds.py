@@ -12,17 +12,23 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.clock import once
 from adapters.errors import RecordError
 from adapters.records import Shard
 from adapters.records.crc import masked_crcs_of
-from adapters.records.layouts import Layouts, windows
+from adapters.records.layouts import Layouts
 from adapters.records.tfrecord import FOOTER, HEADER, NAME
+from adapters.records.windows import windows
 
 UNKNOWN, UNUSUAL = -1, -2
 # Of a file with more, the other records are looked at each time.
 _MOST_KINDS = 2048
 # So many are fetched one by one where records are of several kinds; more, in groups of one kind.
 _FEW_FEATURES = 3
+# Who reads on is looked ahead for: at up to so many times as many records as were asked for, in the
+# order of the file, and bytes for each of these. A look at 64 records takes NumPy hardly less time
+# than one at 1,000: the first epoch of 60,000 digits takes 251 ms instead of 542 (medians of 3).
+_MOST_AHEAD, _MOST_AHEAD_BYTES = 16, 16384
 
 
 class FeatureKinds:
@@ -41,6 +47,7 @@ class FeatureKinds:
         self._numbers: dict[bytes, int] = {}
         self._noting = threading.Lock()
         self._left = len(shard)
+        self._looks = self._seen = 0
         self.of = np.full(len(shard), UNKNOWN, np.int16)
         """Of each record: its kind, ``UNKNOWN``, or ``UNUSUAL`` if it is to be read by itself."""
         none = np.zeros((0, len(needed)), np.int32)
@@ -70,6 +77,13 @@ class FeatureKinds:
         Returns:
             Which are usual, their kinds, and where their features lie.
         """
+        with once():
+            return self._looked(view, numbers)
+
+    def _looked(
+        self, view: memoryview, numbers: NDArray[np.int64]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int16], NDArray[np.int32], NDArray[np.int32]]:
+        asked, numbers = len(numbers), np.concatenate([numbers, self._next(numbers)])
         right, places, lengths = self._found(view, numbers)
         odd = self._odd(numbers, right, places, lengths)
         kinds = np.full(len(numbers), UNUSUAL, np.int16)
@@ -91,7 +105,19 @@ class FeatureKinds:
             self._left -= int((self.of[fresh] != UNKNOWN).sum())
             if not self._left and len(self._numbers) == 1 and (self.of == 0).all():
                 self.only = 0
-        return right, kinds, places, lengths
+        return right[:asked], kinds[:asked], places[:asked], lengths[:asked]
+
+    def _next(self, asked: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The next records of the file to look at beside these; more from look to look."""
+        if len(self.of) < 2 * len(asked):
+            return asked[:0]
+        share = self._shard.storage.size // len(self.of) + 1
+        ahead = min(self._looks, _MOST_AHEAD, _MOST_AHEAD_BYTES // share) * len(asked)
+        self._looks += 1
+        begin, self._seen = self._seen, self._seen + ahead
+        fresh = self.of[begin : begin + ahead] == UNKNOWN
+        fresh[asked[(asked >= begin) & (asked < begin + len(fresh))] - begin] = False
+        return begin + np.flatnonzero(fresh)
 
     def _found(
         self, view: memoryview, numbers: NDArray[np.int64]

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.records import Shard, wire
-from adapters.records.layouts import varints, windows
+from adapters.records.layouts import varints
 from adapters.records.mapping import NoMapError
+from adapters.records.windows import windows
 from adapters.sources.examples import misfits, of_raw, put
 from adapters.sources.featurekinds import UNKNOWN, UNUSUAL, FeatureKinds
 from adapters.sources.features import Field

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from adapters.errors import ContentError, RecordError
 from adapters.records import Shard, irheader, recordio, wire
-from adapters.records.layouts import windows
+from adapters.records.windows import windows
 from adapters.sources.featurekinds import UNKNOWN, FeatureKinds
 from adapters.sources.features import Field
 
@@ -121,7 +121,11 @@ class HeaderKinds(FeatureKinds):
             wanted = field.count * (4 if field.raw is None else field.raw.itemsize)
             right &= held == wanted
             places[:, column], lengths[:, column] = np.where(right, at, 0), wanted
-        for row in np.flatnonzero(right & ~shard.checked[numbers]).tolist():
+        unchecked = np.flatnonzero(right & ~shard.checked[numbers])
+        own = None if shard.sizes is None else shard.sizes[numbers[unchecked]]
+        sound = recordio.sound(view, starts[unchecked], bytes_[unchecked], own)
+        shard.checked[numbers[unchecked[sound]]] = True
+        for row in unchecked[~sound].tolist():
             try:
                 shard.read(int(numbers[row]))
             except RecordError:

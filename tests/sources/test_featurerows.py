@@ -14,6 +14,7 @@ import pytest
 from adapters import Feature, RecordError, open_records
 from adapters.records import layouts
 from adapters.sources import featurekinds
+from adapters.sources.featurekinds import FeatureKinds
 from tests.plans import batch_of, epoch_of, plan_of
 from tests.sources.example_files import (
     assembled,
@@ -280,6 +281,37 @@ def test_any_damaged_byte_is_noticed_or_makes_what_it_makes_one_by_one(tmp_path)
             batch = batch_of(plan_of(source, 3))
             for name, value in expected.items():
                 np.testing.assert_array_equal(batch[name][1], value)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_fewer_looks_than_batches_are_needed(tmp_path, monkeypatch, shuffle):
+    source = source_of(tmp_path, map(usual, range(SIZE)))
+    find, looks = FeatureKinds._found, []
+
+    def found(self: Any, view: Any, numbers: Any) -> Any:
+        looks.append(len(numbers))
+        return find(self, view, numbers)
+
+    monkeypatch.setattr(FeatureKinds, "_found", found)
+    plan = plan_of(source, 6, shuffle=shuffle)
+    for index, batch in enumerate(epoch_of(plan)):
+        for row, number in enumerate(plan.order.batch(0, index).tolist()):
+            np.testing.assert_array_equal(batch["image"][row], source[number]["image"])
+    assert sum(looks) == SIZE
+    assert len(looks) < len(plan)
+
+
+def test_a_damaged_record_that_was_looked_at_ahead_is_an_error_when_it_is_asked_for(tmp_path):
+    path = file_of(tmp_path, map(usual, range(SIZE)))
+    place = path.read_bytes().index(sample(SIZE - 1)["image"][0])
+    open_records(path).close()  # Writes the index.
+    damage(path, place)
+    plan = plan_of(open_records(path, decode=SPEC), 6)
+    for index in range(len(plan) - 1):
+        batch_of(plan, 0, index)
+    for _ in range(2):
+        with pytest.raises(RecordError, match=rf"record {SIZE - 1}, .* the CRC of the data"):
+            batch_of(plan, 0, len(plan) - 1)
 
 
 @pytest.mark.parametrize(("workers", "processes"), [(0, False), (2, False), (2, True)])
