@@ -1,9 +1,10 @@
 """Whether threads may run a user's functions at once: until one is seen to use its memory again.
 
 A function that fills one buffer and returns it is right on one thread, where what it returned is
-copied before it is called again. Two threads that call it at once mix their data. So a batch that
-was computed while another one was, and that shows such a function, is computed again; and from then
-on one thread at a time computes a batch. Nothing changes for functions that return new memory.
+copied before it is called again. Two threads that call it at once mix their data. So the first
+batches are computed one after the other; a later one that was computed while another one was, and
+that shows such a function, is computed again; and from then on one thread at a time computes a
+batch. Nothing changes for functions that return new memory.
 
 ``Turns`` may be used from any thread. ``compute`` blocks while another thread computes a batch, if
 they must take turns; a batch that is computed within another one does not.
@@ -30,6 +31,8 @@ T = TypeVar("T")
 # is longer than that is rarely run through while a batch is computed.
 _WATCHED_SAMPLES = 64
 _WATCHED_BYTES = 32 << 20
+# They are computed one after the other, which shows a function that fills one buffer for sure.
+_FIRST_BATCHES = 2
 
 
 class Mixed(Exception):
@@ -44,6 +47,7 @@ class Turns:
         """Whether a function was seen to use its memory again."""
         self.watching = True
         """Whether ``watch`` wants to see samples."""
+        self._first = _FIRST_BATCHES
         self._left = _WATCHED_SAMPLES
         self._seen: dict[int, tuple[Any, int]] = {}
         self._kept: list[Any] = []
@@ -54,6 +58,7 @@ class Turns:
 
     def renew_locks(self) -> None:
         """In a forked process, where whoever held them is not."""
+        self._firsts = threading.Lock()
         self._turn = threading.Lock()
         self._changed = threading.Condition(threading.Lock())
         self._inside: dict[int, list[bool]] = {}
@@ -76,9 +81,18 @@ class Turns:
         Raises:
             Mixed: It would have to be. From now on one thread at a time computes.
         """
-        me, inside = threading.get_ident(), self._inside
-        if me in inside:
+        me = threading.get_ident()
+        if me in self._inside:
             return batch(*arguments)
+        if self._first:
+            with self._firsts:
+                if self._first:
+                    self._first -= 1
+                    return self._computed(me, batch, *arguments)
+        return self._computed(me, batch, *arguments)
+
+    def _computed(self, me: int, batch: Callable[..., T], *arguments: Any) -> T:
+        inside = self._inside
         # Without a lock, which costs 2 us of 30 (digits by 64): whoever comes second sees both.
         met = inside[me] = [False]
         try:
@@ -143,7 +157,8 @@ class Turns:
             before = self._seen.setdefault(address, now)
             # What stays the same, such as a mask, is not filled again; but two threads that fill it
             # at once may find the same in it, too.
-            filled = before[1] != now[1] or (array.flags.writeable and len(self._inside) > 1)
+            met = self._inside.get(threading.get_ident(), (False,))[0]
+            filled = before[1] != now[1] or (array.flags.writeable and met)
             if before[0] != number and filled:
                 self.one_at_a_time = True
             self._kept.append(leaf)

@@ -11,9 +11,11 @@ that nobody holds.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import importlib
 import io
+import operator
 import os
 import pickle
 import random
@@ -46,6 +48,7 @@ _OF_A_PROCESS: dict[type, Callable[[Any], Any]] = {
     threading.Condition: lambda condition: (threading.Condition, (condition._lock,)),
     threading.local: lambda _: (threading.local, ()),
 }
+_CTYPES_ARRAY = type(ctypes.Array)
 _NUMPY_GENERATOR = np.random.mtrand._rand
 _PYTHON_GENERATOR = random._inst
 
@@ -165,6 +168,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return getattr, (np.random.mtrand, "_rand")
         if value is _PYTHON_GENERATOR:
             return getattr, (random, "_inst")
+        if type(value) is _CTYPES_ARRAY and (factors := _factors(value)) is not None:
+            return operator.mul, factors
         if (renewed := _OF_A_PROCESS.get(type(value))) is not None:
             return renewed(value)
         if type(value) is np.memmap and (reduced := _reduce_memmap(value)) is not None:
@@ -176,6 +181,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             if (reduced := reducer(value)) is not NotImplemented:
                 return reduced
         return super().reducer_override(value)
+
+
+def _factors(array: Any) -> tuple[type, int] | None:
+    """What made a type of C's arrays, which has no name to be found by; None of a class."""
+    kind, length = getattr(array, "_type_", None), getattr(array, "_length_", None)
+    return (kind, length) if kind and length is not None and kind * length is array else None
 
 
 def _has_gaps(array: np.ndarray[Any, Any]) -> bool:

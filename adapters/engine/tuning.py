@@ -23,6 +23,9 @@ from adapters.engine.processes import NO_CHILDREN
 # Up to here a batch is not worth a handover to a process (0.5 ms, loky 3.7, two cores), and one
 # thread that reads ahead hides it.
 _TRIVIAL_SECONDS = 0.001
+# Of such a batch, but longer, several are looked at: something else may have held up the one.
+_SHORT_SECONDS = 0.01
+_LOOKS = 4
 # What it takes to have another thread do something, and the interpreter lock with it.
 _HANDOVER_SECONDS = 0.0001
 # Two threads must make that much more than one, or the work is taken to hold the GIL.
@@ -128,6 +131,8 @@ class Trial:
             measured = self._compute_alone(stream)
             if measured < 2 or (self._quietest.noisy and measured < _LOOKS_IN_NOISE):
                 return None
+            if measured < _LOOKS and _TRIVIAL_SECONDS <= self._seconds < _SHORT_SECONDS:
+                return None
             self._undecided_alone = False
             return self._early_choice()
         if self._gain < _SCALES and self._tries < _TRIES:
@@ -158,8 +163,9 @@ class Trial:
 
     @property
     def _quietest(self) -> Spent:
-        """Of the batches on one thread but the first, the one that others disturbed least."""
-        return min((p.spent for p in self._alone[1:]), key=lambda spent: spent.queued_seconds)
+        """Of the batches on one thread but the first, the quickest that others didn't disturb."""
+        spent = (pending.spent for pending in self._alone[1:])
+        return min(spent, key=lambda each: (each.noisy, each.own_seconds))
 
     @property
     def _samples(self) -> int:

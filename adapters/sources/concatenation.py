@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from adapters.generators import DECODE, RngOf, chosen, generator
 from adapters.ownership import Allocate
-from adapters.sources.forms import Form, as_number, common_form, form_of
-from adapters.sources.source import Leaf, Source, Subset, fill_places
+from adapters.sources.forms import Form, as_number, check_exact, common_form, form_of, holds
+from adapters.sources.source import Leaf, Source, Subset
 from adapters.structure import flatten, unflatten
 
 
@@ -38,7 +38,7 @@ def joined(sources: Sequence[Source]) -> Source:
     whole = parts[0].whole if isinstance(parts[0], Subset) else parts[0]
     if all(isinstance(part, Subset) and part.whole is whole for part in parts):
         # What was split is put together: the whole is asked once for each batch.
-        return Subset(whole, np.concatenate([part.numbers for part in parts]))  # type: ignore[attr-defined]
+        return whole.select(np.concatenate([part.numbers for part in parts]))  # type: ignore[attr-defined]
     return Concatenation(parts, [form_of(part) for part in parts])
 
 
@@ -68,6 +68,7 @@ class Concatenation(Source):
         self._form = None if None in forms else common
         # What the samples of those are like whose numbers become those of another type.
         self._odd = [None if form == common else form for form in forms]
+        self._cast = [common is not None and form != common for form in forms]
         self._common = common
 
     def __len__(self) -> int:
@@ -80,7 +81,7 @@ class Concatenation(Source):
             rng = generator(0, 0, number, DECODE)
         place = bisect.bisect_right(self._first, number) - 1
         sample = self.parts[place].sample(number - self._first[place], rng)
-        return sample if self._odd[place] is None else self._cast(sample)
+        return self._as_common(place, sample) if self._cast[place] else sample
 
     def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any] | None:
         """The samples of a batch, where a source fetches them at once."""
@@ -93,7 +94,7 @@ class Concatenation(Source):
             if fetched is None:
                 fetched = [part.sample(number) for number in own.tolist()]
             for place, sample in zip(places.tolist(), fetched):
-                samples[place] = sample if self._odd[at] is None else self._cast(sample)
+                samples[place] = self._as_common(at, sample) if self._cast[at] else sample
         return samples
 
     def fetch(self, numbers: NDArray[np.int64]) -> None:
@@ -146,7 +147,7 @@ class Concatenation(Source):
                 continue
             draw = chosen(rng_of, places) if part.draws else None
             odd = self._odd[at]
-            failures += fill_places(part, own, draw, places, rows, None if odd is None else odd[1])
+            failures += _fill_places(part, own, draw, places, rows, None if odd is None else odd[1])
         return failures
 
     @property
@@ -235,16 +236,19 @@ class Concatenation(Source):
         for part in self.parts:
             part.renew_locks()
 
-    def _cast(self, sample: Any) -> Any:
-        """A sample with numbers of the common type."""
+    def _as_common(self, at: int, sample: Any) -> Any:
+        """A sample of this source with numbers of the common type, where that holds them."""
         assert self._common is not None
         leaves, skeleton = flatten(sample)
         common, types = self._common
         if skeleton != common:
             return sample  # Which collating has something to say about.
-        return unflatten(
-            skeleton, [as_number(leaf, dtype) for leaf, (_, dtype) in zip(leaves, types)]
-        )
+        said = self._odd[at] is not None
+        cast = [
+            as_number(leaf, dtype) if said or holds(dtype, leaf) else leaf
+            for leaf, (_, dtype) in zip(leaves, types)
+        ]
+        return unflatten(skeleton, cast)
 
     def _by_part(
         self, numbers: NDArray[np.int64]
@@ -269,4 +273,38 @@ def _gather_places(
     """Gather samples into the rows at these places of a batch."""
     leaves, _ = flatten(source.gather(numbers, np.empty))
     for column, part in zip(rows, leaves):
+        check_exact(part, column.dtype)
         column[places] = part
+
+
+def _fill_places(
+    source: Source,
+    numbers: NDArray[np.int64],
+    rng_of: RngOf | None,
+    places: NDArray[np.int64],
+    rows: Sequence[NDArray[Any]],
+    leaves: tuple[Leaf, ...] | None,
+) -> list[tuple[int, Exception]]:
+    """As ``source.fill``, into the rows at these places of a batch, which are in order.
+
+    Args:
+        source: Whose samples they are.
+        numbers: Of the samples.
+        rng_of: As ``fill`` has it, by the places among ``numbers``.
+        places: Of the samples in the batch.
+        rows: Of the batch.
+        leaves: Of the source, where these aren't the batch's.
+    """
+    first, last = int(places[0]), int(places[-1])
+    if leaves is None and last - first == len(places) - 1:
+        failures = source.fill(numbers, rng_of, [column[first : last + 1] for column in rows])
+        return [(first + row, error) for row, error in failures]
+    types = leaves or [(column.shape[1:], column.dtype) for column in rows]
+    into = [np.empty((len(places), *shape), dtype) for shape, dtype in types]
+    failures = source.fill(numbers, rng_of, into)
+    right = np.ones(len(places), bool)
+    right[[row for row, _ in failures]] = False
+    for column, part in zip(rows, into):
+        check_exact(part[right], column.dtype)
+        column[places] = part
+    return [(int(places[row]), error) for row, error in failures]

@@ -96,6 +96,8 @@ class Decoded(Source):
         """What makes samples of unequal shapes equal, for people."""
         if not self.holds_images:
             return super().remedy
+        if isinstance(self._content, Images) and getattr(self._content.decoder, "shape", None):
+            return "labels of several lengths need a transform that makes them equally long"
         opened = f"open_{'images' if self.unit == 'file' else 'records'}"
         return (
             f"images of several sizes need {opened}(..., decode=ImageDecoder(224)), or another "

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from adapters.sources.source import Leaf, Source
 from adapters.structure import flatten, unflatten
@@ -13,6 +14,8 @@ from adapters.structure import flatten, unflatten
 Form = tuple[Any, tuple[Leaf, ...]]
 
 _NUMBERS = "biuf"
+# Of the integers that a float64 holds.
+_MOST_EXACT = 1 << 53
 
 
 def form_of(source: Source) -> Form | None:
@@ -60,10 +63,37 @@ def _promoted(one: Leaf, other: Leaf) -> Leaf | None:
     return (), both
 
 
+def holds(dtype: np.dtype[Any], leaf: Any) -> bool:
+    """Whether a number of this type holds the leaf, a number too."""
+    own = np.asarray(leaf).dtype
+    return own.kind in _NUMBERS and dtype.kind in _NUMBERS and np.promote_types(own, dtype) == dtype
+
+
+def check_exact(numbers: NDArray[Any], dtype: np.dtype[Any]) -> None:
+    """Check that integers don't change as floats, as those beyond 2**53 do.
+
+    Raises:
+        ValueError: They do.
+    """
+    if dtype.kind != "f" or numbers.dtype.kind not in "iu" or numbers.dtype.itemsize < 8:
+        return
+    wrong = numbers[(numbers > _MOST_EXACT) | (numbers < -_MOST_EXACT)]
+    if wrong.size:
+        raise ValueError(
+            f"{wrong.flat[0]} is no {dtype} exactly, which the labels of all sources together are; "
+            "bring them into one type first"
+        )
+
+
 def as_number(leaf: Any, dtype: np.dtype[Any]) -> Any:
-    """A number of another type, Python's or NumPy's as it was; an array as it is."""
+    """A number of another type, Python's or NumPy's as it was; an array as it is.
+
+    Raises:
+        ValueError: An integer that isn't exact as a float.
+    """
     if np.ndim(leaf) or dtype.kind not in _NUMBERS:
         return leaf
+    check_exact(np.asarray(leaf), dtype)
     number = dtype.type(leaf)
     return number if isinstance(leaf, np.generic) else number.item()
 

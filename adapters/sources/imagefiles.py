@@ -14,7 +14,8 @@ from adapters.sources.contents import Custom, Images
 from adapters.sources.decoded import Decoded
 from adapters.sources.filereading import new_memory, read_file
 from adapters.sources.files import Files
-from adapters.sources.source import Leaf
+from adapters.sources.selection import chosen_of
+from adapters.sources.source import Leaf, Subset
 
 # Of files that are decoded in one call; of each thread that fills a batch.
 _ARENA_BYTES = 4 << 20
@@ -71,6 +72,10 @@ class ImageSource(Decoded):
     def classes(self) -> list[str] | None:
         """The names of the classes, by label; None where labels are numbers without names."""
         return None if self._classes is None else list(self._classes)
+
+    def select(self, numbers: Any) -> SelectedImages:
+        """These images as a source, whose files, labels and classes are known as well."""
+        return SelectedImages(self, chosen_of(numbers, len(self)))
 
     @property
     def as_stored(self) -> bool:
@@ -203,3 +208,24 @@ class ImageSource(Decoded):
             return error
         told.__cause__ = error
         return told
+
+
+class SelectedImages(Subset):
+    """Some of the images that ``open_images`` returned, as ``select`` and ``split`` give them."""
+
+    whole: ImageSource
+
+    @property
+    def files(self) -> list[str]:
+        """The paths, in the order of the samples, as they were given."""
+        return [self.whole.files[number] for number in self.numbers.tolist()]
+
+    @property
+    def labels(self) -> NDArray[Any]:
+        """The labels, in the order of the samples; shape and dtype are the whole's."""
+        return self.whole.labels[self.numbers]
+
+    @property
+    def classes(self) -> list[str] | None:
+        """The names of all classes, by label; None where labels are numbers without names."""
+        return self.whole.classes

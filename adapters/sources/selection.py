@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ def chosen_of(numbers: Any, size: int) -> NDArray[np.int64]:
         TypeError: Something else.
         ValueError: A mask of another length, or more than one axis.
     """
-    if not hasattr(numbers, "__len__") or isinstance(numbers, (str, bytes)):
+    if not hasattr(numbers, "__len__") or isinstance(numbers, (str, bytes, Set, Mapping)):
         raise TypeError(
             "numbers must be a sequence of sample numbers or a boolean mask, got "
             f"{type(numbers).__name__}; make a list of it"

@@ -329,36 +329,3 @@ class Subset(Source):
     def renew_locks(self) -> None:
         """In a forked process."""
         self.whole.renew_locks()
-
-
-def fill_places(
-    source: Source,
-    numbers: NDArray[np.int64],
-    rng_of: RngOf | None,
-    places: NDArray[np.int64],
-    rows: Sequence[NDArray[Any]],
-    leaves: tuple[Leaf, ...] | None = None,
-) -> list[tuple[int, Exception]]:
-    """As ``source.fill``, into the rows at these places of a batch, which are in order.
-
-    Args:
-        source: Whose samples they are.
-        numbers: Of the samples.
-        rng_of: As ``fill`` has it, by the places among ``numbers``.
-        places: Of the samples in the batch.
-        rows: Of the batch.
-        leaves: Of the source, where these aren't the batch's.
-    """
-    first, last = int(places[0]), int(places[-1])
-    in_place = leaves is None and last - first == len(places) - 1
-    if leaves is not None:
-        into = [np.empty((len(places), *shape), dtype) for shape, dtype in leaves]
-    elif in_place:
-        into = [column[first : last + 1] for column in rows]
-    else:
-        into = [np.empty((len(places), *column.shape[1:]), column.dtype) for column in rows]
-    failures = source.fill(numbers, rng_of, into)
-    if not in_place:
-        for column, part in zip(rows, into):
-            column[places] = part
-    return [(int(places[row]), error) for row, error in failures]

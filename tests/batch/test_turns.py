@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -118,14 +119,41 @@ MASK = np.ones(50)
 MASK.flags.writeable = False
 
 
+def under_way() -> Turns:
+    """After the first batches, which are computed one after the other."""
+    turns = Turns()
+    for _ in range(2):
+        turns.compute(int)
+    return turns
+
+
+def test_the_first_batches_are_computed_one_after_the_other():
+    turns, inside, barrier = Turns(), [], threading.Barrier(2)
+
+    def batch() -> None:
+        inside.append(len(turns._inside))
+        if len(inside) <= 2:
+            time.sleep(0.05)
+            inside[-1] += len(inside)
+        else:
+            barrier.wait(SECONDS)
+        if len(inside) == 1:
+            raise ValueError("which doesn't keep the others from coming")
+
+    with ThreadPoolExecutor(4) as pool:
+        done = [pool.submit(turns.compute, batch) for _ in range(4)]
+    assert sum(each.exception() is not None for each in done) == 1
+    assert inside[:2] == [1 + 1, 1 + 2]
+
+
 def test_threads_meet_where_nothing_is_used_again():
-    turns, barrier = Turns(), threading.Barrier(2)
+    turns, barrier = under_way(), threading.Barrier(2)
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(turns.compute, [lambda: barrier.wait(SECONDS)] * 2))
 
 
 def test_what_was_computed_beside_another_is_computed_again():
-    turns, barrier, calls = Turns(), threading.Barrier(2), []
+    turns, barrier, calls = under_way(), threading.Barrier(2), []
 
     def batch() -> int:
         calls.append(1)
@@ -141,7 +169,7 @@ def test_what_was_computed_beside_another_is_computed_again():
 
 
 def test_what_must_not_be_computed_again_is_told_so():
-    turns, barrier = Turns(), threading.Barrier(2)
+    turns, barrier = under_way(), threading.Barrier(2)
 
     def batch() -> None:
         barrier.wait(SECONDS)
@@ -166,7 +194,7 @@ def test_a_batch_within_a_batch_waits_for_nobody():
 
 
 def test_waiting_for_a_turn_is_said_once(caplog):
-    turns, inside, go = Turns(), threading.Event(), threading.Event()
+    turns, inside, go = under_way(), threading.Event(), threading.Event()
     turns.one_at_a_time = True
 
     def first() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import pickle
 import queue
 import sys
@@ -140,6 +141,21 @@ def test_looking_for_obstacles_copies_no_array():
     finally:
         tracemalloc.stop()
     assert peak < array.nbytes / 20
+
+
+class Point(ctypes.Structure):
+    _fields_ = (("x", ctypes.c_int), ("y", ctypes.c_int))
+
+
+@pytest.mark.parametrize("kind", [ctypes.c_char * 3, ctypes.c_float * 2 * 3, Point * 2])
+def test_an_array_of_c_arrives(kind):
+    """Its type has no name, and cloudpickle's copy of that can't be made anew."""
+    array = kind()
+    ctypes.memset(ctypes.byref(array), 7, ctypes.sizeof(array))
+    found = sent({"memory": array, "view": np.frombuffer(array, np.uint8)})
+    assert bytes(found["memory"]) == bytes(array)
+    assert type(found["memory"]) is kind
+    assert found["view"].tolist() == list(bytes(array))
 
 
 @pytest.mark.parametrize("kind", [threading.Lock, threading.RLock, threading.Condition])

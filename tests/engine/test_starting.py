@@ -90,7 +90,11 @@ def test_processes_beyond_the_cpus_are_started_for_work_that_waits(transform, gr
     plan = plan_of(np.arange(4000), 1, transform=transform)
     engine = Engine(plan, Settings(count, True, 2 * count))
     stream = engine.stream(0, 0, False)
-    pids = {int(stream.next()[0]) for _ in range(40 * count)}
+    pids: set[int] = set()
+    for number in range(3500):  # On a busy machine, the others take their time to start.
+        pids.add(int(stream.next()[0]))
+        if number > 40 * count and (len(pids) == count or not grows):
+            break
     engine.close()
     assert len(pids) == (count if grows else usable_cpus())
 

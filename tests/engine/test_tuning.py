@@ -131,6 +131,26 @@ def test_batches_that_turn_out_trivial_get_no_processes():
     assert "a batch takes 0.2 ms, which needs no more" in choice.reason
 
 
+class Delayed(Scripted):
+    """Something holds up one of the first batches, or two of them, and not by having the CPU."""
+
+    def __init__(self, seconds: float, held_up: tuple[int, ...]) -> None:
+        super().__init__(seconds)
+        self.held_up = held_up
+
+    def spent(self) -> Spent:
+        wait = 0.005 if self.made - 1 in self.held_up else 0.0
+        return Spent(self.seconds + wait, self.seconds, 0.0, 1)
+
+
+@pytest.mark.parametrize("held_up", [(1,), (2,), (1, 2)])
+@pytest.mark.usefixtures("four_cpus")
+def test_batches_that_are_held_up_once_are_trivial_all_the_same(held_up):
+    choice = choice_for(Delayed(0.00005, held_up))
+    assert (choice.kind, choice.count, choice.only_if_busy) == ("threads", 1, True)
+    assert "a batch takes 0.05 ms, which needs no more" in choice.reason
+
+
 class Slow(Scripted):
     """Two threads are no faster the first times."""
 
@@ -194,7 +214,7 @@ class Decoding(SourcePlan):
     ("stream", "kind", "made"),
     [
         (Scripted(0.05, scales=False), "threads", 2),
-        (Scripted(0.002, scales=False), "processes", 11),
+        (Scripted(0.002, scales=False), "processes", 13),
         (Scripted(0.05, cpu_share=0.25), "threads", 2),
     ],
     ids=["large images", "small ones", "on slow storage"],
@@ -289,7 +309,7 @@ def logged_for(caplog: pytest.LogCaptureFixture, transform: Callable[..., Any]) 
         caplog.at_level(logging.INFO, "adapters"),
         opened(Numbers(1000), "auto", 8, transform=transform) as engine,
     ):
-        read(engine, 12)
+        read(engine, 16)
     return [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
 
 

@@ -49,6 +49,7 @@ def slow_step() -> AfterBatch:
     return AfterBatch(lambda model, count: time.sleep(SLOW))
 
 
+@pytest.mark.alone
 def test_a_trainer_of_slow_batches_waits_most_of_the_time():
     report = reported(sequence_of(BATCHES, workers=0, batch_transform=slow), epochs=2)
     assert report.shares[1] > 0.5
@@ -106,6 +107,7 @@ def test_more_batches_than_are_kept_are_looked_up_in_time(monkeypatch):
     assert len(report.waits_seconds) == BATCHES
 
 
+@pytest.mark.alone
 def test_validation_does_not_count():
     sequence = sequence_of(BATCHES, workers=0, batch_transform=slow)
     validation = sequence_of(2 * BATCHES, workers=0, batch_transform=slow)

@@ -69,7 +69,9 @@ def _root(given: Path, package: str, folder: Path) -> Path | None:
     """The folder that the paths of tests begin at, in what was given or one below it."""
     if given.is_file() and tarfile.is_tarfile(given):
         with tarfile.open(given) as archive:
-            archive.extractall(folder, filter="data")
+            # Which Python has since 3.10.12 and 3.11.4.
+            archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
+            archive.extractall(folder)
         given = folder
     below = sorted(given.iterdir()) if given.is_dir() else []
     return next((root for root in [given, *below] if (root / _LANDMARKS[package]).exists()), None)

@@ -7,7 +7,15 @@ import pickle
 import numpy as np
 import pytest
 
-from adapters import Feature, ImageDecoder, RecordError, concatenate, open_records, split
+from adapters import (
+    Feature,
+    ImageDecoder,
+    RecordError,
+    concatenate,
+    open_images,
+    open_records,
+    split,
+)
 from adapters.sources import Subset, as_source
 from adapters.sources.concatenation import Concatenation
 from adapters.sources.forms import form_of
@@ -16,6 +24,7 @@ from tests.images.pictures import encoded, npy, picture
 from tests.plans import batch_of, epoch_of, notes_of, plan_of
 from tests.sources import example_files
 from tests.sources.every_kind import CENTRE, KINDS, SIZE, Fetching, X, Y
+from tests.sources.image_folders import folder
 from tests.sources.record_files import write_images
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -175,6 +184,44 @@ def test_numbers_of_several_types_become_those_of_one(files, transform):
 def test_numbers_of_several_types_are_gathered_as_one():
     whole = concatenate([np.arange(3, dtype="i2"), np.array([0.5], "f4")])
     assert [batch.dtype.str for batch in epoch_of(plan_of(whole, 2))] == ["<f4", "<f4"]
+
+
+def test_numbers_of_a_source_that_does_not_foretell_them_become_those_of_the_others():
+    whole = concatenate([np.array([0.5]), np.array([1]), [2, 3], [True], ["a", "b"]])
+    batches = epoch_of(plan_of(whole.select(range(5)), 1))
+    assert [batch.dtype.str for batch in batches] == ["<f8"] * 5
+    assert np.concatenate(batches).tolist() == [0.5, 1, 2, 3, 1]
+    assert whole[-1] == "b"
+    whole = concatenate([np.array([1]), [0.5]])  # Which isn't foretold.
+    assert [value for batch in epoch_of(plan_of(whole, 1)) for value in batch.tolist()] == [1, 0.5]
+
+
+@pytest.mark.parametrize("value", [2**53 + 1, -(2**53) - 1])
+@pytest.mark.parametrize("columns", [lambda x: x, lambda x: (np.zeros((len(x), 2)), x)])
+def test_an_integer_that_would_be_another_one_as_a_float_is_refused(value, columns):
+    whole = concatenate([columns(np.array([2**53, value])), columns(np.array([0.5]))])
+    batch = batch_of(plan_of(whole.select([0, 2]), 2))
+    assert (batch if isinstance(batch, np.ndarray) else batch[1]).tolist() == [2**53, 0.5]
+    for chosen in ([1], [1, 2], [2, 1, 0]):
+        with pytest.raises(ValueError, match=f"{value} is no float64 exactly"):
+            batch_of(plan_of(whole.select(chosen), 3))
+    with pytest.raises(ValueError, match=f"{value} is no float64 exactly"):
+        whole[1]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_labels_beside_images_that_would_be_other_ones_are_refused(shuffle, tmp_path):
+    """A batch that is filled; what failed in it has no label to look at."""
+    paths = [folder(tmp_path / name) for name in "ab"]
+    files = [str(path) for path in sorted(paths[0].rglob("*.jpg"))]
+    one = open_images([(file, 2**53 + 1) for file in files], decode=CENTRE)
+    other = open_images([(file, 0.5) for file in files], decode=CENTRE)
+    with pytest.raises(ValueError, match="9007199254740993 is no float64 exactly"):
+        epoch_of(plan_of(concatenate([one, other]), 5, shuffle=shuffle))
+    small = open_images([(file, 3) for file in [*files, "gone.jpg"]], decode=CENTRE)
+    batches = epoch_of(plan_of(concatenate([small, other]), 5, shuffle=shuffle, on_error="skip"))
+    assert {batch[1].dtype for batch in batches} == {np.dtype("f8")}
+    assert set(np.concatenate([batch[1] for batch in batches]).tolist()) == {3.0, 0.5}
 
 
 def test_integers_that_no_type_holds_together_are_refused():

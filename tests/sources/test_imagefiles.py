@@ -13,11 +13,12 @@ import cv2
 import numpy as np
 import pytest
 
-from adapters import ClosedError, ImageDecoder, RecordError, open_images
+from adapters import ClosedError, ImageDecoder, RecordError, concatenate, open_images, split
 from adapters.generators import DECODE, Generators, generator
 from adapters.sources import imagefiles
 from adapters.sources.filereading import read_file
 from tests.images.pictures import by_opencv, encoded, npy, picture
+from tests.plans import batch_of, plan_of
 from tests.sources.image_folders import folder, jpeg, put, varied
 
 RANDOM = ImageDecoder(16, crop="random_resized", flip=True)
@@ -92,6 +93,24 @@ def test_numbers_slices_and_iteration_are_those_of_records(tmp_path):
         source[6]
     with pytest.raises(TypeError, match="file number must be an integer or a slice, got 'a'"):
         source["a"]
+
+
+def test_some_of_them_have_files_labels_and_classes_too(tmp_path):
+    source = open_images(folder(tmp_path))
+    train, test = split(source, [0.5, 0.5], seed=1, stratify=source.labels)
+    assert sorted([*train.files, *test.files]) == sorted(source.files)
+    for part in (train, test, train.select([2, 0]), concatenate([test, train])):
+        assert part.classes == source.classes
+        assert [label for _, label in part] == part.labels.tolist()
+        assert [source.files.index(file) for file in part.files] == part.numbers.tolist()
+    assert pickle.loads(pickle.dumps(train)).files == train.files
+
+
+def test_labels_of_several_lengths_are_told_what_makes_them_equal(tmp_path):
+    file = open_images(folder(tmp_path)).files[0]
+    source = open_images([(file, [1, 2]), (file, [1])], decode=ImageDecoder(8))
+    with pytest.raises(ValueError, match="labels of several lengths need a transform"):
+        batch_of(plan_of(source, 2))
 
 
 def test_what_is_drawn_for_a_sample_is_the_same_each_time(tmp_path):

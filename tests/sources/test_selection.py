@@ -70,6 +70,8 @@ def test_the_array_of_numbers_may_change_afterwards(numbers):
         ([1.0], TypeError, "integers or a boolean mask, got float64"),
         (iter([1]), TypeError, "sequence of sample numbers .* list_iterator; make a list"),
         ("12", TypeError, "sequence of sample numbers"),
+        ({1, 2}, TypeError, "sequence of sample numbers .* set; make a list"),
+        ({1: 2}, TypeError, "sequence of sample numbers .* dict; make a list"),
         (3, TypeError, "sequence of sample numbers"),
     ],
 )
