@@ -284,8 +284,9 @@ class GluonPlan(Plan):
         if isinstance(state, list):
             state = split(state, names)
         columns = [each if isinstance(each, list) else each.array for each in state.columns]
-        records = self.recipe.records
-        remedy = records.remedy if records is not None and records.holds_images else None
+        records, remedy = self.recipe.records, None
+        if records is not None and list in map(type, columns) and records.holds_images:
+            remedy = records.remedy
         return batchify_default(columns, state.single, remote, allocate, names, remedy)
 
     def _of_functions(self, state: Members | list[Any], key: BatchKey, names: Sequence[Any]) -> Any:

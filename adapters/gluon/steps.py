@@ -136,7 +136,10 @@ class Steps:
         numpy_semantics: bool,
     ) -> Members | list[Any]:
         """Gathered, or decoded into the batch where the shape is known, else one by one."""
-        own = _in_range(self._recipe.base_numbers(names), len(source))
+        own: Any = self._recipe.base_numbers(names)
+        if self._checked or self._recipe.indices is not None:
+            # Our own order gives numbers in range.
+            own = _in_range(own, len(source))
         if source.gathers:
             return self._of_arrays(source, own, allocate, numpy_semantics)
         leaves = None if self._uneven else source.leaves
