@@ -137,8 +137,8 @@ class Steps:
     ) -> Members | list[Any]:
         """Gathered, or decoded into the batch where the shape is known, else one by one."""
         own: Any = self._recipe.base_numbers(names)
-        if self._checked or self._recipe.indices is not None:
-            # Our own order gives numbers in range.
+        if self._checked or not isinstance(own, np.ndarray):
+            # Our own order gives an array of numbers in range.
             own = _in_range(own, len(source))
         if source.gathers:
             return self._of_arrays(source, own, allocate, numpy_semantics)
