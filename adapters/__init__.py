@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from adapters.gluon import gluon_loader
     from adapters.images import ImageDecoder
     from adapters.keras import SafeSequence
+    from adapters.machine import show_versions
     from adapters.packing import pack
     from adapters.records import RecordWriter
     from adapters.selecting import concatenate, split
@@ -41,6 +42,7 @@ __all__ = [
     "open_images",
     "open_records",
     "pack",
+    "show_versions",
     "split",
 ]
 
@@ -59,6 +61,7 @@ _ROOMS = {
     "open_images": "adapters.sources",
     "open_records": "adapters.sources",
     "pack": "adapters.packing",
+    "show_versions": "adapters.machine",
     "split": "adapters.selecting",
 }
 

@@ -63,8 +63,9 @@ ALLOWED = {
     "diagnosis": ANY,
     "planning": {"errors"},
     "selecting": {"arguments", "batch", "sources", "structure"},
-    "cli": ANY | {"diagnosis", "keras", "gluon", "packing", "planning", "__init__"},
-    "__init__": ANY | {"diagnosis", "keras", "gluon", "packing", "selecting"},
+    "machine": {"engine", "images"},
+    "cli": ANY | {"diagnosis", "keras", "gluon", "machine", "packing", "planning", "__init__"},
+    "__init__": ANY | {"diagnosis", "keras", "gluon", "machine", "packing", "selecting"},
 }
 # Of the batch room, the engine knows the protocol and what a batch is called.
 ENGINE_KNOWS = {"adapters.batch.plan", "adapters.batch.key"}

@@ -107,7 +107,7 @@ def _fall_back(missing: list[str]) -> None:
         "Keras %s makes its data adapters in a way that is not known here (%s): SafeSequence %s",
         keras.__version__,
         ", ".join(missing),
-        "is read by public names alone, see the README for what differs"
+        "is read by public names alone, docs/keras-internals.md says what differs"
         if internals.ahead_by_public_names
         else "gives the right batches, but computes none ahead of time",
     )

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from adapters.cli import doctor, main
+from adapters import machine as described
+from adapters.cli import main
 from adapters.gluon import import_mxnet
 from tests.cli.scripts import command, doctored, environment, found_in
 
@@ -226,13 +227,13 @@ def machine(capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 def test_the_cpus_that_may_be_used_are_told(machine, monkeypatch):
-    monkeypatch.setattr(doctor, "usable_cpus", lambda: 3)
-    monkeypatch.setattr(doctor.os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(described, "usable_cpus", lambda: 3)
+    monkeypatch.setattr(described.os, "cpu_count", lambda: 8)
     assert machine()["CPUs"] == "3 of 8 may be used"
 
 
 def test_versions_are_told_of_what_is_installed(machine, monkeypatch):
-    monkeypatch.setattr(doctor, "_FRAMEWORKS", ("numpy", "no-such-framework"))
+    monkeypatch.setattr(described, "_FRAMEWORKS", ("numpy", "no-such-framework"))
     ours, numpy = machine()["versions"].split(", ")
     assert ours.startswith("loader-adapters ")
     assert numpy.startswith("numpy ")
@@ -242,12 +243,12 @@ def test_versions_are_told_of_what_is_installed(machine, monkeypatch):
     ("own", "said"), [(1, "there"), (0, "there, built without libjpeg's internal header; ")]
 )
 def test_the_kernel_is_there(machine, monkeypatch, own, said):
-    monkeypatch.setattr(doctor, "load", lambda: SimpleNamespace(HUFFMAN_IS_OWN=own))
+    monkeypatch.setattr(described, "load", lambda: SimpleNamespace(HUFFMAN_IS_OWN=own))
     assert machine()["image kernel"].startswith(said)
 
 
 def test_a_kernel_that_is_switched_off_is_told_from_a_missing_one(machine, monkeypatch):
-    monkeypatch.setattr(doctor, "load", lambda: None)
+    monkeypatch.setattr(described, "load", lambda: None)
     monkeypatch.setenv("ADAPTERS_KERNEL", "0")
     assert machine()["image kernel"].startswith("switched off by ADAPTERS_KERNEL=0")
     monkeypatch.delenv("ADAPTERS_KERNEL")
@@ -255,22 +256,24 @@ def test_a_kernel_that_is_switched_off_is_told_from_a_missing_one(machine, monke
 
 
 def test_what_is_wrong_with_a_kernel_that_was_built_is_told(machine, monkeypatch):
-    monkeypatch.setattr(doctor, "trouble", lambda: "it was built, but can't be loaded: no libjpeg")
+    monkeypatch.setattr(
+        described, "trouble", lambda: "it was built, but can't be loaded: no libjpeg"
+    )
     assert machine()["image kernel"] == "it was built, but can't be loaded: no libjpeg"
 
 
 @pytest.mark.parametrize("there", [True, False])
 def test_the_headers_are_asked_for_where_they_are_missing(machine, monkeypatch, there):
-    monkeypatch.setattr(doctor, "load", lambda: None)
+    monkeypatch.setattr(described, "load", lambda: None)
     monkeypatch.delenv("ADAPTERS_KERNEL", raising=False)
-    monkeypatch.setattr(doctor.Path, "is_file", lambda path: there)
+    monkeypatch.setattr(described.Path, "is_file", lambda path: there)
     said = machine()["image kernel"]
     assert ("apt-get install gcc libjpeg62-turbo-dev" in said) is not there
     assert "pip install this package again" in said
 
 
 def test_a_library_that_is_missing_comes_with_its_remedy(machine, monkeypatch):
-    monkeypatch.setattr(doctor, "_LIBRARIES", {"numpy": "counts", "no_such": "pip install it"})
+    monkeypatch.setattr(described, "_LIBRARIES", {"numpy": "counts", "no_such": "pip install it"})
     said = machine()
     assert said["numpy"] == "there"
     assert said["no_such"] == "missing; pip install it"

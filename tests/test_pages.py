@@ -1,0 +1,120 @@
+"""README and the pages in docs/: their programs run, and their links lead somewhere.
+
+A page's programs run one after the other in one process, beside the files that they name.
+``test_docs.py`` runs those of docs/sources.md, which need other libraries.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adapters import open_images
+from adapters.packing import pack
+from tests.packing.materials import folder
+from tests.sources.example_files import encoded
+from tests.sources.record_files import write
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+ALL = [*PAGES, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "benchmarks").glob("*.md"))]
+# What a page takes as given.
+_GIVEN = {
+    "README.md": """
+from adapters import SafeSequence, gluon_loader
+import keras, mxnet, numpy as np
+
+class Batches(keras.utils.PyDataset):
+    __len__ = lambda self: 3
+    __getitem__ = lambda self, index: (np.full((4, 2), index, "float32"), np.zeros(4))
+
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+my_py_dataset = Batches()
+data = mxnet.gluon.data.ArrayDataset(np.zeros((100, 3), "float32"))
+""",
+    "encodings.md": "import numpy as np\n",
+}
+# What must be so when its programs have run.
+_THEN = {
+    "README.md": "assert train[0][0].shape[1:] == (224, 224, 3) == decode.shape",
+    "folders.md": "assert train[0][0].shape[1:] == (224, 224, 3)",
+    "gluon.md": "assert data.shape[1:] == (1, 28, 28) and len(loader) == 94",
+    "keras.md": "assert len(train) == 94",
+    "records.md": "assert records[0][0].shape == (28, 28, 1)",
+}
+_PROGRAM = re.compile(r"^( *)```python\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)")
+
+
+def programs(page: Path) -> list[str]:
+    """Those of a page, without the indentation that a list gives them."""
+    return [
+        re.sub(f"^{indentation}", "", text, flags=re.MULTILINE)
+        for indentation, text in _PROGRAM.findall(page.read_text())
+    ]
+
+
+def anchors(page: Path) -> set[str]:
+    """What the headings of a page are called in links."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    kept = (re.sub(r"[^\w\- ]", "", title.lower()) for title in titles)
+    return {"#" + title.replace(" ", "-") for title in kept}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files that the pages name."""
+    here = tmp_path_factory.mktemp("files")
+    folder(here / "photos")
+    photos = open_images(here / "photos").select([0, 1, 2] * 40)
+    pack(photos, here / "train-00000.tfrecord", format="tfrecord")
+    payloads = [
+        encoded({"image": [np.full(784, number, np.uint8).tobytes()], "label": [number % 10]})
+        for number in range(20)
+    ]
+    for name in ("train", "digits"):
+        write(here / f"{name}.tfrecord", "tfrecord", payloads)
+    return here
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if programs(page) and page.name != "sources.md"], ids=str
+)
+def test_the_programs_of_a_page_run(page, files):
+    program = "\n".join(programs(page))
+    given, then = _GIVEN.get(page.name, ""), _THEN.get(page.name, "")
+    for package in ("keras", "mxnet"):
+        if package in given + program and importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} isn't installed")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    if importlib.util.find_spec("jax") is not None:
+        environment["KERAS_BACKEND"] = "jax"
+    script = files / f"programs_of_{page.stem.lower()}.py"
+    script.write_text("\n".join([given, program, then, "print('done')"]))
+    finished = subprocess.run(
+        [sys.executable, script.name],
+        cwd=files,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.endswith("done\n")
+
+
+@pytest.mark.parametrize("page", ALL, ids=str)
+def test_links_lead_somewhere(page):
+    for path, anchor in _LINK.findall(page.read_text()):
+        target = page.parent / path if path else page
+        assert target.exists(), path
+        if anchor and target.suffix == ".md":
+            assert anchor in anchors(target), path + anchor
