@@ -214,10 +214,11 @@ class Decoding(SourcePlan):
     ("stream", "kind", "made"),
     [
         (Scripted(0.05, scales=False), "threads", 2),
-        (Scripted(0.002, scales=False), "processes", 13),
+        (Scripted(0.002, scales=False), "threads", 4),
+        (Scripted(0.00125, scales=False), "processes", 13),
         (Scripted(0.05, cpu_share=0.25), "threads", 2),
     ],
-    ids=["large images", "small ones", "on slow storage"],
+    ids=["large images", "raw ones", "small ones", "on slow storage"],
 )
 def test_who_only_decodes_gets_threads_without_a_trial(stream, kind, made):
     """Where the machine has other things to do, two threads may be no faster than one."""
