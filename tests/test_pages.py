@@ -25,23 +25,6 @@ from tests.sources.record_files import write
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 ALL = [*PAGES, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "benchmarks").glob("*.md"))]
-# What a page takes as given.
-_GIVEN = {
-    "README.md": """
-from adapters import SafeSequence, gluon_loader
-import keras, mxnet, numpy as np
-
-class Batches(keras.utils.PyDataset):
-    __len__ = lambda self: 3
-    __getitem__ = lambda self, index: (np.full((4, 2), index, "float32"), np.zeros(4))
-
-model = keras.Sequential([keras.layers.Dense(1)])
-model.compile("sgd", "mse")
-my_py_dataset = Batches()
-data = mxnet.gluon.data.ArrayDataset(np.zeros((100, 3), "float32"))
-""",
-    "encodings.md": "import numpy as np\n",
-}
 # What must be so when its programs have run.
 _THEN = {
     "README.md": "assert train[0][0].shape[1:] == (224, 224, 3) == decode.shape",
@@ -90,15 +73,14 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_the_programs_of_a_page_run(page, files):
     program = "\n".join(programs(page))
-    given, then = _GIVEN.get(page.name, ""), _THEN.get(page.name, "")
     for package, name in {"keras": "SafeSequence", "mxnet": "gluon_loader"}.items():
-        if name in given + program and importlib.util.find_spec(package) is None:
+        if name in program and importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} isn't installed")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     if importlib.util.find_spec("jax") is not None:
         environment["KERAS_BACKEND"] = "jax"
     script = files / f"programs_of_{page.stem.lower()}.py"
-    script.write_text("\n".join([given, program, then, "print('done')"]))
+    script.write_text("\n".join([program, _THEN.get(page.name, ""), "print('done')"]))
     finished = subprocess.run(
         [sys.executable, script.name],
         cwd=files,

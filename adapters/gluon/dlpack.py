@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 # sizeof(sem_t) in glibc and musl; the first word is the count.
 _SEMAPHORE_BYTES = 32
 # Arrays that are looked at each time that another one is lent: more than are lent meanwhile.
-_LOOKED_AT = 4
+_LOOKED_AT = 8
 
 _lent: collections.deque[tuple[ctypes.c_int, NDArray[Any]]] = collections.deque()
 _sem_post = _ndarray.DeleterFunc(ctypes.cast(ctypes.CDLL(None).sem_post, ctypes.c_void_p).value)
