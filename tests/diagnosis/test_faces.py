@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import sys
 from pathlib import Path
@@ -14,9 +15,9 @@ from adapters import diagnose
 from adapters.diagnosis.registry import FACES, Registered
 from adapters.diagnosis.script import diagnose_script
 from adapters.diagnosis.sweep import Setting, line_of, sweep
-from tests.diagnosis.made_up import made_up
+from tests.diagnosis.made_up import THREADS, made_up
 from tests.diagnosis.planted import SECONDS, Numbers, Waiting, quick_step
-from tests.diagnosis.toys import ITEMS, LINE, PLAYTHINGS, Feed
+from tests.diagnosis.toys import ITEMS, LINE, PLAYTHINGS, Feed, ToyFace
 
 
 @pytest.fixture
@@ -48,8 +49,14 @@ def test_a_loader_of_the_face_is_taken_apart(registered):
     diagnosis = of_feed(Waiting(), quick_step, hands=2)
     assert diagnosis.bottleneck == "storage"
     assert (diagnosis.workers.kind, diagnosis.workers.count) == ("threads", 2)
-    assert any(line.startswith("hands=") for line in diagnosis.advice) or diagnosis.noise
+    assert diagnosis.workers.keyword == "hands"
     assert diagnosis.hints.transforms == "play with transforms"
+
+
+def test_workers_are_advised_in_the_words_of_the_face():
+    """Of figures that are made up: those of a busy machine may be good for no number."""
+    workers = dataclasses.replace(THREADS, keyword=ToyFace.workers_keyword)
+    assert made_up(storage=0.038, workers=workers).advice[0].startswith("hands=8: ")
 
 
 def test_without_its_line_the_loader_is_any_that_gives_batches():

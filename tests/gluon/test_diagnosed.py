@@ -15,6 +15,8 @@ from mxnet.gluon.data.vision import transforms
 from adapters import ImageDecoder, diagnose, gluon_loader, open_images, open_records, pack, split
 from adapters.diagnosis import Diagnosis
 from adapters.diagnosis.sweep import Setting, line_of, sweep
+from adapters.gluon.diagnosed import FACE
+from tests.diagnosis.made_up import made_up
 from tests.diagnosis.planted import (
     BATCH_SIZE,
     SECONDS,
@@ -104,6 +106,12 @@ def test_transforms_of_gluon_are_found():
     images = ArrayDataset(mx.nd.zeros((SIZE, 32, 32, 3), dtype="uint8"), np.arange(SIZE))
     diagnosis = found(images.transform_first(resize))
     assert diagnosis.bottleneck == "transforms"
+    assert diagnosis.hints is FACE.hints
+
+
+def test_what_to_change_about_transforms_of_gluon_is_said():
+    """Of figures that are made up: those of a busy machine may be good for no advice."""
+    diagnosis = made_up(memory=0.038, hints=FACE.hints)
     assert "loader.explain()" in str(diagnosis)
 
 
