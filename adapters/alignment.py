@@ -19,8 +19,17 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     if dtype.hasobject:
         return np.empty(shape, dtype)
     block = np.empty(math.prod(shape) * dtype.itemsize + ALIGNMENT_BYTES, np.uint8)
-    buffer: Any = block
-    # NumPy's own ways to tell the address take four times as long.
-    start = -addressof(c_char.from_buffer(buffer)) % ALIGNMENT_BYTES
-    array: NDArray[Any] = np.ndarray(shape, dtype, block, start)
+    array: NDArray[Any] = np.ndarray(shape, dtype, block, -address_of(block) % ALIGNMENT_BYTES)
     return array
+
+
+def address_of(array: NDArray[Any]) -> int:
+    """Where a C-contiguous array begins in memory.
+
+    NumPy's own ways to tell it take four times as long, and are taken for what can't be written to
+    or is empty.
+    """
+    buffer: Any = array
+    if array.flags.writeable and array.size:
+        return addressof(c_char.from_buffer(buffer))
+    return int(array.__array_interface__["data"][0])

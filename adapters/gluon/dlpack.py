@@ -23,6 +23,8 @@ from mxnet.base import _LIB, NDArrayHandle, check_call
 from mxnet.ndarray import ndarray as _ndarray
 from numpy.typing import NDArray
 
+from adapters.alignment import address_of
+
 # sizeof(sem_t) in glibc and musl; the first word is the count.
 _SEMAPHORE_BYTES = 32
 # Arrays that are looked at each time that another one is lent: more than are lent meanwhile.
@@ -44,12 +46,12 @@ def lend(array: NDArray[Any], template: Any) -> Any:
     """
     take_back(_LOOKED_AT)
     managed = _ndarray.DLManagedTensor.from_buffer_copy(template)
-    managed.dl_tensor.data = array.__array_interface__["data"][0]
+    managed.dl_tensor.data = address_of(array)
     managed.deleter = _sem_post
     handle = NDArrayHandle()
     # Not a transient one, of which MXNet would make a copy that we don't know.
     check_call(_LIB.MXNDArrayFromDLPackEx(ctypes.byref(managed), False, ctypes.byref(handle)))
-    ctypes.memset(ctypes.byref(managed), 0, _SEMAPHORE_BYTES)
+    ctypes.memset(ctypes.addressof(managed), 0, _SEMAPHORE_BYTES)
     _lent.append((ctypes.c_int.from_buffer(managed), array))
     return handle
 

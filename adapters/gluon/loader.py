@@ -28,6 +28,7 @@ from adapters.gluon.progress import Progress
 from adapters.gluon.recipe import Opaque, Recipe, recipe_of
 from adapters.gluon.recorddatasets import make_reading_atomic
 from adapters.gluon.samplers import (
+    OWN_SAMPLERS,
     OrderBatchSampler,
     batch_sampler_of,
     length_of,
@@ -194,6 +195,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             batchify=batchify_fn,
             used=used.possibly,
             semantics=(is_np_shape(), is_np_array()),
+            own_order=isinstance(self._batch_sampler, OWN_SAMPLERS),
         )
         # A function of whole batches alone is no reason for processes, unless it draws.
         own = bool(opaque or used.possibly)

@@ -53,6 +53,7 @@ class GluonPlan(Plan):
         seed: Of all that is random.
         on_error: What takes the place of a sample that can't be made.
         batch_transform: ``batch_transform(batch)`` or ``batch_transform(batch, rng)``.
+        own_order: Where samples are drawn, whether a sampler of ours does it.
     """
 
     order: Order | DrawnOrder
@@ -65,6 +66,7 @@ class GluonPlan(Plan):
     seed: int = 0
     on_error: OnError = "raise"
     batch_transform: Callable[..., Any] | None = None
+    own_order: bool = False
 
     def __post_init__(self) -> None:
         self._turns = Turns()
@@ -74,7 +76,7 @@ class GluonPlan(Plan):
         self._inline: Any = threading.Lock()
         self._size = len(self.data)
         drawn = isinstance(self.order, DrawnOrder)
-        self._steps = Steps(self.recipe, self.seed, self._turns, checked=drawn)
+        self._steps = Steps(self.recipe, self.seed, self._turns, drawn, self.own_order)
 
     def __getstate__(self) -> dict[str, Any]:
         """For a worker process: the recipe is all that it needs."""

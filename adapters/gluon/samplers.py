@@ -143,6 +143,10 @@ class ShuffledBatchSampler(Sampler):  # type: ignore[misc]
         return len(self._order)
 
 
+OWN_SAMPLERS = (EpochBatchSampler, ShuffledBatchSampler)
+"""Those that name samples by arrays, or lists, of numbers in range."""
+
+
 def sampler_twin(batch_sampler: Any) -> Any:
     """One that goes on by itself from where this one stands; itself where that can't be had.
 
