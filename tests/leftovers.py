@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import threading
@@ -22,6 +23,8 @@ _RUNTIMES = ("__KMP_REGISTERED_LIB_",)
 _MEMORY_FILE = "/memfd:loader-adapters"
 _DEADLINE_SECONDS = 3.0
 _POLL_SECONDS = 0.01
+# When a process began is told in hundredths of a second, reckoned from the machine's start.
+_CLOCKS_DIFFER_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,22 @@ def _is_ours(name: str) -> bool:
         return False
     if name.startswith("sem.loky-"):  # sem.loky-1234-x5t1: of process 1234.
         return name.split("-")[1] == str(os.getpid())
-    return not _is_mapped_elsewhere(name)
+    # Whoever has it is found among all processes, which takes long where a killed one left many.
+    return not (_is_older(name) or _is_mapped_elsewhere(name))
+
+
+def _is_older(name: str) -> bool:
+    """Whether that file was there before this process was."""
+    try:
+        made = os.stat(f"/dev/shm/{name}").st_mtime
+    except OSError:  # It has gone since.
+        return False
+    return made < _process_began() - _CLOCKS_DIFFER_SECONDS
+
+
+@functools.cache
+def _process_began() -> float:
+    return psutil.Process().create_time()
 
 
 def _is_mapped_elsewhere(name: str) -> bool:

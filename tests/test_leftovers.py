@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from adapters.engine.memory import SharedFile
+from tests import leftovers
 from tests.leftovers import Leftovers
 
 
@@ -69,6 +71,17 @@ def test_what_is_left_is_seen(leave):
     with leave():
         assert len(Leftovers.now().beyond(before)) == 1
     assert Leftovers.now().beyond(before) == []
+
+
+def test_segments_from_before_this_process_are_not_looked_for_among_all_processes(monkeypatch):
+    before = Leftovers.now()
+    with a_segment():
+        (left,) = Leftovers.now().beyond(before)
+        os.utime(f"/dev/shm/{left.split(': ')[1]}", (0, 0))
+        asked = []
+        monkeypatch.setattr(leftovers, "_is_mapped_elsewhere", asked.append)
+        assert Leftovers.now().beyond(before) == []
+        assert left.split(": ")[1] not in asked
 
 
 def test_the_trackers_of_an_open_pool_do_not_count_but_its_workers_do():
