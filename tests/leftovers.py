@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import os
 import threading
@@ -23,8 +22,6 @@ _RUNTIMES = ("__KMP_REGISTERED_LIB_",)
 _MEMORY_FILE = "/memfd:loader-adapters"
 _DEADLINE_SECONDS = 3.0
 _POLL_SECONDS = 0.01
-# When a process began is told in hundredths of a second, reckoned from the machine's start.
-_CLOCKS_DIFFER_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -34,7 +31,7 @@ class Leftovers:
     threads: frozenset[threading.Thread]
     processes: frozenset[psutil.Process]
     segments: frozenset[str]
-    """Files in /dev/shm, but for those of other processes."""
+    """Files in /dev/shm, perhaps also of other processes that run tests."""
     descriptors: frozenset[str]
     """Of our memory files; Python's mappings have one each, too."""
 
@@ -44,7 +41,7 @@ class Leftovers:
         return cls(
             frozenset(filter(_counts, threading.enumerate())),
             frozenset(filter(_is_wanted, psutil.Process().children())),
-            frozenset(filter(_is_ours, os.listdir("/dev/shm"))),
+            frozenset(filter(_may_be_ours, os.listdir("/dev/shm"))),
             _descriptors(),
         )
 
@@ -62,6 +59,8 @@ class Leftovers:
             f"{kind}: {thing}"
             for kind, things in vars(self).items()
             for thing in things - getattr(before, kind)
+            # Looked up for what is new alone: it takes milliseconds for each process that there is.
+            if kind != "segments" or not _is_mapped_elsewhere(thing)
         ]
 
 
@@ -94,27 +93,10 @@ def command_line(process: psutil.Process) -> str:
         return ""
 
 
-def _is_ours(name: str) -> bool:
-    if name.startswith(_RUNTIMES):
-        return False
+def _may_be_ours(name: str) -> bool:
     if name.startswith("sem.loky-"):  # sem.loky-1234-x5t1: of process 1234.
         return name.split("-")[1] == str(os.getpid())
-    # Whoever has it is found among all processes, which takes long where a killed one left many.
-    return not (_is_older(name) or _is_mapped_elsewhere(name))
-
-
-def _is_older(name: str) -> bool:
-    """Whether that file was there before this process was."""
-    try:
-        made = os.stat(f"/dev/shm/{name}").st_mtime
-    except OSError:  # It has gone since.
-        return False
-    return made < _process_began() - _CLOCKS_DIFFER_SECONDS
-
-
-@functools.cache
-def _process_began() -> float:
-    return psutil.Process().create_time()
+    return not name.startswith(_RUNTIMES)
 
 
 def _is_mapped_elsewhere(name: str) -> bool:
