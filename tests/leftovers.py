@@ -40,7 +40,7 @@ class Leftovers:
         """Look around."""
         return cls(
             frozenset(filter(_counts, threading.enumerate())),
-            frozenset(filter(_is_wanted, psutil.Process().children())),
+            frozenset(filter(_is_wanted, _children())),
             frozenset(filter(_may_be_ours, os.listdir("/dev/shm"))),
             _descriptors(),
         )
@@ -62,6 +62,22 @@ class Leftovers:
             # Looked up for what is new alone: it takes milliseconds for each process that there is.
             if kind != "segments" or not _is_mapped_elsewhere(thing)
         ]
+
+
+def _children() -> list[psutil.Process]:
+    """This process's children, of any of its threads.
+
+    Worth it: 0.1 ms, where psutil looks at all processes in 3, twice for each of 10,000 tests.
+    """
+    if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):  # Linux may lack it.
+        return psutil.Process().children()
+    children = []
+    for task in os.listdir("/proc/self/task"):
+        with suppress(OSError):  # It has ended since.
+            for pid in Path(f"/proc/self/task/{task}/children").read_text().split():
+                with suppress(psutil.Error):
+                    children.append(psutil.Process(int(pid)))
+    return children
 
 
 def _counts(thread: threading.Thread) -> bool:
