@@ -14,6 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from adapters.batch.blocks import Blocks
     from adapters.diagnosis import diagnose
     from adapters.errors import AdapterError, ClosedError, RecordError, WorkerError
     from adapters.gluon import gluon_loader
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "AdapterError",
+    "Blocks",
     "ClosedError",
     "Feature",
     "ImageDecoder",
@@ -48,6 +50,7 @@ __all__ = [
 
 _ROOMS = {
     "AdapterError": "adapters.errors",
+    "Blocks": "adapters.batch.blocks",
     "ClosedError": "adapters.errors",
     "Feature": "adapters.sources",
     "ImageDecoder": "adapters.images",

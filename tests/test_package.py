@@ -50,6 +50,7 @@ ALLOWED = {
     "packing": {"arguments", "errors", "generators", "images", "records", "sources"},
     "batch": {
         "alignment",
+        "arguments",
         "errors",
         "generators",
         "ownership",

@@ -170,6 +170,7 @@ class SourcePlan(Plan):
             number = self.order.first(key.epoch, key.index)
             return [self._whole(number, key, allocate)], None, 0
         numbers = self.order.batch(key.epoch, key.index)
+        self._foretell(key)
         if source.gathers and self.transform is None:
             batch = source.gather(numbers, allocate)
         elif (known := self._foretold()) is not None:
@@ -189,6 +190,8 @@ class SourcePlan(Plan):
 
     def part(self, key: BatchKey, start: int, rows: Sequence[NDArray[Any]], layout: Layout) -> int:
         """Compute rows ``start`` and on of a batch whose layout is known, into ``rows``."""
+        if not start:
+            self._foretell(key)
         numbers = self.order.batch(key.epoch, key.index)[start : start + len(rows[0])]
         if self._foretold() is not None:
             return self._filled(key, numbers, rows)
@@ -257,6 +260,12 @@ class SourcePlan(Plan):
         if self.source.draws:
             return self.source.sample(number, generator(self.seed, epoch, number, DECODE))
         return self.source.sample(number)
+
+    def _foretell(self, key: BatchKey) -> None:
+        """Tell the source what comes soon after this batch, where the order reads in blocks."""
+        if getattr(self.order, "arrangement", None) is not None:
+            for stretch in self.order.coming(key.epoch, key.index):
+                self.source.will_read(*stretch)
 
     def _foretold(self) -> Layout | None:
         """The layout of batches that the source writes itself; None where samples are collated."""
@@ -343,7 +352,7 @@ class _Samples:
         self._numbers = numbers
         self.replacements = Replacements(
             plan.on_error,
-            plan.order.size,
+            len(plan.source),
             f"batch {index} of epoch {epoch}",
             lambda number: plan.sample(epoch, number),
         )

@@ -8,12 +8,14 @@ from typing import Any
 import mxnet as mx
 
 from adapters.arguments import check_integer, check_on_error, check_shard, check_transform
+from adapters.batch.arranging import check_shuffle
 
 
 def check_arguments(
     *,
     dataset: Any,
     batch_size: Any,
+    shuffle: Any,
     batchify_fn: Any,
     num_workers: Any,
     pin_memory: Any,
@@ -33,6 +35,8 @@ def check_arguments(
         ValueError: Out of range.
     """
     _check_dataset(dataset)
+    if isinstance(shuffle, str):  # What else is true shuffles, as in MXNet.
+        check_shuffle(shuffle)
     if batch_size is not None:
         check_integer("batch_size", batch_size, 1)
     if not _is(num_workers, "auto"):

@@ -47,6 +47,8 @@ def explanation(plan: GluonPlan, engine: Engine, batch_sampler: Any) -> Iterator
         yield "on_error: the next sample that works takes the place of one that doesn't"
     elif plan.on_error != "raise":
         yield f"on_error: {Opaque(plan.on_error).name} gives what takes a sample's place"
+    if isinstance(batch_sampler, EpochBatchSampler) and batch_sampler.order.arrangement is not None:
+        yield f"order: {batch_sampler.order.arrangement.way}"
     if isinstance(batch_sampler, EpochBatchSampler) and batch_sampler.order.shard[1] > 1:
         order = batch_sampler.order
         yield f"shard: {order.shard[0]} of {order.shard[1]}, {order.shard_size} of {order.size}"

@@ -14,6 +14,8 @@ from mxnet.gluon.data.dataloader import default_batchify_fn
 from mxnet.util import is_np_array, is_np_shape
 
 from adapters.arguments import check_integer, position_of
+from adapters.batch.arranging import blocks_of
+from adapters.batch.blocks import Blocks
 from adapters.batch.order import DrawnOrder
 from adapters.batch.replacement import OnError
 from adapters.bytecode import generators_used
@@ -25,7 +27,7 @@ from adapters.gluon.explanation import explanation
 from adapters.gluon.iteration import Begun, Iteration, begin
 from adapters.gluon.plan import GluonPlan
 from adapters.gluon.progress import Progress
-from adapters.gluon.recipe import Opaque, Recipe, recipe_of
+from adapters.gluon.recipe import Opaque, Recipe, numbered_source, recipe_of
 from adapters.gluon.recorddatasets import make_reading_atomic
 from adapters.gluon.samplers import (
     OWN_SAMPLERS,
@@ -59,7 +61,10 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             ``__len__`` and ``__getitem__``. A path's records are images with labels where the first
             one is, see ``open_records``.
         batch_size: Samples in a batch.
-        shuffle: A new order in every pass over the loader.
+        shuffle: A new order in every pass over the loader. ``"blocks"``, or ``Blocks(...)``, reads
+            large blocks of the data set, several at a time, and mixes these: for data sets on slow
+            disks, networks and object storage. Without ``seed``, that of the blocks is drawn from
+            ``numpy.random`` when the loader is made.
         sampler: Gives the numbers of the samples; excludes ``shuffle``.
         last_batch: ``"keep"`` (the default), ``"discard"`` or ``"rollover"`` what doesn't fill a
             batch.
@@ -131,7 +136,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         self,
         dataset: Any,
         batch_size: int | None = None,
-        shuffle: bool = False,
+        shuffle: bool | Literal["blocks"] | Blocks = False,
         sampler: Any = None,
         last_batch: str | None = None,
         batch_sampler: Any = None,
@@ -156,6 +161,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         check_arguments(
             dataset=dataset,
             batch_size=batch_size,
+            shuffle=shuffle,
             batchify_fn=batchify_fn,
             num_workers=num_workers,
             pin_memory=pin_memory,
@@ -179,7 +185,15 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         seed = None if seed is None else int(seed)
         part = None if shard is None else (int(shard[0]), int(shard[1]))
         self._batch_sampler = batch_sampler_of(
-            len(dataset), batch_size, bool(shuffle), sampler, last_batch, batch_sampler, seed, part
+            len(dataset),
+            batch_size,
+            shuffle,
+            sampler,
+            last_batch,
+            batch_sampler,
+            seed,
+            part,
+            numbered_source(recipe, dataset, blocks_of(shuffle) is not None),
         )
         # Without a seed, a pass that draws anything is known when it begins, and no sooner.
         draws = recipe.draws or generator_argument(batch_transform) is not None

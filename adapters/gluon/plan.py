@@ -119,6 +119,14 @@ class GluonPlan(Plan):
         assert isinstance(self.order, Order)
         return self.order.batch(key.epoch, key.index)
 
+    def _foretell(self, key: BatchKey) -> None:
+        """Tell the records what comes some time after this batch, in an order in blocks."""
+        records = self.recipe.records
+        if records is None or self.recipe.indices is not None or isinstance(self.order, DrawnOrder):
+            return
+        for stretch in self.order.coming(key.epoch, key.index):
+            records.will_read(*stretch)
+
     def stand_in(self) -> None:
         """Be a copy that isn't in a worker process."""
         self._remote = False
@@ -174,6 +182,7 @@ class GluonPlan(Plan):
                 the sample and the batch.
         """
         samples = self.samples(key)
+        self._foretell(key)
         try:
             consumers = threading.get_ident() in self._consumers
             if not consumers and self.semantics != (is_np_shape(), is_np_array()):

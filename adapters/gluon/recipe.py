@@ -25,7 +25,7 @@ from adapters.gluon.blocks import call
 from adapters.gluon.ndarrays import as_numpy
 from adapters.gluon.recorddatasets import source_of
 from adapters.gluon.stages import Stage, stages_of
-from adapters.sources import Decoded, MapSource, Source, Stored, Subset, is_stored
+from adapters.sources import ArraySource, Decoded, MapSource, Source, Stored, Subset, is_stored
 
 
 @dataclass(frozen=True)
@@ -196,6 +196,28 @@ def recipe_of(data: Any) -> Recipe:
         column = _column(array)
     kept = None if column is None else [column]
     return Recipe(data, kept, True, names=[type(data).__name__])  # type: ignore[arg-type]
+
+
+def numbered_source(recipe: Recipe, data: Any, looked_at: bool) -> Source | None:
+    """The data set as a source, whose samples have the data set's numbers.
+
+    Args:
+        recipe: Of the data set.
+        data: The data set.
+        looked_at: Whether an order wants to know about samples; else only a source is one.
+    """
+    base: Source | None = recipe.records
+    if not looked_at:
+        return base if recipe.indices is None else None
+    if base is None and recipe.columns is not None:
+        arrays = [column.array for column in recipe.columns]
+        if all(isinstance(array, np.ndarray) for array in arrays):
+            base = ArraySource(tuple(arrays))
+    if base is None:
+        return MapSource(data)
+    if recipe.indices is None:
+        return base
+    return base.select(np.array(recipe.base_numbers(range(len(data))), np.int64))
 
 
 def _of_source(source: Source) -> Recipe:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import copy
+import dataclasses
 import inspect
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +13,9 @@ import numpy as np
 from mxnet.gluon.data import BatchSampler, RandomSampler, Sampler
 
 from adapters.arguments import check_shard_size
+from adapters.batch.arranging import order_of
 from adapters.batch.order import Order
+from adapters.sources import Source
 
 # Members of what a sampler has that are looked at, to see whether somebody has told it something.
 _MOST_LOOKED_AT = 32
@@ -70,7 +73,16 @@ class EpochBatchSampler(Sampler, abc.ABC):  # type: ignore[misc]
 
 
 class OrderBatchSampler(EpochBatchSampler):
-    """The batches of the loader's own order."""
+    """The batches of the loader's own order.
+
+    Args:
+        order: The loader's own.
+        drawn: Its seed was drawn from ``numpy.random``.
+    """
+
+    def __init__(self, order: Order, drawn: bool = False) -> None:
+        super().__init__(order)
+        self.drawn = drawn
 
     def count(self, epoch: int) -> int:
         """Batches in an epoch."""
@@ -111,8 +123,10 @@ class RolloverBatchSampler(EpochBatchSampler):
         return epoch * self.order.shard_size // self.order.batch_size
 
     def _samples(self, epoch: int) -> Any:
-        order, size = self.order, max(1, self.order.shard_size)
-        return Order(order.size, size, order.shuffle, order.seed, shard=order.shard).batch(epoch, 0)
+        whole = max(1, self.order.shard_size)
+        return dataclasses.replace(self.order, batch_size=whole, drop_remainder=False).batch(
+            epoch, 0
+        )
 
 
 class ShuffledBatchSampler(Sampler):  # type: ignore[misc]
@@ -246,17 +260,21 @@ def _takes_one(function: Any) -> bool:
 def batch_sampler_of(
     size: int,
     batch_size: int | None,
-    shuffle: bool,
+    shuffle: Any,
     sampler: Any,
     last_batch: str | None,
     batch_sampler: Any,
     seed: int | None,
     shard: tuple[int, int] | None,
+    source: Source | None = None,
 ) -> Any:
     """The batch sampler that these arguments mean.
 
     An ``EpochBatchSampler`` where the order can be known ahead. Without a seed, an order that is
-    shuffled is MXNet's own, and so is what rolls over.
+    shuffled is MXNet's own, and so is what rolls over; one in blocks draws its seed from
+    ``numpy.random``.
+
+    ``source`` is the data set, where it is a source whose samples have the data set's numbers.
 
     Raises:
         ValueError: Arguments that exclude each other, as MXNet has it, or out of range.
@@ -288,20 +306,29 @@ def batch_sampler_of(
         check_shard_size(size, shard)
         if shuffle and seed is None:
             raise ValueError(
-                f"shard needs a seed with shuffle=True, got shard={shard} and seed=None: without "
-                "one, each process shuffles in an order of its own; give all of them the same seed"
+                f"shard needs a seed with shuffle={shuffle!r}, got shard={shard} and seed=None: "
+                "without one, each process shuffles in an order of its own; give all of them the same seed"
             )
-    part = shard or (0, 1)
-    order = Order(size, batch_size, shuffle, seed or 0, last_batch == "discard", part)
+    part, drop = shard or (0, 1), last_batch == "discard"
+    order = order_of(size, batch_size, shuffle, seed or 0, drop, part, source=source)
+    drawn = order.arrangement is not None and seed is None and order.arrangement.is_random
+    if drawn:
+        own = int(np.random.randint(1 << 31))
+        order = order_of(size, batch_size, shuffle, own, drop, part, source=source)
     if last_batch == "rollover":
         if seed is not None or shard is not None:
             return RolloverBatchSampler(order)
+        if order.arrangement is not None:
+            raise ValueError(
+                f"last_batch='rollover' needs a seed with an order {order.arrangement.way}, got "
+                "seed=None"
+            )
         # What is left over depends on how the pass before has ended.
         whole = RandomSampler(size) if shuffle else OrderSampler(Order(size, 1))
         return BatchSampler(whole, batch_size, last_batch)
-    if shuffle and seed is None:
-        return ShuffledBatchSampler(size, batch_size, last_batch == "discard")
-    return OrderBatchSampler(order)
+    if order.arrangement is None and shuffle and seed is None:
+        return ShuffledBatchSampler(size, batch_size, drop)
+    return OrderBatchSampler(order, drawn)
 
 
 def obstacle_to_replay(batch_sampler: Any, seed: int | None) -> str | None:
@@ -311,6 +338,8 @@ def obstacle_to_replay(batch_sampler: Any, seed: int | None) -> str | None:
     """
     sampler = getattr(batch_sampler, "_sampler", None)
     own = type(sampler) is OrderSampler
+    if getattr(batch_sampler, "drawn", False) and isinstance(batch_sampler, OrderBatchSampler):
+        return "the seed of its order is drawn from numpy.random: give seed=..."
     if isinstance(batch_sampler, ShuffledBatchSampler):
         return "its order is drawn from numpy.random: give seed=..."
     if type(sampler) is RandomSampler:

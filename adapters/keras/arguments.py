@@ -14,6 +14,7 @@ from adapters.arguments import (
     check_shard_size,
     check_transform,
 )
+from adapters.batch.arranging import check_shuffle
 from adapters.batch.order import Order
 
 
@@ -26,6 +27,7 @@ def check_arguments(
     shard: Any,
     on_error: Any,
     workers: Any,
+    shuffle: Any,
     flags: dict[str, Any],
     max_queue_size: Any,
 ) -> None:
@@ -42,6 +44,7 @@ def check_arguments(
         check_integer("workers", workers, 0, ' or "auto"')
     check_transform("transform", transform)
     check_transform("batch_transform", batch_transform)
+    check_shuffle(shuffle)
     for name, flag in flags.items():
         if not isinstance(flag, (bool, np.bool_)) and flag not in (0, 1):
             raise TypeError(f"{name} must be True or False, got {flag!r}")

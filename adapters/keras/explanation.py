@@ -24,6 +24,8 @@ def explanation(plan: SourcePlan, engine: Engine) -> Iterator[str]:
     if plan.batch_transform is not None:
         yield f"batch_transform {_name_of(plan.batch_transform)}: a batch at a time"
     order = plan.order
+    if order.arrangement is not None:
+        yield f"order: {order.arrangement.way}"
     if order.shard[1] > 1:
         yield f"shard: {order.shard[0]} of {order.shard[1]}, {order.shard_size} of {order.size}"
     if plan.own_epochs:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from adapters.arguments import check_integer, position_of
+from adapters.batch.arranging import order_of
+from adapters.batch.blocks import Blocks
 from adapters.batch.key import BatchKey
-from adapters.batch.order import Order
 from adapters.batch.replacement import OnError
 from adapters.batch.sourceplan import SourcePlan
 from adapters.bytecode import generators_used
@@ -59,7 +60,9 @@ class SafeSequence(Asked):
             of a collated batch; much faster than ``transform`` where NumPy can do it to all
             samples at once. ``rng`` is a ``numpy.random.Generator`` that depends on the seed, the
             epoch and the number of the sample or batch alone.
-        shuffle: A new order of the samples in every epoch, in O(1) memory.
+        shuffle: A new order of the samples in every epoch, in O(1) memory. ``"blocks"``, or
+            ``Blocks(...)``, reads large blocks of the source, several at a time, and mixes these:
+            for sources on slow disks, networks and object storage.
         seed: Of the order and of the generators; also of ``random`` and ``numpy.random``, where
             the code of the source or of a transform names them. What these give depends on the
             seed, the epoch and the number of the sample (of the batch for a ``PyDataset`` and a
@@ -118,7 +121,7 @@ class SafeSequence(Asked):
         *,
         transform: Callable[..., Any] | None = None,
         batch_transform: Callable[..., Any] | None = None,
-        shuffle: bool = False,
+        shuffle: bool | Literal["blocks"] | Blocks = False,
         seed: int = 0,
         drop_remainder: bool = False,
         shard: tuple[int, int] | None = None,
@@ -135,8 +138,8 @@ class SafeSequence(Asked):
             shard=shard,
             on_error=on_error,
             workers=workers,
+            shuffle=shuffle,
             flags={
-                "shuffle": shuffle,
                 "drop_remainder": drop_remainder,
                 "use_multiprocessing": use_multiprocessing,
             },
@@ -166,7 +169,15 @@ class SafeSequence(Asked):
             )
         self._shard = (int(shard[0]), int(shard[1])) if shard is not None else None
         size, part = int(batch_size), self._shard or (0, 1)
-        order = Order(len(self._source), size, bool(shuffle), int(seed), bool(drop_remainder), part)
+        order = order_of(
+            len(self._source),
+            size,
+            shuffle,
+            int(seed),
+            bool(drop_remainder),
+            part,
+            source=self._source,
+        )
         check_order(order)
         code = self._source.own_code if isinstance(source, Source) else (source,)
         used = generators_used(*code, transform, batch_transform, on_error)
@@ -244,7 +255,7 @@ class SafeSequence(Asked):
         shard = given or self._shard or (0, 1)
         if shard == self._plan.order.shard:
             return
-        order = dataclasses.replace(self._plan.order, shard=shard)
+        order = self._plan.order.of_shard(shard)
         check_order(order)
         epoch, step = self._progress.start
         self._finalizer()

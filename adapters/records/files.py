@@ -15,6 +15,9 @@ from adapters.records.formats import CODECS, listed
 from adapters.records.shard import Shard
 from adapters.records.sidecar import MANIFEST_SUFFIX, record_files
 
+# Of a stretch of which some records are chosen: how many times as long it may be.
+_MOST_SPREAD = 4
+
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
@@ -97,6 +100,26 @@ class RecordFiles:
         numbers = self.in_order(numbers)
         places = np.searchsorted(self._starts, numbers, "right") - 1
         return places, numbers - self._starts[places]
+
+    @property
+    def record_bytes(self) -> float:
+        """Bytes of a record on average, with what stands around it."""
+        return sum(shard.storage.size for shard in self.shards) / max(1, int(self._starts[-1]))
+
+    def will_read(self, first: int, last: int) -> None:
+        """Have the files read ahead where records ``first`` to ``last - 1`` lie.
+
+        Chosen records are read ahead where they lie near each other.
+        """
+        if self._chosen is not None:
+            chosen = self._chosen[first:last]
+            first, last = int(chosen.min()), int(chosen.max()) + 1
+            if last - first > _MOST_SPREAD * len(chosen):
+                return
+        for start, shard in zip(self._starts.tolist(), self.shards):
+            begin, end = max(0, first - start), min(len(shard), last - start)
+            if begin < end and not self._closed:
+                shard.will_read(begin, end)
 
     def read(self, number: int) -> memoryview:
         """The payload of record ``number``, from 0.

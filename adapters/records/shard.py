@@ -76,6 +76,14 @@ class Shard:
             self.checked[number] = True
         return payload
 
+    def will_read(self, first: int, last: int) -> None:
+        """Have the storage read ahead where records ``first`` to ``last - 1`` lie, if it can."""
+        ahead = getattr(self.storage, "will_read", None)
+        if ahead is not None:
+            begin = int(self.offsets[first])
+            end = int(self.offsets[last]) if last < len(self) else self.storage.size
+            ahead(begin, end - begin)
+
     def close(self) -> None:
         """Unmap the file; reading opens it again."""
         self.storage.close()

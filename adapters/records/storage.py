@@ -7,6 +7,7 @@ as somebody holds it, also after ``close``.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import stat
@@ -128,6 +129,12 @@ class MappedFile:
         elif not seen[blocks].all():
             self._see(np.unique(blocks[seen[blocks] == 0]).tolist(), 0)
 
+    def will_read(self, offset: int, size: int) -> None:
+        """Have the system read these bytes ahead; nothing is waited for."""
+        if hasattr(os, "posix_fadvise"):
+            with contextlib.suppress(OSError), open(self._path, "rb") as file:
+                os.posix_fadvise(file.fileno(), offset, size, os.POSIX_FADV_WILLNEED)
+
     def _none_seen(self) -> bytearray:
         return bytearray((self.size >> _BLOCK_BITS) + 1)
 
@@ -233,6 +240,9 @@ class InflatedFile(MappedFile):
             if self.size:
                 self._keep(_map_of(file, self.size))
         self._seen = self._none_seen()
+
+    def will_read(self, offset: int, size: int) -> None:
+        """The inflated bytes are at hand."""
 
     def _list(self) -> None:
         """As one that is unmapped when there is no room for another map, and not sooner."""

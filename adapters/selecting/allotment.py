@@ -14,10 +14,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.batch.order import permute
-
-# What the key is for: an epoch's order, of samples or of batches, is another permutation.
-_SPLIT = 2
+from adapters.batch.permutation import SPLIT, permute
 
 
 def allotted(
@@ -105,4 +102,4 @@ def _integers(shares: Sequence[Fraction]) -> tuple[list[int], int]:
 
 
 def _permuted(size: int, seed: int) -> NDArray[np.int64]:
-    return permute(np.arange(size, dtype=np.int64), size, (seed, 0, _SPLIT))
+    return permute(np.arange(size, dtype=np.int64), size, (seed, 0, SPLIT))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -88,6 +89,21 @@ class ArraySource(Source):
     def way(self, transformed: bool) -> str:
         """How samples come from it, for people."""
         return "arrays, gathered a batch at a time"
+
+    @property
+    def sample_bytes(self) -> float:
+        """Bytes of a row of each array."""
+        rows = [math.prod(column.shape[1:]) * column.dtype.itemsize for column in self._columns]
+        return float(sum(rows))
+
+    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
+        """The rows of the second of several arrays, if each is one number or text."""
+        if not self._is_tuple or len(self._columns) < 2:
+            return None
+        column = self._columns[1]
+        if isinstance(column, Stored) or column.dtype.kind not in "biuU":
+            return None
+        return column[numbers].reshape(-1) if column.size == len(self) else None
 
     def fetch(self, numbers: NDArray[np.int64]) -> None:
         """Gather rows, and forget them."""

@@ -102,6 +102,33 @@ class Concatenation(Source):
         for at, own, _ in self._by_part(numbers):
             self.parts[at].fetch(own)
 
+    # --- what an order asks ---
+
+    @property
+    def sample_bytes(self) -> float | None:
+        """Bytes of a sample on average; None where a source can't tell."""
+        known = [part.sample_bytes for part in self.parts]
+        sizes = [each * len(part) for each, part in zip(known, self.parts) if each is not None]
+        return sum(sizes) / len(self) if len(sizes) == len(known) else None
+
+    def will_read(self, first: int, last: int) -> None:
+        """These samples are going to be read."""
+        for start, part in zip(self._first, self.parts):
+            begin, end = max(0, first - start), min(len(part), last - start)
+            if begin < end:
+                part.will_read(begin, end)
+
+    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
+        """A label for each of these samples, where all sources give them."""
+        labels: list[Any] = [None] * len(numbers)
+        for at, own, places in self._by_part(numbers):
+            found = self.parts[at].labels_of(own)
+            if found is None:
+                return None
+            for place, label in zip(places.tolist(), found.tolist()):
+                labels[place] = label
+        return np.array(labels)
+
     # --- a batch at a time ---
 
     @property

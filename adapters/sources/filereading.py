@@ -7,9 +7,10 @@ us for a JPEG of 47 kB in the page cache, and 17 where it is mapped, whose pages
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -50,6 +51,27 @@ def read_file(path: bytes, room: Callable[[int], memoryview]) -> memoryview:
     finally:
         os.close(descriptor)
     return memory
+
+
+def will_read_file(path: bytes) -> None:
+    """Have the system read a file ahead; nothing is waited for, and nothing is an error."""
+    if not hasattr(os, "posix_fadvise"):
+        return
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
+        finally:
+            os.close(descriptor)
+
+
+def mean_size(paths: Iterable[bytes]) -> float | None:
+    """Bytes of a file on average, of those that are there; None if none is."""
+    sizes = []
+    for path in paths:
+        with contextlib.suppress(OSError):
+            sizes.append(os.stat(path).st_size)
+    return sum(sizes) / len(sizes) if sizes else None
 
 
 def _refused(status: os.stat_result) -> ContentError:

@@ -100,6 +100,25 @@ class RecordSource(Decoded):
             raise self._error(number, error) from error
 
     @property
+    def sample_bytes(self) -> float:
+        """Bytes of a record on average."""
+        return self._files.record_bytes
+
+    def will_read(self, first: int, last: int) -> None:
+        """Have the files read ahead where these records lie."""
+        self._files.will_read(first, last)
+
+    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
+        """The labels of these records, if each is one number; images aren't decoded."""
+        if not isinstance(self._content, Images):
+            return None
+        labels = []
+        for number in numbers.tolist():
+            shard, own = self._files.locate(number)
+            labels.append(self._content.split(shard.read(own), shard.format)[1])
+        return np.array(labels) if all(np.ndim(label) == 0 for label in labels) else None
+
+    @property
     def leaves(self) -> tuple[Leaf, ...] | None:
         """Shape and dtype of all samples' arrays and labels; None where that can't be foretold.
 

@@ -19,6 +19,8 @@ from adapters.ownership import Allocate
 from adapters.sources.selection import chosen_of
 
 Leaf = tuple[tuple[int, ...], "np.dtype[Any]"]
+# Of a stretch of which some samples are chosen: how many times as long it may be.
+_MOST_SPREAD = 4
 
 
 class Source(abc.ABC):
@@ -190,6 +192,27 @@ class Source(abc.ABC):
         """How samples come from it, for people; ``transformed`` one by one, or not."""
         return "samples, asked for one at a time"
 
+    # --- what an order asks ---
+
+    @property
+    def sample_bytes(self) -> float | None:
+        """Bytes of a sample on average, as it is stored; None where only samples tell."""
+        return None
+
+    def will_read(self, first: int, last: int) -> None:
+        """Samples ``first`` to ``last - 1`` are going to be read soon; read ahead, if that helps.
+
+        It is no error if they can't be read, and takes no time to speak of.
+        """
+
+    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
+        """A label for each of these samples, where one is had without making the sample."""
+        return None
+
+    def arranged(self, shuffle: Any, seed: int) -> Any:
+        """The order that belongs to the source, an ``Arrangement``; None where it has none."""
+        return None
+
     # --- sources of whole batches ---
 
     @property
@@ -317,6 +340,18 @@ class Subset(Source):
     remedy = _of_the_whole("remedy")
     own_epochs = _of_the_whole("own_epochs")
     most_at_once = _of_the_whole("most_at_once")
+    sample_bytes = _of_the_whole("sample_bytes")
+
+    def will_read(self, first: int, last: int) -> None:
+        """These samples are going to be read; nothing is done if they lie far from each other."""
+        numbers = self.numbers[first:last]
+        begin, end = int(numbers.min()), int(numbers.max()) + 1
+        if end - begin <= _MOST_SPREAD * len(numbers):
+            self.whole.will_read(begin, end)
+
+    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
+        """A label for each of these samples."""
+        return self.whole.labels_of(self.numbers[numbers])
 
     def enter_epoch(self, epoch: int) -> bool:
         """Be in this epoch; whether one has ended."""

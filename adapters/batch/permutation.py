@@ -1,0 +1,216 @@
+"""Keyed bijections on ``range(size)``, and keyed numbers: random access, and no state.
+
+A bijection is an alternating Feistel network [1]_ on the smallest power of two that holds ``size``
+(at least 64); images outside ``range(size)`` are mapped again until they fall inside, which keeps
+it a bijection and takes less than two turns on average (more for less than 32 samples).
+
+.. [1] B. Morris, P. Rogaway, T. Stegers, "How to encipher messages on a small domain", CRYPTO 2009.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    _Round = Callable[[NDArray[np.int64]], NDArray[np.integer[Any]]]
+
+# What a key is for: samples and batch numbers of one epoch must not share a permutation. A key is
+# (seed, epoch, purpose) or longer.
+SAMPLES, BATCHES, SPLIT = 0, 1, 2
+BLOCKS, IN_BLOCKS, REST = 3, 4, 5
+DRAWS, MIXED, BUCKETS, IN_BUCKETS = 6, 7, 8, 9
+
+# Rounds until the pair statistics in tests/batch/ can't tell the result from NumPy's own
+# permutation, doubled.
+_ROUNDS = 8
+# Below this, halves of one or two bits leave a bias that a chi-square test sees (sizes 5 and 7).
+_MIN_BITS = 6
+
+
+def permute(positions: NDArray[np.int64], size: int, key: tuple[int, ...]) -> NDArray[np.int64]:
+    """Map positions in ``range(size)`` by the bijection that ``key`` names.
+
+    Args:
+        positions: int64 ``(n,)``, each in ``range(size)``.
+        size: Below 2**62.
+        key: Non-negative integers of any size.
+
+    Returns:
+        int64 ``(n,)``.
+    """
+    bits = max(_MIN_BITS, (size - 1).bit_length())
+    # A table of all halves is cheaper than mixing each half where there are fewer of them.
+    rounds = _rounds(bits, key, 1 << (bits - bits // 2) <= len(positions))
+    images = _feistel(positions, bits, rounds)
+    outside = np.flatnonzero(images >= size)
+    while outside.size:
+        images[outside] = again = _feistel(images[outside], bits, rounds)
+        outside = outside[again >= size]
+    return images
+
+
+# Worth it: 160 against 240 us for a block (60,000 samples).
+@functools.lru_cache(maxsize=4)
+def _rounds(bits: int, key: tuple[int, ...], tabulated: bool) -> list[_Round]:
+    round_keys = np.random.SeedSequence(key).generate_state(_ROUNDS).astype(np.uint32)
+    return [_round(bits, number, each, tabulated) for number, each in enumerate(round_keys)]
+
+
+def _round(bits: int, number: int, key: np.uint32, tabulated: bool) -> _Round:
+    """What the one half is masked with, as a function of the other: the low one first."""
+    low_bits = bits // 2
+    known, masked = (low_bits, bits - low_bits) if number % 2 else (bits - low_bits, low_bits)
+    mask = np.uint32((1 << masked) - 1)
+    if tabulated:
+        table = _mix(np.arange(1 << known, dtype=np.uint32), key) & mask
+        images: NDArray[np.int64] = table.astype(np.int64)
+        return images.take
+    return lambda half: _mix(half.astype(np.uint32), key) & mask
+
+
+def _feistel(values: NDArray[np.int64], bits: int, rounds: list[_Round]) -> NDArray[np.int64]:
+    """One pass over ``range(2**bits)``: the two halves take turns in masking each other."""
+    low_bits = bits // 2
+    low, high = values & np.int64((1 << low_bits) - 1), values >> low_bits
+    for number, masks in enumerate(rounds):
+        if number % 2:
+            high ^= masks(low)
+        else:
+            low ^= masks(high)
+    high <<= low_bits
+    high |= low
+    return high
+
+
+def _mix(half: NDArray[np.uint32], key: np.uint32) -> NDArray[np.uint32]:
+    """MurmurHash3's 32-bit finaliser: every bit of ``half`` and ``key`` reaches every bit out."""
+    mixed = half ^ key
+    mixed ^= mixed >> np.uint32(16)
+    mixed *= np.uint32(0x85EBCA6B)
+    mixed ^= mixed >> np.uint32(13)
+    mixed *= np.uint32(0xC2B2AE35)
+    mixed ^= mixed >> np.uint32(16)
+    return mixed
+
+
+# --- a bijection for each of many tweaks ---
+
+
+def permute_each(
+    positions: NDArray[np.int64], size: int, key: tuple[int, ...], tweaks: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Map each position by a bijection of its own: the one that ``key`` and its tweak name.
+
+    The two halves are numbers below ``a`` and ``b``, where ``a * b`` is hardly more than ``size``:
+    what is mapped again costs a pass over few numbers, which is no cheaper. Worth it: 160 against
+    800 us for 2,048 positions of 1,335.
+
+    Args:
+        positions: int64 ``(n,)``, each in ``range(size)``.
+        size: Below 2**62.
+        key: Non-negative integers of any size.
+        tweaks: Which bijection, int64 ``(n,)``; equal ones are the same bijection.
+
+    Returns:
+        int64 ``(n,)``.
+    """
+    radices, keys = _radices(size), _tweaked_keys(key)
+    mixed = _mix((tweaks ^ (tweaks >> 32)).astype(np.uint32), keys[-1][0])
+    images = _tweaked_feistel(positions, radices, keys, mixed)
+    outside = np.flatnonzero(images >= size)
+    while outside.size:
+        again = _tweaked_feistel(images[outside], radices, keys, mixed[outside])
+        images[outside] = again
+        outside = outside[again >= size]
+    return images
+
+
+@functools.lru_cache(maxsize=64)
+def _radices(size: int) -> tuple[int, int]:
+    """Two numbers near each other whose product is ``size`` or little more."""
+    if size <= 1 << _MIN_BITS:
+        return 1 << _MIN_BITS // 2, 1 << _MIN_BITS // 2
+    root = math.isqrt(size - 1) + 1
+    first = min(range(root, root + min(root, 128)), key=lambda each: (-size % each, each))
+    return first, -(-size // first)
+
+
+@functools.lru_cache(maxsize=64)
+def _tweaked_keys(key: tuple[int, ...]) -> list[tuple[np.uint32, np.uint32]]:
+    """For each round a key, and what a tweak is multiplied with, an odd number."""
+    words = np.random.SeedSequence(key).generate_state(2 * _ROUNDS + 2).astype(np.uint32)
+    return list(zip(words[::2], words[1::2] | np.uint32(1)))
+
+
+def _tweaked_feistel(
+    values: NDArray[np.int64],
+    radices: tuple[int, int],
+    keys: list[tuple[np.uint32, np.uint32]],
+    tweaks: NDArray[np.uint32],
+) -> NDArray[np.int64]:
+    """As ``_feistel``, by addition instead of masking; a tweak goes into every round."""
+    first, second = map(np.uint32, radices)
+    quotients = values // radices[1]
+    high = quotients.astype(np.uint32)
+    low = (values - quotients * radices[1]).astype(np.uint32)
+    for number, (key, odd) in enumerate(keys[:_ROUNDS]):
+        tweaked = tweaks * odd
+        tweaked += low if number % 2 else high
+        mixed = _mix(tweaked, key)
+        mixed >>= np.uint32(1)  # So that the sum has room.
+        if number % 2:
+            mixed += high
+            high = mixed - mixed // first * first
+        else:
+            mixed += low
+            low = mixed - mixed // second * second
+    images = high.astype(np.int64)
+    images *= radices[1]
+    images += low
+    return images
+
+
+# --- numbers ---
+
+
+def uniform(positions: NDArray[np.int64], key: tuple[int, ...]) -> NDArray[np.float64]:
+    """A number for each position, as if drawn from [0, 1): 53 bits, independent of each other.
+
+    Args:
+        positions: int64 ``(n,)``.
+        key: Non-negative integers of any size.
+    """
+    first, second = _number_keys(key)
+    mixed = positions.astype(np.uint64)
+    mixed = _mix_64(_mix_64(mixed + first) ^ second)
+    return (mixed >> np.uint64(11)) * 2.0**-53
+
+
+@functools.lru_cache(maxsize=8)
+def _number_keys(key: tuple[int, ...]) -> NDArray[np.uint64]:
+    return np.random.SeedSequence(key).generate_state(2, np.uint64).astype(np.uint64)
+
+
+def _mix_64(mixed: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """MurmurHash3's 64-bit finaliser, in the variant of SplitMix64."""
+    mixed = mixed + np.uint64(0x9E3779B97F4A7C15)
+    mixed ^= mixed >> np.uint64(30)
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
+
+
+def chosen(count: int, key: tuple[int, ...]) -> int:
+    """One of ``range(count)``."""
+    (number,) = np.random.SeedSequence(key).generate_state(1, np.uint64)
+    return int(number) % count
