@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from adapters.batch.blocks import Blocks
+    from adapters.batch.weights import Weighted, class_balanced
     from adapters.diagnosis import diagnose
     from adapters.errors import AdapterError, ClosedError, RecordError, WorkerError
     from adapters.gluon import gluon_loader
@@ -36,8 +37,10 @@ __all__ = [
     "RecordError",
     "RecordWriter",
     "SafeSequence",
+    "Weighted",
     "WorkerError",
     "__version__",
+    "class_balanced",
     "concatenate",
     "diagnose",
     "gluon_loader",
@@ -57,7 +60,9 @@ _ROOMS = {
     "RecordError": "adapters.errors",
     "RecordWriter": "adapters.records",
     "SafeSequence": "adapters.keras",
+    "Weighted": "adapters.batch.weights",
     "WorkerError": "adapters.errors",
+    "class_balanced": "adapters.batch.weights",
     "concatenate": "adapters.selecting",
     "diagnose": "adapters.diagnosis",
     "gluon_loader": "adapters.gluon",

@@ -21,6 +21,9 @@ Stretch = tuple[int, int]
 class Arrangement(abc.ABC):
     """A global order."""
 
+    chunk = 2048
+    """Positions that are evaluated at once: a call takes as long as some hundred of them."""
+
     @property
     @abc.abstractmethod
     def size(self) -> int:

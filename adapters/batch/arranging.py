@@ -1,7 +1,10 @@
 """The order that a face's arguments mean: both ask ``order_of``.
 
-shuffle=True, False    the data set's order, or a permutation of all of it
-shuffle=Blocks()       in blocks
+::
+
+    shuffle=True, False    the data set's order, or a permutation of all of it
+    shuffle=Blocks()       in blocks
+    weights=...            drawn with replacement
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import numpy as np
 from adapters.batch.arrangement import Arrangement
 from adapters.batch.blocks import Blocks
 from adapters.batch.order import Order
+from adapters.batch.weights import weighted
 from adapters.sources import Source
 from adapters.structure import as_array, flatten
 
@@ -50,6 +54,7 @@ def order_of(
     shard: tuple[int, int] = (0, 1),
     *,
     source: Source | None = None,
+    weights: Any = None,
 ) -> Order:
     """The order that these arguments mean.
 
@@ -61,15 +66,18 @@ def order_of(
         drop_remainder: Leave out the last batch when it isn't full.
         shard: ``(index, count)``.
         source: The data set, where it is a source; it says how many bytes samples have.
+        weights: Of the samples, or ``Weighted``.
 
     Raises:
         ValueError: Arguments that exclude each other, or that the source doesn't allow.
     """
     blocks = blocks_of(shuffle)
-    if source is not None and source.whole_batches:
-        _check_whole_batches(source, shuffle if blocks else None)
+    asked = {"shuffle": blocks, "weights": weights}
+    _check_combination({name: value for name, value in asked.items() if value is not None}, source)
     arrangement: Arrangement | None = None
-    if blocks is not None:
+    if weights is not None:
+        arrangement = weighted(weights).of(size, seed)
+    elif blocks is not None:
         arrangement = blocks.of(size, bytes_of_samples(source), seed)
     if arrangement is None:
         return Order(size, batch_size, bool(shuffle), seed, drop_remainder, shard)
@@ -96,9 +104,26 @@ def _bytes_of(leaf: Any) -> int:
     return int(array.nbytes) if isinstance(array, np.ndarray) else np.asarray(leaf).nbytes
 
 
-def _check_whole_batches(source: Source, shuffle: Any) -> None:
-    if shuffle is not None:
+def _check_combination(asked: dict[str, Any], source: Source | None) -> None:
+    """Check that one order is asked for, and of single samples.
+
+    Raises:
+        ValueError: It isn't.
+    """
+    if not asked:
+        return
+    told = ", ".join(f"{name}={_shown(value)}" for name, value in asked.items())
+    if source is not None and source.whole_batches:
         raise ValueError(
-            f"shuffle in blocks is about single samples, and source gives whole batches, got "
-            f"shuffle={shuffle!r}: give shuffle=True, which permutes the batches"
+            f"{' and '.join(asked)} must be left out where source gives whole batches, as it is "
+            f"about single samples, got {told}: give what these are made of, or shuffle=True"
         )
+    if len(asked) > 1:
+        raise ValueError(
+            f"{' and '.join(asked)} must not be given together, as each is an order of its own, "
+            f"got {told}: leave one of them out"
+        )
+
+
+def _shown(value: Any) -> str:
+    return f"{type(value).__name__}(...)" if hasattr(value, "__len__") else repr(value)

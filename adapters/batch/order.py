@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 # Positions that are mapped at once: the temporaries of a block fit into a core's L2 cache.
 _BLOCK_SAMPLES = 8192
-# The same of an arrangement, where each position takes longer, and may miss every cache.
-_ARRANGED_SAMPLES = 2048
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ class Order:
         start = index * self.batch_size
         stop = min(start + self.batch_size, self.shard_size)
         if self.arrangement is not None:
-            return self._arranged(epoch, start, stop)
+            return self._arranged(self.arrangement, epoch, start, stop)
         if not self.shuffle:
             shard, count = self.shard
             return _read_only(
@@ -99,15 +97,17 @@ class Order:
         offset = first * _BLOCK_SAMPLES
         return samples[start - offset : stop - offset]
 
-    def _arranged(self, epoch: int, start: int, stop: int) -> NDArray[np.int64]:
-        first, last = start // _ARRANGED_SAMPLES, (stop - 1) // _ARRANGED_SAMPLES
+    def _arranged(
+        self, arrangement: Arrangement, epoch: int, start: int, stop: int
+    ) -> NDArray[np.int64]:
+        chunk = arrangement.chunk
+        first, last = start // chunk, (stop - 1) // chunk
         blocks = [
-            self._recent.block(self.arrangement, self.size, self.shard, epoch, number)
+            self._recent.block(arrangement, self.size, self.shard, epoch, number)
             for number in range(first, last + 1)
         ]
         samples = blocks[0] if last == first else _read_only(np.concatenate(blocks))
-        offset = first * _ARRANGED_SAMPLES
-        return samples[start - offset : stop - offset]
+        return samples[start - first * chunk : stop - first * chunk]
 
     def coming(self, epoch: int, index: int) -> list[Stretch]:
         """Stretches of the data set that will be read some time after this batch.
@@ -165,8 +165,8 @@ def _arranged_block(
     arrangement: Arrangement, size: int, shard: tuple[int, int], epoch: int, number: int
 ) -> NDArray[np.int64]:
     index, count = shard
-    start = number * _ARRANGED_SAMPLES
-    stop = min(start + _ARRANGED_SAMPLES, size // count)
+    start = number * arrangement.chunk
+    stop = min(start + arrangement.chunk, size // count)
     positions = np.arange(start * count + index, stop * count + index, count, dtype=np.int64)
     return _read_only(arrangement.numbers(epoch, positions))
 

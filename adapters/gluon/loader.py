@@ -103,6 +103,10 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             is a ``numpy.random.Generator`` that depends on the seed, the epoch and the index of the
             batch alone. Workers run it; threads several at once, but for what names a generator
             that they share, see ``thread_pool``.
+        weights: Of the samples, ``(samples,)``: they are drawn with replacement, as often as their
+            weights say, as many in a pass as there are; ``Weighted(weights, samples=n)`` draws
+            another number. ``class_balanced(labels)`` gives weights. Excludes ``sampler`` and
+            ``batch_sampler``.
 
     Raises:
         TypeError: A data set without length or random access, an argument of the wrong type.
@@ -154,6 +158,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         shard: tuple[int, int] | None = None,
         on_error: OnError = "raise",
         batch_transform: Callable[..., Any] | None = None,
+        weights: Any = None,
     ) -> None:
         if holds_stored(dataset):
             dataset = as_source(dataset)
@@ -194,6 +199,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             seed,
             part,
             numbered_source(recipe, dataset, blocks_of(shuffle) is not None),
+            weights,
         )
         # Without a seed, a pass that draws anything is known when it begins, and no sooner.
         draws = recipe.draws or generator_argument(batch_transform) is not None

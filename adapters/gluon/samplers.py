@@ -267,6 +267,7 @@ def batch_sampler_of(
     seed: int | None,
     shard: tuple[int, int] | None,
     source: Source | None = None,
+    weights: Any = None,
 ) -> Any:
     """The batch sampler that these arguments mean.
 
@@ -284,6 +285,11 @@ def batch_sampler_of(
             f"shard must not be specified if sampler or batch_sampler is specified, got {shard}: "
             "they say which samples come, so have them give this shard's, or leave the order to "
             "shuffle and seed"
+        )
+    if weights is not None and (sampler is not None or batch_sampler is not None):
+        raise ValueError(
+            "weights must not be specified if sampler or batch_sampler is specified: they say "
+            "which samples come"
         )
     if batch_sampler is not None:
         if batch_size is not None or shuffle or sampler is not None or last_batch is not None:
@@ -304,17 +310,19 @@ def batch_sampler_of(
         return BatchSampler(sampler, batch_size, last_batch or "keep")
     if shard is not None:
         check_shard_size(size, shard)
-        if shuffle and seed is None:
+        if (shuffle or weights is not None) and seed is None:
             raise ValueError(
                 f"shard needs a seed with shuffle={shuffle!r}, got shard={shard} and seed=None: "
                 "without one, each process shuffles in an order of its own; give all of them the same seed"
             )
     part, drop = shard or (0, 1), last_batch == "discard"
-    order = order_of(size, batch_size, shuffle, seed or 0, drop, part, source=source)
+    order = order_of(
+        size, batch_size, shuffle, seed or 0, drop, part, source=source, weights=weights
+    )
     drawn = order.arrangement is not None and seed is None and order.arrangement.is_random
     if drawn:
         own = int(np.random.randint(1 << 31))
-        order = order_of(size, batch_size, shuffle, own, drop, part, source=source)
+        order = order_of(size, batch_size, shuffle, own, drop, part, source=source, weights=weights)
     if last_batch == "rollover":
         if seed is not None or shard is not None:
             return RolloverBatchSampler(order)

@@ -83,6 +83,10 @@ class SafeSequence(Asked):
             cloudpickle; arrays in them are shared.
         max_queue_size: Batches that may be ready ahead of the trainer; bounds the memory. Of more
             workers than that, some may have nothing to do.
+        weights: Of the samples, ``(samples,)``: they are drawn with replacement, as often as their
+            weights say, as many in an epoch as there are; ``Weighted(weights, samples=n)`` draws
+            another number. ``class_balanced(labels)`` gives weights. What is random in a sample
+            that is drawn twice in an epoch is the same.
 
     Raises:
         TypeError: A source without random access, or an argument of the wrong type.
@@ -129,6 +133,7 @@ class SafeSequence(Asked):
         workers: int | Literal["auto"] = "auto",
         use_multiprocessing: bool = False,
         max_queue_size: int = 10,
+        weights: Any = None,
     ) -> None:
         check_arguments(
             batch_size=batch_size,
@@ -177,6 +182,7 @@ class SafeSequence(Asked):
             bool(drop_remainder),
             part,
             source=self._source,
+            weights=weights,
         )
         check_order(order)
         code = self._source.own_code if isinstance(source, Source) else (source,)

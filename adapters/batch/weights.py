@@ -1,0 +1,218 @@
+"""``weights``: samples drawn with replacement, each with its own probability.
+
+    position --keyed hash--> u in [0, 1) --cumulated weights--> sample number
+
+Draw number ``position`` of an epoch is a function of (seed, epoch, position), so draws need no state
+and shards share none. Weights are summed up in runs of 64; a draw finds its run by bisection of the
+runs' sums, and its sample within the run. That takes 1/64 of the memory of cumulated weights, and a
+tenth of the time until the first draw: 0.2 s of CPU for 10**8 weights, and 0.8 us a draw (2 busy
+cores, 2026-11). A table of aliases would have to be sorted first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.arguments import check_integer
+from adapters.batch.arrangement import Arrangement
+from adapters.batch.permutation import DRAWS, uniform
+from adapters.structure import as_array
+
+# Of weights that are summed up. Worth it: 88 us for 64 draws of 10**8, 113 in runs of 32.
+_RUN = 64
+# The greatest number below 1.
+_BELOW_ONE = 1 - 2.0**-53
+# Integer labels within such a range are counted; others are sorted, 20 times as slow.
+_MOST_COUNTED = 1 << 22
+
+
+class Weighted:
+    """``weights=Weighted(...)``: weights of samples, and how many are drawn in an epoch.
+
+    Args:
+        weights: Of each sample, ``(samples,)``, >= 0. Twice the weight comes twice as often; 0
+            never. They are kept, not copied.
+        samples: Draws in an epoch; None for as many as there are samples.
+
+    Raises:
+        TypeError: No numbers, or ``samples`` is no integer.
+        ValueError: Of another shape; below 0, infinite or NaN; all 0; or ``samples`` below 1.
+
+    Example:
+        >>> import numpy as np
+        >>> from adapters import SafeSequence, Weighted
+        >>> seq = SafeSequence(np.arange(3), 10, weights=Weighted([0, 1, 3], samples=1000))
+        >>> len(seq), 0 in np.concatenate(list(seq))
+        (100, False)
+    """
+
+    def __init__(self, weights: Any, samples: int | None = None) -> None:
+        array = np.asarray(as_array(weights))
+        if array.dtype.kind not in "biuf":
+            raise TypeError(f"weights must be numbers, one for each sample, got {array.dtype}")
+        if array.ndim != 1:
+            raise ValueError(
+                f"weights must have one number for each sample, shape (samples,), got shape "
+                f"{array.shape}"
+            )
+        if samples is not None:
+            check_integer("samples", samples, 1, " or None")
+        if array.dtype.kind != "f":
+            array = array.astype(np.float64)
+        self.weights: NDArray[Any] = np.ascontiguousarray(array)
+        self.samples = None if samples is None else int(samples)
+
+    def of(self, size: int, seed: int) -> Draws:
+        """The order of draws of so many samples.
+
+        Raises:
+            ValueError: Not one weight for each, or weights that can't be drawn by.
+        """
+        if len(self.weights) != size:
+            raise ValueError(
+                f"weights must have one number for each of the {size} samples, got "
+                f"{len(self.weights)}"
+            )
+        return Draws(self.weights, self.samples or size, seed)
+
+
+class Draws(Arrangement):
+    """Draws with replacement.
+
+    Args:
+        weights: Of the samples, ``(samples,)``; shared with worker processes, not copied.
+        size: Draws in an epoch.
+        seed: Of the draws.
+
+    Raises:
+        ValueError: Weights below 0, infinite or NaN, or all 0.
+    """
+
+    chunk = 256
+
+    def __init__(self, weights: NDArray[Any], size: int, seed: int) -> None:
+        self._size, self._seed = size, seed
+        if len(weights) % _RUN and len(weights) < _RUN:
+            weights = np.pad(weights, (0, _RUN - len(weights)))
+        whole = len(weights) // _RUN
+        self._runs = weights[: whole * _RUN].reshape(whole, _RUN)
+        self._tail = np.zeros(_RUN, weights.dtype)
+        self._tail[: len(weights) % _RUN] = weights[whole * _RUN :]
+        sums = np.append(self._runs.sum(1, dtype=np.float64), self._tail.sum(dtype=np.float64))
+        self._cumulated = np.concatenate([[0.0], np.cumsum(sums)])
+        least = weights.min()
+        if not (least >= 0 and np.isfinite(sums).all()):
+            raise ValueError(
+                "weights must be >= 0 and finite, got "
+                f"{_first_wrong(weights)}; 0 leaves a sample out"
+            )
+        if not self._cumulated[-1] > 0:
+            raise ValueError("weights must not all be 0: no sample could be drawn")
+
+    @property
+    def size(self) -> int:
+        """Draws in an epoch."""
+        return self._size
+
+    @property
+    def way(self) -> str:
+        """How samples are ordered, for people."""
+        return f"{self._size} draws by weight, with replacement"
+
+    def numbers(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The samples that are drawn at these positions."""
+        cumulated = self._cumulated
+        wanted = uniform(positions, (self._seed, epoch, DRAWS)) * cumulated[-1]
+        # A run without weight is never found, nor, below, is a sample without.
+        run = np.searchsorted(cumulated, wanted, "right") - 1
+        before = cumulated[run]
+        part = np.minimum((wanted - before) / (cumulated[run + 1] - before), _BELOW_ONE)
+        last = len(self._runs)
+        rows = self._runs.take(np.minimum(run, last - 1), 0)
+        if (in_tail := run == last).any():
+            rows[in_tail] = self._tail
+        inner = rows.cumsum(1, dtype=np.float64)
+        place = (inner <= (part * inner[:, -1])[:, np.newaxis]).argmin(1)  # The first that isn't.
+        numbers: NDArray[np.int64] = run * _RUN + place
+        return numbers
+
+
+def _first_wrong(weights: NDArray[Any]) -> str:
+    wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    return f"{weights[wrong[0]]} for sample {wrong[0]}" if len(wrong) else "a sum that is too large"
+
+
+def weighted(weights: Any) -> Weighted:
+    """What the user gives as ``weights``, with the length of an epoch."""
+    return weights if isinstance(weights, Weighted) else Weighted(weights)
+
+
+def class_balanced(labels: Any, shares: Mapping[Any, float] | None = None) -> NDArray[np.float64]:
+    """Weights of samples by which all classes are drawn equally often.
+
+    Args:
+        labels: The class of each sample, ``(samples,)``: numbers or texts.
+        shares: How often each class is drawn, by class, in any unit; classes that aren't named are
+            never drawn. None for all equally often.
+
+    Returns:
+        float64 ``(samples,)``, 1 on average: for ``weights=`` of ``SafeSequence`` or
+        ``gluon_loader``, or for ``Weighted``.
+
+    Raises:
+        TypeError: Labels that can't be sorted.
+        ValueError: Labels of another shape, or none; a share below 0, or of a class without samples.
+
+    Example:
+        >>> from adapters import class_balanced
+        >>> class_balanced(["cat", "cat", "cat", "dog"]).round(2).tolist()
+        [0.67, 0.67, 0.67, 2.0]
+        >>> class_balanced([0, 0, 1, 1], {0: 3, 1: 1}).tolist()
+        [1.5, 1.5, 0.5, 0.5]
+    """
+    array = np.asarray(as_array(labels))
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1 or not len(array):
+        raise ValueError(
+            f"labels must have one class for each sample, shape (samples,), got shape {array.shape}"
+        )
+    classes, codes, counts = _classes_of(array)
+    known = classes.tolist()
+    wanted = np.ones(len(known))
+    if shares is not None:
+        for name, share in shares.items():
+            if name not in known:
+                raise ValueError(
+                    f"shares must name classes of labels, got {name!r}, which has none"
+                )
+            if not 0 <= share < np.inf:
+                raise ValueError(f"shares must be >= 0, got {share!r} for {name!r}")
+        wanted = np.array([float(shares.get(name, 0)) for name in known])
+        if not wanted.sum() > 0:
+            raise ValueError("shares must not all be 0: no sample could be drawn")
+    table = wanted / wanted.sum() * len(array) / np.maximum(counts, 1)
+    weights: NDArray[np.float64] = table[codes]
+    return weights
+
+
+def _classes_of(
+    labels: NDArray[Any],
+) -> tuple[NDArray[Any], NDArray[np.integer[Any]], NDArray[np.int64]]:
+    """The classes, which one each sample has, and how many samples each class has."""
+    if labels.dtype.kind in "biu":
+        least, most = int(labels.min()), int(labels.max())
+        if most - least < _MOST_COUNTED:
+            codes = labels.astype(np.int64) - least if least or labels.dtype.kind != "i" else labels
+            counts = np.bincount(codes, minlength=most - least + 1)
+            present = np.flatnonzero(counts)
+            renumbered = np.zeros(len(counts), np.int64)
+            renumbered[present] = np.arange(len(present))
+            own = codes if len(present) == len(counts) else renumbered[codes]
+            return present + least, own, counts[present]
+    classes, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    return classes, inverse.reshape(-1), counts
