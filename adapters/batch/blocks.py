@@ -198,7 +198,8 @@ class BlockOrder(Arrangement):
             return permute_each(slots, self.blocks, (self.seed, epoch, BLOCKS), tweaks)
         whole = self.blocks, self.window, self.seed, epoch
         blocks = np.concatenate([_of_window(*whole, each) for each in range(first, last + 1)])
-        return blocks[(window - first) * self.window + lane]
+        found: NDArray[np.int64] = blocks[(window - first) * self.window + lane]
+        return found
 
     # --- what comes ---
 
