@@ -76,7 +76,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="",
         dest="benchmarks_rows",
         help='only rows whose name contains this, as "threads workers 2"; where it is the whole '
-        "name of a row, only that",
+        'name of a row, only that; "this|that" takes both',
     )
     group.addoption(
         "--peers",

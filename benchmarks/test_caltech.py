@@ -84,7 +84,11 @@ def test_caltech(session: Session) -> None:
     backend = session.backends.chosen[0]
     trained = backend.on_gpu
     seconds = max(size.seconds, GPU_SECONDS) if trained else size.seconds
-    experiment = session.experiment("caltech", "Caltech-256 for ResNet-50: images of 224x224")
+    experiment = session.experiment(
+        "caltech",
+        "Caltech-256 for ResNet-50: images of 224x224",
+        "Decode originals or pack them once, for how fast an accelerator?",
+    )
     experiment.columns, experiment.panels = COLUMNS, PANELS
     told = TRAINED_NOTE if trained else PACED_NOTE
     experiment.notes += [f"pictures, in the page cache: {pictures.name}", *NOTES, told]

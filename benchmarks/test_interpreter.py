@@ -29,7 +29,11 @@ def test_interpreter(session: Session, source: str) -> None:
     """A picture holds the interpreter for no longer than it may, after the first pass."""
     if kernel.load() is None:
         pytest.skip("without the image kernel, other libraries decode")
-    experiment = session.experiment("interpreter", "The interpreter's share of a JPEG")
+    experiment = session.experiment(
+        "interpreter",
+        "The interpreter's share of a JPEG",
+        "For how long does a JPEG hold the lock that all threads share?",
+    )
     experiment.columns = COLUMNS
     experiment.better, experiment.lower_is_better = "held_us", True
     specs = [

@@ -58,7 +58,11 @@ def test_networks(session: Session, network: str) -> None:
     samples = EPOCHS[network]
     if size.steps is not None:
         samples = BATCH_SIZES[network] * size.steps[network == RESNET]
-    experiment = session.experiment("networks", "DCGAN and ResNet-20 on so many cores")
+    experiment = session.experiment(
+        "networks",
+        "DCGAN and ResNet-20 on so many cores",
+        "What does a loader leave of so many CPU cores to small networks?",
+    )
     experiment.axis = "CPU cores"
     trained = f"{network}: {data[0]}; {samples:,} samples, once"
     experiment.note(trained, *NOTES)

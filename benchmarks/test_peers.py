@@ -76,7 +76,11 @@ def test_every_peer_runs(session: Session) -> None:
 
 
 def _experiment(session: Session) -> Experiment:
-    experiment = session.experiment("peers", "Peers: pictures from JPEG, everybody's loaders")
+    experiment = session.experiment(
+        "peers",
+        "Peers: pictures from JPEG, everybody's loaders",
+        "How fast does everybody load the same pictures?",
+    )
     experiment.columns = COLUMNS
     experiment.panels = ()  # What one loader's workers are is not what another's are.
     missing = [

@@ -35,7 +35,11 @@ LIMIT_SECONDS = 60  # A row that takes longer hangs.
 
 def test_races(session: Session) -> None:
     """Every sample once, in order and the same again, from every kind and number of our workers."""
-    experiment = session.experiment("races", "Duplicates and races, in samples")
+    experiment = session.experiment(
+        "races",
+        "Duplicates and races, in samples",
+        "Which samples are repeated, lost, out of order?",
+    )
     experiment.columns, experiment.panels = COLUMNS, PANELS
     experiment.notes += [
         f"2 x (two epochs of fit, evaluate and predict), each of {SAMPLES} samples in {BATCHES} "

@@ -78,7 +78,11 @@ def test_first_batch(session: Session) -> None:
 
 
 def _experiment(session: Session) -> Experiment:
-    experiment = session.experiment("formats", "Formats: 2,000 pictures, random boxes of 224x224")
+    experiment = session.experiment(
+        "formats",
+        "Formats: 2,000 pictures, random boxes of 224x224",
+        "Files, TFRecord and RecordIO, encoded and raw: which is the fastest?",
+    )
     experiment.columns, experiment.panels = COLUMNS, PANELS
     experiment.note(*NOTES)
     return experiment

@@ -48,7 +48,11 @@ def test_ratio(session: Session, name: str) -> None:
     """Our median reaches the bar over the peer's best round; at parity, its middle half."""
     peer, ratio = TABLES[ROWS[name]][name]
     if peer.missing:
-        experiment = session.experiment("ratios", "Ratios: ours against the peer's best round")
+        experiment = session.experiment(
+            "ratios",
+            "Ratios: ours against the peer's best round",
+            "How many times as fast as the peer at its best?",
+        )
         experiment.notes.append(f"not run, as {peer.distribution} isn't installed: {name}")
         pytest.skip(f"{peer.distribution} isn't installed")
     with session.uncaptured():

@@ -30,7 +30,11 @@ LIMIT_SECONDS = {"smoke": 60, "default": 60, "full": 300}
 def test_sleeping(session: Session) -> None:
     """Every row of this package's loaders ends well, with all items once and in order."""
     wait_seconds = WAIT_SECONDS[session.size]
-    experiment = session.experiment("sleeping", "The sleeping data set: every item only waits")
+    experiment = session.experiment(
+        "sleeping",
+        "The sleeping data set: every item only waits",
+        "What are N workers worth where every item only waits?",
+    )
     experiment.columns, experiment.panels = COLUMNS, PANELS
     experiment.notes += [
         f"{ITEMS} items of {wait_seconds:g} s, batches of 1; 0: in the loop's own thread; "

@@ -83,7 +83,11 @@ PROGRAMS = (
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.case)
 def test_startup(session: Session, program: Program) -> None:
     """Our median of each call that is held is within what the program may take."""
-    experiment = session.experiment("startup", "Start-up: three calls of a short program")
+    experiment = session.experiment(
+        "startup",
+        "Start-up: three calls of a short program",
+        "Are short programs slower, start included?",
+    )
     experiment.columns, experiment.panels = COLUMNS, PANELS
     experiment.better, experiment.lower_is_better = CALLS[0], True
     backends = program.backends + (program.full_backends if session.size == "full" else ())

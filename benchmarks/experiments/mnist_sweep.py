@@ -97,7 +97,11 @@ def worker_sweep(
     Returns:
         The experiment, and the runs that were added to it, which have learnt enough.
     """
-    experiment = session.experiment(WORKER_SWEEP, "MNIST worker sweep: LeNet, one epoch")
+    experiment = session.experiment(
+        WORKER_SWEEP,
+        "MNIST worker sweep: LeNet, one epoch",
+        "Which loader, with how many workers, trains LeNet soonest?",
+    )
     options = _options(session, experiment, note)
     specs = [
         RowSpec(
@@ -128,7 +132,11 @@ def cpu_sweep(session: Session, contestants: Contestants) -> list[Run]:
     Returns:
         The runs, which have learnt enough.
     """
-    experiment = session.experiment("mnist-cpus", "MNIST on so many cores: LeNet, one epoch")
+    experiment = session.experiment(
+        "mnist-cpus",
+        "MNIST on so many cores: LeNet, one epoch",
+        "What does the number of CPU cores change?",
+    )
     experiment.axis = "CPU cores"
     note = (
         "a worker for each core, or as many as the loader chooses: auto; on all cores, rows of the "

@@ -194,7 +194,11 @@ def hold(
         pytest.skip("a ratio of a single short round says nothing")
     if ratio.extra and session.size == "default" and not session.rows:
         pytest.skip("not of the default size: with --full, or named by --rows")
-    experiment = session.experiment("ratios", "Ratios: ours against the peer's best round")
+    experiment = session.experiment(
+        "ratios",
+        "Ratios: ours against the peer's best round",
+        "How many times as fast as the peer at its best?",
+    )
     experiment.columns = COLUMNS
     spec = RowSpec(
         framework=framework,

@@ -1,21 +1,24 @@
 """A session as one HTML page that asks for nothing outside of itself.
 
-Everything that isn't written here, names, notes, logs, goes through `html.escape`: `_element` does
-that to text, and takes only what `_element` made as it is.
+Everything that isn't written here, names, notes, logs, goes through `html.escape`, as `elements.py`
+does that to text. The summary comes first; each experiment has a caption of one line, its table and
+its figure, and beneath them what one must know to read them.
 """
 
 from __future__ import annotations
 
 import base64
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.comparison import HEADS, SLOWER, Comparison, cells
+from benchmarks.harness.elements import Html, details, element, listed, table
 from benchmarks.harness.figures import panels_of
+from benchmarks.harness.overview import anchor, overview
 from benchmarks.harness.results import Column, Experiment, Row, is_reference
 from benchmarks.harness.tables import MISSING, footnotes, measured_columns, number, spread
 
@@ -43,12 +46,6 @@ class Report:
     skipped: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-class _Html(str):
-    """Text that is HTML already."""
-
-    __slots__ = ()
-
-
 def write_report(report: Report, folder: Path) -> Path:
     """Write `<folder>/report.html`; returns the path."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -61,7 +58,8 @@ def write_report(report: Report, folder: Path) -> Path:
 def page(report: Report) -> str:
     """The page's text."""
     body = [
-        _element("h1", "Benchmarks of the loaders"),
+        element("h1", "Benchmarks of the loaders"),
+        overview(report.experiments),
         _machine(report.machine),
         _contents(report),
         *([_comparison(report.comparison)] if report.comparison else []),
@@ -69,39 +67,17 @@ def page(report: Report) -> str:
         *([_tests(report)] if report.failed or report.skipped else []),
     ]
     head = [
-        _Html('<meta charset="utf-8">'),
-        _Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-        _Html('<link rel="icon" href="data:,">'),  # Or a browser asks the server for one.
-        _element("title", f"Benchmarks of the loaders, {report.machine.get('date', '')[:10]}"),
-        _Html(f"<style>\n{STYLE.read_text()}</style>"),
+        Html('<meta charset="utf-8">'),
+        Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+        Html('<link rel="icon" href="data:,">'),  # Or a browser asks the server for one.
+        element("title", f"Benchmarks of the loaders, {report.machine.get('date', '')[:10]}"),
+        Html(f"<style>\n{STYLE.read_text()}</style>"),
     ]
-    content = _element("head", *head) + _element("body", *body)
+    content = element("head", *head) + element("body", *body)
     return f'<!DOCTYPE html>\n<html lang="en">\n{content}</html>\n'
 
 
-def _element(name: str, *content: str, **attributes: str) -> _Html:
-    """An element; `class_` is the attribute `class`."""
-    written = "".join(f' {key.rstrip("_")}="{escape(text)}"' for key, text in attributes.items())
-    inner = "".join(text if isinstance(text, _Html) else escape(text) for text in content)
-    return _Html(f"<{name}{written}>{inner}</{name}>\n")
-
-
-def _list(lines: Iterable[str]) -> _Html:
-    return _element("ul", *(_element("li", line) for line in lines))
-
-
-def _table(heads: Sequence[str], lines: Iterable[Sequence[_Html]], words: int) -> _Html:
-    head = [
-        _element("th", text, scope="col", class_="word" if place < words else "number")
-        for place, text in enumerate(heads)
-    ]
-    body = [_element("tr", *line) for line in lines]
-    table = _element("table", _element("thead", _element("tr", *head)), _element("tbody", *body))
-    # Reachable by keyboard, too, where it must be scrolled.
-    return _element("div", table, class_="wide", tabindex="0")
-
-
-def _machine(machine: Mapping[str, Any]) -> _Html:
+def _machine(machine: Mapping[str, Any]) -> Html:
     versions = ", ".join(f"{name} {one}" for name, one in machine.get("libraries", {}).items())
     backend = machine.get("keras_backend")
     command = shlex.join(["pytest", *machine.get("arguments", ())])
@@ -116,39 +92,34 @@ def _machine(machine: Mapping[str, Any]) -> _Html:
         "commit": machine.get("commit") or "none",
         "command": f"KERAS_BACKEND={backend} {command}" if backend else command,
     }
-    pairs = [
-        _element("dt", name) + _element("dd", str(fact)) for name, fact in facts.items() if fact
-    ]
-    return _element("dl", *(_Html(pair) for pair in pairs))
+    pairs = [element("dt", name) + element("dd", str(fact)) for name, fact in facts.items() if fact]
+    return element("dl", *(Html(pair) for pair in pairs))
 
 
-def _contents(report: Report) -> _Html:
+def _contents(report: Report) -> Html:
     """Links to the sections."""
-    links = [_element("a", each.title, href=f"#{_anchor(each)}") for each in report.experiments]
+    links = [element("a", each.title, href=f"#{anchor(each)}") for each in report.experiments]
     if report.comparison is not None:
-        links.insert(0, _element("a", "Against earlier results", href="#comparison"))
-    return _element("nav", _list(links)) if links else _element("p", "No experiment ran.")
+        links.insert(0, element("a", "Against earlier results", href="#comparison"))
+    return element("nav", listed(links)) if links else element("p", "No experiment ran.")
 
 
-def _anchor(experiment: Experiment) -> str:
-    return f"experiment-{experiment.name}"
-
-
-def _experiment(experiment: Experiment, figure: Path | None) -> _Html:
+def _experiment(experiment: Experiment, figure: Path | None) -> Html:
     rows = experiment.rows()
     parts = [
-        _element("h2", experiment.title, id=_anchor(experiment)),
-        _list(experiment.heads()),
-        _results(experiment) if rows else _element("p", "No row ran."),
-        *(_element("p", line, class_="bad") for line in footnotes(experiment)),
+        element("h2", experiment.title, id=anchor(experiment)),
+        element("p", experiment.caption(), class_="caption"),
+        _results(experiment) if rows else element("p", "No row ran."),
+        *(element("p", line, class_="bad") for line in footnotes(experiment)),
         *([_figure(experiment, figure)] if figure is not None else []),
+        element("div", _reading(experiment), listed(experiment.heads()), class_="note"),
         _logs(experiment),
         _commands(rows),
     ]
-    return _element("section", *parts)
+    return element("section", *parts)
 
 
-def _results(experiment: Experiment) -> _Html:
+def _results(experiment: Experiment) -> Html:
     """Medians, the range beneath where there is one; the best row of a framework in bold."""
     columns = measured_columns(experiment)
     heads = ["framework", "loader", experiment.axis, "runs", *(each.head for each in columns)]
@@ -159,18 +130,23 @@ def _results(experiment: Experiment) -> _Html:
         runs = f"{row.runs - len(row.failures)} of {row.runs}" if row.failures else str(row.runs)
         if is_reference(row.loader):
             runs = MISSING
-        line = [_element("td", word, class_="word") for word in words]
-        line.append(_element("td", runs, class_="bad" if row.failures else "number"))
+        line = [element("td", word, class_="word") for word in words]
+        line.append(element("td", runs, class_="bad" if row.failures else "number"))
         for column in columns:
             leads = row in best and column.key == experiment.better
-            line.append(_element("td", *_median(row, column), class_="best" if leads else "number"))
+            line.append(element("td", *_median(row, column), class_="best" if leads else "number"))
         lines.append(line)
-    lead = next((each.head for each in columns if each.key == experiment.better), None)
+    return table(heads, lines, words=3)
+
+
+def _reading(experiment: Experiment) -> Html:
+    """What the numbers are."""
+    lead = experiment.lead()
     told = "Medians, beneath them the least and the most of all runs"
-    told += f"; the best {lead} of each framework in bold." if lead and best else "."
+    told += f"; the best {lead.head} of each framework in bold." if lead else "."
     if any(row.over_seeds for row in experiment.rows()):
         told += " What depends on the seed: mean ± standard deviation over n seeds."
-    return _Html(_table(heads, lines, words=3) + _element("p", told))
+    return element("p", told)
 
 
 def _median(row: Row, column: Column) -> list[str]:
@@ -178,11 +154,11 @@ def _median(row: Row, column: Column) -> list[str]:
         return [MISSING]
     least, most = row.ranges[column.key]
     ranged = least < most and column.key not in row.over_seeds
-    shown = [_element("span", spread(row, column), class_="spread")] if ranged else []
+    shown = [element("span", spread(row, column), class_="spread")] if ranged else []
     return [number(row, column), " ", *shown]
 
 
-def _figure(experiment: Experiment, figure: Path) -> _Html:
+def _figure(experiment: Experiment, figure: Path) -> Html:
     names = " and ".join(name for _, name in panels_of(experiment))
     best = "; ".join(
         f"best of {row.framework}: {row.loader}, {experiment.axis} {row.workers}"
@@ -192,53 +168,49 @@ def _figure(experiment: Experiment, figure: Path) -> _Html:
         f"; {best}" if best else ""
     )
     data = base64.b64encode(figure.read_bytes()).decode("ascii")
-    return _Html(f'<img alt="{escape(alt)}" src="data:image/png;base64,{data}">\n')
+    return Html(f'<img alt="{escape(alt)}" src="data:image/png;base64,{data}">\n')
 
 
-def _logs(experiment: Experiment) -> _Html:
+def _logs(experiment: Experiment) -> Html:
     """What failed runs said last."""
     parts = [
-        _details(f"{run.name}: {run.failure}", _element("pre", run.log))
+        details(f"{run.name}: {run.failure}", element("pre", run.log))
         for run in experiment.runs
         if run.failure is not None and run.log
     ]
-    return _Html("".join(parts))
+    return Html("".join(parts))
 
 
-def _commands(rows: Sequence[Row]) -> _Html:
+def _commands(rows: Sequence[Row]) -> Html:
     lines = [
         [
-            _element("td", f"{row.framework} {row.loader} {row.workers}", class_="word"),
-            _element("td", _element("code", row.command), class_="word"),
+            element("td", f"{row.framework} {row.loader} {row.workers}", class_="word"),
+            element("td", element("code", row.command), class_="word"),
         ]
         for row in rows
         if row.command
     ]
     if not lines:
-        return _Html("")
-    return _details("Commands that repeat each row", _table(("row", "command"), lines, words=2))
+        return Html("")
+    return details("Commands that repeat each row", table(("row", "command"), lines, words=2))
 
 
-def _details(summary: str, content: _Html) -> _Html:
-    return _element("details", _element("summary", summary), content)
-
-
-def _comparison(comparison: Comparison) -> _Html:
+def _comparison(comparison: Comparison) -> Html:
     lines = []
     for change in comparison.changes:
         row, verdict, *numbers = cells(change)
         lines.append(
             [
-                _element("td", row, class_="word"),
-                _element("td", verdict, class_="bad word" if change.verdict == SLOWER else "word"),
-                *(_element("td", number, class_="number") for number in numbers),
+                element("td", row, class_="word"),
+                element("td", verdict, class_="bad word" if change.verdict == SLOWER else "word"),
+                *(element("td", number, class_="number") for number in numbers),
             ]
         )
     parts = [
-        _element("h2", "Against earlier results", id="comparison"),
-        _list([f"earlier: {comparison.path}", *comparison.heads]),
-        _table(HEADS, lines, words=2) if lines else _element("p", "No row is in both."),
-        _element(
+        element("h2", "Against earlier results", id="comparison"),
+        listed([f"earlier: {comparison.path}", *comparison.heads]),
+        table(HEADS, lines, words=2) if lines else element("p", "No row is in both."),
+        element(
             "p",
             "Medians of runs, each a fresh process, their range, and how many. Slower or faster: "
             "the ranges don't meet, and the medians differ by more than 5 percent.",
@@ -246,15 +218,15 @@ def _comparison(comparison: Comparison) -> _Html:
     ]
     for word, names in (("before", comparison.only_before), ("now", comparison.only_now)):
         if names:
-            parts.append(_details(f"Only {word}: {len(names)} rows", _list(names)))
-    return _element("section", *parts)
+            parts.append(details(f"Only {word}: {len(names)} rows", listed(names)))
+    return element("section", *parts)
 
 
-def _tests(report: Report) -> _Html:
+def _tests(report: Report) -> Html:
     """What failed as a test, and what was not run, with the reasons."""
-    parts = [_element("h2", "Tests that failed or were not run")]
+    parts = [element("h2", "Tests that failed or were not run")]
     for name, reason in report.failed.items():
-        parts.append(_element("p", f"failed: {name}: {reason}", class_="bad"))
+        parts.append(element("p", f"failed: {name}: {reason}", class_="bad"))
     for reason, names in report.skipped.items():
-        parts.append(_details(f"not run, {len(names)}: {reason}", _list(names)))
-    return _element("section", *parts)
+        parts.append(details(f"not run, {len(names)}: {reason}", listed(names)))
+    return element("section", *parts)

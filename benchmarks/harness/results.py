@@ -199,6 +199,7 @@ class Experiment:
         panels: The figure's: keys of metrics and what they are called. None: the speed and the
             share waited, or the first columns where no speed was measured.
         size: The session's: "smoke", "default", "full"; "" where it isn't known.
+        asks: The question that it answers, in a line.
     """
 
     name: str
@@ -211,6 +212,7 @@ class Experiment:
     lower_is_better: bool = False
     panels: tuple[tuple[str, str], ...] | None = None
     size: str = ""
+    asks: str = ""
 
     def note(self, *notes: str) -> None:
         """Add what isn't there yet to the notes."""
@@ -257,6 +259,19 @@ class Experiment:
             if sign * row.medians[self.better] > sign * rival.medians[self.better]:
                 found[row.framework] = row
         return list(found.values())
+
+    def lead(self) -> Column | None:
+        """The column that rows are compared by, where any row has it."""
+        measured = any(self.better in run.metrics for run in self.runs)
+        return next((each for each in self.columns if measured and each.key == self.better), None)
+
+    def caption(self) -> str:
+        """One line: what is asked, and which way is better."""
+        lead, asked = self.lead(), self.asks
+        if lead is None:
+            return asked
+        which = f"{'Less' if self.lower_is_better else 'More'} {lead.head} is better."
+        return f"{asked} {which}" if asked else which
 
     def content(self) -> dict[str, Any]:
         """Everything but the machine, for JSON."""

@@ -19,6 +19,8 @@ from benchmarks.harness.kept import KeptProcesses
 from benchmarks.harness.processes import Outcome, run_row
 from benchmarks.harness.results import Experiment, Run
 
+ALTERNATIVES = "|"  # Between names of rows, of which any will do.
+
 
 @dataclass(frozen=True)
 class RowSpec:
@@ -73,7 +75,7 @@ class Session:
         size: "smoke", "default" or "full".
         repeats: How many times each row runs; None leaves it to the experiment.
         rows: Only rows whose name contains this, whatever the case; where it is a row's whole name,
-            that row only.
+            that row only; several such, with ``|`` between them.
         out: The folder for JSON and figures.
         data_dir: Where to look for data sets first.
         uncaptured: Gives a context in which output reaches the terminal.
@@ -115,9 +117,10 @@ class Session:
         with self.uncaptured():
             return find_backends()
 
-    def experiment(self, name: str, title: str) -> Experiment:
+    def experiment(self, name: str, title: str, asks: str = "") -> Experiment:
         """The experiment of that name: the same one for every test that adds rows to it."""
-        return self.experiments.setdefault(name, Experiment(name, title, size=self.size))
+        made = Experiment(name, title, size=self.size, asks=asks)
+        return self.experiments.setdefault(name, made)
 
     def command(self, spec: RowSpec) -> str:
         """What to type in order to run this row again, from the repository's root."""
@@ -214,9 +217,12 @@ class Session:
 
     def _chosen(self, specs: list[RowSpec]) -> list[RowSpec]:
         """The rows that were asked for: "workers 1" is part of "workers 16", too."""
-        wanted = self.rows.strip().lower()
-        named = [spec for spec in specs if spec.name.lower() == wanted]
-        return named or [spec for spec in specs if self.rows.lower() in spec.name.lower()]
+        found: set[int] = set()
+        for wanted in self.rows.lower().split(ALTERNATIVES):
+            names = {place: spec.name.lower() for place, spec in enumerate(specs)}
+            named = {place for place, name in names.items() if name == wanted.strip()}
+            found |= named or {place for place, name in names.items() if wanted in name}
+        return [specs[place] for place in sorted(found)]
 
 
 def our_failures(runs: Iterable[Run]) -> list[str]:

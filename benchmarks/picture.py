@@ -1,0 +1,140 @@
+"""README's picture and table of five results, from the results themselves.
+
+`python -m benchmarks.picture` draws `docs/results.svg` from `benchmarks/readme.json` and prints the
+table; with the `run.json` of one session or several, as in
+
+    pytest benchmarks --rows "$(python -m benchmarks.picture --rows)"
+    python -m benchmarks.picture benchmarks/results/run.json
+
+it takes the five rows out of these first, and writes them there. A row that none of the files has
+stays as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness.comparison import read_earlier
+from benchmarks.harness.pairs import Bar, Pair, drawn
+from benchmarks.harness.results import Experiment, Run, write_json
+from benchmarks.harness.summary import Line, lines_of, rounded
+from benchmarks.harness.sweeps import ALTERNATIVES
+
+ROOT = Path(__file__).parents[1]
+KEPT = ROOT / "benchmarks" / "readme.json"
+PICTURE = ROOT / "docs" / "results.svg"
+EXPERIMENT = "ratios"
+# Framework and name of a row, and what README calls the work.
+WORKS = {
+    ("Keras", "JPEG TFRecord against tf.data"): "TFRecords of JPEGs, random boxes, into Keras",
+    ("Gluon", "JPEG RecordIO against ImageRecordIter"): "RecordIO of the same JPEGs, into Gluon",
+    ("Keras", "typed digits of TFRecord against tf.data"): "TensorFlow's own Examples of digits",
+    ("Keras", "batches through processes"): "batches of images from two processes",
+    ("Gluon", "ToTensor"): "MNIST through ToTensor, into Gluon",
+}
+NOTE = "Longer is faster. Ours: the median; theirs: the best round. "
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Draw, and print the table; returns 0.
+
+    Args:
+        arguments: Paths of `run.json` files, or `--rows`; those of the process otherwise.
+    """
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.picture", description=__doc__)
+    parser.add_argument("runs", nargs="*", type=Path, help="run.json files to take the rows from")
+    parser.add_argument("--rows", action="store_true", help="only say what the rows are called")
+    options = parser.parse_args(arguments)
+    if options.rows:
+        print(ALTERNATIVES.join(f"{framework} {name} workers" for framework, name in WORKS))
+        return 0
+    if options.runs:
+        write_json(taken(options.runs), KEPT)
+    PICTURE.write_text(picture(KEPT))
+    print("\n".join(table(KEPT)))
+    print(f"written: {PICTURE.relative_to(ROOT)}", file=sys.stderr)
+    return 0
+
+
+def taken(paths: Sequence[Path]) -> dict[str, Any]:
+    """The content of `readme.json`: the rows of these files, of later ones where several have one.
+
+    Raises:
+        ValueError: A file is no `run.json`.
+    """
+    kept = [KEPT] if KEPT.exists() else []
+    runs: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    machine: dict[str, Any] = {}
+    for path in [*kept, *paths]:
+        read = read_earlier(path)
+        found = [run for run in read.runs.get(EXPERIMENT, []) if _key(run) in WORKS]
+        for key in {_key(run) for run in found}:
+            runs[key] = [dataclasses.asdict(run) for run in found if _key(run) == key]
+        # The command line is that of one session only; each run has its own.
+        machine = {**read.machine, "arguments": []}
+    ordered = [run for key in WORKS for run in runs.get(key, [])]
+    return {"machine": machine, "experiment": EXPERIMENT, "size": "default", "runs": ordered}
+
+
+def _key(run: Run) -> tuple[str, str]:
+    return run.framework, run.loader
+
+
+def lines(path: Path) -> list[Line]:
+    """The five, in README's order."""
+    experiment = Experiment(EXPERIMENT, "", runs=read_earlier(path).runs[EXPERIMENT])
+    named = {f"{framework}: {name}": work for (framework, name), work in WORKS.items()}
+    found = {line.work: line for line in lines_of(experiment)}
+    return [
+        dataclasses.replace(found[name], work=work) for name, work in named.items() if name in found
+    ]
+
+
+def picture(path: Path) -> str:
+    """The SVG."""
+    pairs = []
+    for line in lines(path):
+        assert line.ours is not None  # Of a ratio, there are both.
+        assert line.peer is not None
+        assert line.ratio is not None
+        bars = [
+            Bar(_loader(each.who), each.value, f"{rounded(each.value)} {line.unit}")
+            for each in (line.ours, line.peer)
+        ]
+        pairs.append(Pair(line.work, f"{line.ratio:.1f} times", *bars))
+    return drawn("Loading, ours against the peer at its best", pairs, NOTE + machine(path))
+
+
+def table(path: Path) -> list[str]:
+    """README's table, in Markdown."""
+    rows = ["| work | ours | peer, best round | ratio |", "| :-- | --: | --: | --: |"]
+    for line in lines(path):
+        assert line.ours is not None
+        assert line.peer is not None
+        rows.append(
+            f"| {line.work}, {line.unit} | {rounded(line.ours.value)} | "
+            f"{_loader(line.peer.who)} {rounded(line.peer.value)} | {line.ratio:.1f} |"
+        )
+    return rows
+
+
+def machine(path: Path) -> str:
+    """In a few words, with the date."""
+    found = json.loads(path.read_text())["machine"]
+    gpus = "a GPU" if found["gpus"] else "no GPU"
+    return f"{found['usable_cpus']} cores of an {found['cpu']}, {gpus}, {found['date'][:10]}"
+
+
+def _loader(who: str) -> str:
+    """Without its workers."""
+    return who.split(",")[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
