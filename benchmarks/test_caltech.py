@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.data.caltech_pictures import files_in, find_pictures
-from benchmarks.experiments.caltech import DEMANDS, EPOCH, NAIVE, NAIVE_KERAS, PACKED
+from benchmarks.experiments.caltech import (
+    DEMANDS,
+    EPOCH,
+    NAIVE,
+    NAIVE_KERAS,
+    PACKED,
+    TRAINED,
+)
 from benchmarks.harness import page_cache
 from benchmarks.harness.machine import gpu_names, usable_cpus
 from benchmarks.harness.results import Column, Run
@@ -92,6 +99,8 @@ def test_caltech(session: Session) -> None:
     experiment.columns, experiment.panels = COLUMNS, PANELS
     told = TRAINED_NOTE if trained else PACED_NOTE
     experiment.notes += [f"pictures, in the page cache: {pictures.name}", *NOTES, told]
+    if not trained:
+        experiment.note(*(f"pace: {each.source}" for each in DEMANDS.values() if each.source))
     if gpu_names() and not trained:
         experiment.note(UNUSED_NOTE.format(" and ".join(gpu_names()), backend.title))
         experiment.note(*session.backends.notes())
@@ -121,14 +130,15 @@ def test_caltech(session: Session) -> None:
     for framework in dict.fromkeys(run.framework for run in runs):
         if framework.startswith(specs[0].framework):  # Behind it may be a backend's name.
             experiment.runs += published(framework)
+        experiment.runs += published_rate(framework)
 
 
 def rows(size: str, trained: bool) -> list[tuple[str, str, int | str]]:
     """Keys of demands, loaders and workers.
 
     Workers are 1 and one less than there are cores, but at least 2. Only the published size has all
-    rows of both demands. Otherwise, the paced consumer has one worker in the first demand only, and
-    a GPU trains in the second only, as every row is compiled for itself.
+    rows of the article's two demands. Otherwise, the paced consumer has one worker in the first
+    demand only, and a GPU trains in the second only, as every row is compiled for itself.
 
     Args:
         size: The session's.
@@ -137,12 +147,24 @@ def rows(size: str, trained: bool) -> list[tuple[str, str, int | str]]:
     many = max(2, usable_cpus() - 1)
     main = "mixed" if trained else "single"
     found: list[tuple[str, str, int | str]] = []
-    for key in DEMANDS if size == "full" or not trained else (main,):
-        every = size == "full" or (size == "default" and key == main)
+    demands = (TRAINED if size == "full" else (main,)) if trained else tuple(DEMANDS)
+    for key in demands:
+        every = key in TRAINED and (size == "full" or (size == "default" and key == main))
         for loader in (NAIVE_KERAS, NAIVE, PACKED):
             found += [(key, loader, workers) for workers in ((1, many) if every else (many,))]
         found.append((key, PACKED, "auto"))
     return found
+
+
+def published_rate(framework: str) -> list[Run]:
+    """What an accelerator was published to train at, beside those that are paced like it."""
+    rates = {each.paced: each for each in DEMANDS.values() if each.source}
+    if framework not in rates:
+        return []
+    speed = rates[framework].batch_size / rates[framework].step_seconds
+    metrics = {"samples_per_second": speed, "epoch_seconds": EPOCH / speed, "utilisation": 1.0}
+    loader = f"published, {framework.partition(' at ')[0]}"
+    return [Run(framework, loader, "", False, metrics, "", "", None, "")]
 
 
 def published(framework: str) -> list[Run]:

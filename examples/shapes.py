@@ -1,4 +1,7 @@
-"""Pictures for examples that were given none: circles and squares, in folders or as arrays."""
+"""Pictures for examples that were given none: circles and squares, in folders or as arrays.
+
+`Sheet` shows some of them in a notebook.
+"""
 
 from __future__ import annotations
 
@@ -39,3 +42,13 @@ def arrays_of(count: int, side: int = 28) -> tuple[np.ndarray, np.ndarray]:
     pictures = [shape(number, side) for number in range(count)]
     x = np.stack([picture.max(axis=2, keepdims=True) for picture, _ in pictures])
     return x, np.array([label for _, label in pictures])
+
+
+class Sheet:
+    """Pictures side by side, which a notebook shows."""
+
+    def __init__(self, pictures: np.ndarray) -> None:
+        self.row = np.concatenate(list(pictures), axis=1)
+
+    def _repr_png_(self) -> bytes:
+        return cv2.imencode(".png", self.row[..., ::-1])[1].tobytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -25,6 +26,7 @@ SCRIPTS = {
 }
 # ResNet-50 alone takes a minute to compile.
 _LONG = {"photos_to_resnet.py"}
+NOTEBOOK = EXAMPLES / "first_steps.ipynb"
 
 
 def test_every_script_is_known_here():
@@ -56,3 +58,38 @@ def test_a_script_runs(name):
     )
     assert finished.returncode == 0, finished.stderr
     assert said in finished.stdout
+
+
+def cells(kind: str) -> list[dict]:
+    """The notebook's cells of a kind."""
+    return [each for each in json.loads(NOTEBOOK.read_text())["cells"] if each["cell_type"] == kind]
+
+
+def test_the_notebook_opens_with_results_shown():
+    """Each cell of code was run, in order, without an error; a picture is among the results."""
+    code = cells("code")
+    assert [each["execution_count"] for each in code] == list(range(1, len(code) + 1))
+    outputs = [output for each in code for output in each["outputs"]]
+    assert [each["output_type"] for each in outputs if each["output_type"] == "error"] == []
+    assert any("image/png" in each.get("data", {}) for each in outputs)
+    said = "".join("".join(each.get("text", [])) for each in outputs)
+    assert "the same to the last bit: True" in said
+    assert "/tmp" not in NOTEBOOK.read_text()
+
+
+def test_the_cells_of_the_notebook_run(tmp_path):
+    for package in ("keras", "cv2", "jax"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} isn't installed")
+    script = tmp_path / "notebook.py"
+    script.write_text("\n\n".join("".join(each["source"]) for each in cells("code")))
+    folders = os.pathsep.join(map(str, (EXAMPLES, EXAMPLES.parent)))
+    finished = subprocess.run(
+        [sys.executable, str(script)],
+        env={**os.environ, "PYTHONPATH": folders, "KERAS_BACKEND": "jax"},
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert "the same to the last bit: True" in finished.stdout

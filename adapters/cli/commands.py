@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import sys
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from adapters.cli.inspection import contact_sheet, described
+from adapters.cli.progress import bar
 from adapters.packing import Comparison, compare, convert, pack, verify
 from adapters.records import CODECS
 from adapters.records.files import expanded
@@ -33,7 +31,7 @@ def run_pack(options: argparse.Namespace) -> int:
         raise argparse.ArgumentError(
             None, "the following arguments are required: out (but with --compare)"
         )
-    with bar("pack") as progress:
+    with bar("pack", "picture") as progress:
         manifest = pack(
             options.source,
             options.out,
@@ -76,19 +74,25 @@ def compared(comparison: Comparison) -> Iterator[str]:
 
 def run_index(options: argparse.Namespace) -> int:
     """``adapters index``."""
-    for path in expanded(_record_files(options.files)):
-        shard = Shard(path, "auto", True, index="search")
-        if isinstance(shard.storage, InflatedFile):
-            raise ValueError(f"{path} is compressed: its records have no offsets to be listed")
-        target = place_of_command(path)
-        write_atomically(target, text_of(Index(shard.offsets, shard.sizes), shard.codec))
-        print(f"{target}: {len(shard)} records")
+    paths, written = expanded(_record_files(options.files)), []
+    with bar("index", "file") as progress:
+        for done, path in enumerate(paths):
+            progress(done, len(paths))
+            shard = Shard(path, "auto", True, index="search")
+            if isinstance(shard.storage, InflatedFile):
+                raise ValueError(f"{path} is compressed: its records have no offsets to be listed")
+            target = place_of_command(path)
+            write_atomically(target, text_of(Index(shard.offsets, shard.sizes), shard.codec))
+            written.append(f"{target}: {len(shard)} records")
+        progress(len(paths), len(paths))
+    for line in written:
+        print(line)
     return 0
 
 
 def run_verify(options: argparse.Namespace) -> int:
     """``adapters verify``; 1 if anything is wrong."""
-    with bar("verify") as progress:
+    with bar("verify", "record") as progress:
         good, wrong = verify(_record_files(options.files, manifests=True), progress)
     for problem in wrong:
         print(problem)
@@ -99,7 +103,7 @@ def run_verify(options: argparse.Namespace) -> int:
 def run_convert(options: argparse.Namespace) -> int:
     """``adapters convert``."""
     format = options.format or _format_of(options.out)
-    with bar("convert") as progress:
+    with bar("convert", "record") as progress:
         files = _record_files(options.files)
         count = convert(files, options.out, format=format, progress=progress)
     print(f"{options.out}: {count} records")
@@ -130,20 +134,3 @@ def _format_of(out: str) -> str:
     raise argparse.ArgumentError(
         None, f"--format must be given where OUT doesn't end in {listed}, got {out!r}"
     )
-
-
-@contextlib.contextmanager
-def bar(name: str) -> Iterator[Callable[[int, int], Any]]:
-    """A progress bar on a terminal; nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    from tqdm import tqdm
-
-    with tqdm(desc=name, leave=False) as shown:
-
-        def progress(done: int, total: int) -> None:
-            shown.total = total
-            shown.update(done - shown.n)
-
-        yield progress

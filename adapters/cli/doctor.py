@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import Any
 
+from adapters.cli.progress import bar
 from adapters.diagnosis.script import diagnose_script
 from adapters.machine import described_machine
 
@@ -44,13 +45,15 @@ def run_doctor(options: argparse.Namespace) -> int:
         for line in described_machine():
             print(line)
         return 0
-    found = diagnose_script(
-        options.script,
-        options.arguments,
-        skip=max(0, options.skip),
-        t=options.t,
-        seconds=options.seconds,
-    )
+    with bar("doctor", "round") as progress:
+        found = diagnose_script(
+            options.script,
+            options.arguments,
+            skip=max(0, options.skip),
+            t=options.t,
+            seconds=options.seconds,
+            progress=progress,
+        )
     if found is None:
         print(
             f"adapters doctor: {options.script} came to its end without a call of Keras's fit or a "

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Sequence
 
 from adapters import __version__
-from adapters.cli import arguments, commands, doctor, planning, tune
+from adapters.cli import arguments, commands, completion, doctor, planning, tune
 from adapters.diagnosis.script import ScriptError
 from adapters.errors import AdapterError
 from adapters.packing import ENCODINGS
@@ -119,5 +119,6 @@ def _parser() -> argparse.ArgumentParser:
 
     doctor.add_parser(subparsers)
     planning.add_parser(subparsers)
-    tune.add_parser(subparsers, commands.bar)
+    tune.add_parser(subparsers)
+    completion.add_parser(subparsers, parser)
     return parser

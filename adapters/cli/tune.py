@@ -7,10 +7,11 @@ import importlib
 import os
 import runpy
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
+from adapters.cli.progress import bar
 from adapters.diagnosis.loaders import own_of
 from adapters.diagnosis.script import ScriptError, code_of
 from adapters.diagnosis.sweep import ROUNDS, line_of, sweep, table_of
@@ -19,13 +20,8 @@ from adapters.sources import names_images
 _MAIN = "adapters_tuned"
 
 
-def add_parser(subparsers: Any, bar: Callable[[str], AbstractContextManager[Any]]) -> None:
-    """Add ``tune`` to the command line.
-
-    Args:
-        subparsers: Of the program.
-        bar: Shows progress under a name.
-    """
+def add_parser(subparsers: Any) -> None:
+    """Add ``tune`` to the command line."""
     tune = subparsers.add_parser("tune", help="which workers are the fastest for a source")
     tune.add_argument(
         "loader",
@@ -38,17 +34,17 @@ def add_parser(subparsers: Any, bar: Callable[[str], AbstractContextManager[Any]
     tune.add_argument(
         "--rounds", type=int, default=ROUNDS, help="measurements of each (default: %(default)s)"
     )
-    tune.set_defaults(run=lambda options: run_tune(options, bar))
+    tune.set_defaults(run=run_tune)
 
 
-def run_tune(options: argparse.Namespace, bar: Callable[[str], AbstractContextManager[Any]]) -> int:
+def run_tune(options: argparse.Namespace) -> int:
     """``adapters tune``."""
     for name in ("seconds", "rounds"):
         if not getattr(options, name) > 0:
             raise argparse.ArgumentError(
                 None, f"--{name} must be > 0, got {getattr(options, name)}"
             )
-    with _loader_of(options.loader) as loader, bar("tune") as progress:
+    with _loader_of(options.loader) as loader, bar("tune", "measurement") as progress:
         # Of records, all the code is ours.
         running = nullcontext() if _is_path(options.loader) else code_of(options.loader)
         with running:

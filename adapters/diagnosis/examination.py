@@ -26,6 +26,7 @@ from adapters.diagnosis.verdict import Workers
 from adapters.engine import Engine, Settings, usable_cpus
 from adapters.images.kernel import load
 
+Progress = Callable[[int, int], Any]
 # Of each measurement; where they leave doubts, as many again.
 ROUNDS, MOST_ROUNDS = 3, 6
 
@@ -74,9 +75,15 @@ def diagnose(
     return examine(loader, trainer_of(step, to_device), t, seconds)
 
 
-def examine(loader: Any, trainer: Trainer | None, t: float | None, seconds: float) -> Diagnosis:
+def examine(
+    loader: Any,
+    trainer: Trainer | None,
+    t: float | None,
+    seconds: float,
+    progress: Progress = lambda done, total: None,
+) -> Diagnosis:
     """As ``diagnose``, for a trainer of any kind."""
-    with Examination(loader, trainer, t, seconds) as examination:
+    with Examination(loader, trainer, t, seconds, progress) as examination:
         while examination.goes_on:
             examination.round()
         return examination.diagnosis
@@ -92,14 +99,21 @@ class Examination:
         trainer: What trains on its batches; None examines the loader only.
         t: As in ``diagnose``.
         seconds: As in ``diagnose``.
+        progress: Called with the number of rounds that are measured, and of all.
 
     Raises:
         TypeError: The loader can't be iterated over.
     """
 
     def __init__(
-        self, loader: Any, trainer: Trainer | None, t: float | None, seconds: float
+        self,
+        loader: Any,
+        trainer: Trainer | None,
+        t: float | None,
+        seconds: float,
+        progress: Progress = lambda done, total: None,
     ) -> None:
+        self._progress = progress
         self._trainer = trainer
         self._t = t
         self._seconds = seconds / ROUNDS
@@ -148,6 +162,8 @@ class Examination:
             before = Account.now()
             self._rounds.append(self._measured())
             self._before, self._after = self._before or before, Account.now()
+        done = len(self._rounds)
+        self._progress(done, ROUNDS if done <= ROUNDS else MOST_ROUNDS)
 
     def _measured(self) -> Figures:
         trainer, seconds = self._trainer, self._seconds

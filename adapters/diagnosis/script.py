@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from adapters.diagnosis.examination import ROUNDS, Examination, examine
+from adapters.diagnosis.examination import ROUNDS, Examination, Progress, examine
 from adapters.diagnosis.faces import Trainer, face_towards
 from adapters.diagnosis.loaders import settled_of
 from adapters.diagnosis.registry import FACES
@@ -57,7 +57,13 @@ class _Examined(BaseException):
 
 
 def diagnose_script(
-    path: str, arguments: Sequence[str], *, skip: int = 0, t: float | None, seconds: float
+    path: str,
+    arguments: Sequence[str],
+    *,
+    skip: int = 0,
+    t: float | None,
+    seconds: float,
+    progress: Progress = lambda done, total: None,
 ) -> Diagnosis | None:
     """Run a script up to its first training loop, and examine that.
 
@@ -67,6 +73,7 @@ def diagnose_script(
         skip: Loops, or calls of ``fit``, that are left alone first.
         t: As in ``diagnose``.
         seconds: As in ``diagnose``.
+        progress: Called with the number of rounds that are measured, and of all.
 
     Returns:
         None where the script came to its end without one.
@@ -78,7 +85,7 @@ def diagnose_script(
     """
     if not os.path.exists(path):
         raise FileNotFoundError(f"script must be the path of a file, got {path!r}: there is none")
-    observer = _Observer(skip, t, seconds)
+    observer = _Observer(skip, t, seconds, progress)
     notice = _Notice(observer)
     before = sys.argv, list(sys.path)
     sys.argv = [path, *arguments]
@@ -107,10 +114,12 @@ class _Observer:
         skip: As in ``diagnose_script``.
         t: Likewise.
         seconds: Likewise.
+        progress: Likewise.
     """
 
-    def __init__(self, skip: int, t: float | None, seconds: float) -> None:
+    def __init__(self, skip: int, t: float | None, seconds: float, progress: Progress) -> None:
         self._skip = skip
+        self._progress = progress
         self._t = t
         self._seconds = seconds
 
@@ -123,7 +132,7 @@ class _Observer:
             examined = loader(), trainer()
         except (TypeError, ValueError) as error:
             raise _Examined(error) from None
-        raise _Examined(examine(*examined, self._t, self._seconds))
+        raise _Examined(examine(*examined, self._t, self._seconds, self._progress))
 
     def loop(self, loader: Any, plain: Callable[[], Iterator[Any]]) -> Iterator[Any]:
         """A loop over a loader has begun: what it reads from."""
@@ -145,7 +154,9 @@ class _Observer:
                 trainer.found(found, same.stop())
                 self._skip, skipped = sys.maxsize, SKIPPED_AGAIN  # It has loops of its own.
                 if examination is None:
-                    examination = Examination(loader, trainer, self._t, self._seconds)
+                    examination = Examination(
+                        loader, trainer, self._t, self._seconds, self._progress
+                    )
                 examination.round()
                 self._skip = 0
             raise _Examined(examination.diagnosis)

@@ -5,7 +5,8 @@ box (area 0.08 to 1, width / height 3/4 to 4/3), resized to 224x224, every other
 right, uint8. *naive* reads and decodes the original file with OpenCV, *packed* what was resized to
 256 pixels beforehand.
 
-On a GPU, Keras trains ResNet-50. Without one, a paced consumer asks for batches as a V100 would.
+On a GPU, Keras trains ResNet-50. Without one, a paced consumer asks for batches as a V100, an A100
+or H100s would, as fast as they were published to train it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ SKIPPED = {False: 2, True: 14}
 
 @dataclass(frozen=True)
 class Demand:
-    """How fast a network takes images, as published for a V100; or how a GPU is to train it.
+    """How fast a network takes images, as an accelerator was published to; or how a GPU trains it.
 
     Args:
         paced: What the table calls the paced consumer.
@@ -50,6 +51,7 @@ class Demand:
         batch_size: Images.
         step_seconds: Of the paced consumer.
         policy: Of the training: Keras's name of the precision.
+        source: Where the rate was published.
     """
 
     paced: str
@@ -57,13 +59,34 @@ class Demand:
     batch_size: int
     step_seconds: float
     policy: str
+    source: str = ""
+
+
+def _paced(title: str, rate: int, source: str, batch_size: int = 128) -> Demand:
+    """Of an accelerator that there is only as a pace."""
+    return Demand(f"{title} at {rate:,}/s", "", batch_size, batch_size / rate, "", source)
 
 
 # Published: some 300 images/s while the GPU was busy for 95 % of the time, so 316 where it never
 # waits; and 1,457 in mixed precision, 128 in 88 ms.
 SINGLE = Demand("V100 at 316/s", "ResNet-50 in float32", 32, 32 / 316, "float32")
 MIXED = Demand("V100 at 1,457/s", "ResNet-50 in mixed precision", 128, 128 / 1457, "mixed_float16")
-DEMANDS = {"single": SINGLE, "mixed": MIXED}
+# What ResNet-50 v1.5 trains at in mixed precision on newer ones, as published; two H100s are the
+# first that no loader here keeps up with on two cores.
+_NVIDIA = (
+    "NVIDIA, DeepLearningExamples, MxNet/Classification/RN50v1.5, container 20.12: one A100 of a "
+    "DGX A100, 2,180 images/s"
+)
+_LAMBDA = (
+    "Lambda, deeplearning-benchmark, pytorch-train-throughput-fp16.csv: {} H100 80GB SXM5, {} "
+    "images/s"
+)
+A100 = _paced("A100", 2_180, _NVIDIA)
+H100 = _paced("H100", 2_791, _LAMBDA.format("one", "2,791"))
+H100S = _paced("two H100", 5_532, _LAMBDA.format("two", "5,532"), 256)
+DEMANDS = {"single": SINGLE, "mixed": MIXED, "a100": A100, "h100": H100, "h100s": H100S}
+# A GPU trains at its own pace, in these precisions.
+TRAINED = ("single", "mixed")
 
 
 def measure(options: Mapping[str, Any]) -> Measurement:
