@@ -10,7 +10,7 @@ from benchmarks.harness.results import Experiment
 from benchmarks.harness.summary import Figure, Line, lines_of, rounded
 from benchmarks.harness.tables import MISSING
 
-HEADS = ("work", "ours", "best peer", "ratio", "published", "unit")
+HEADS = ("work", "ratio", "ours", "best peer", "published", "unit")
 CAPTION = "Ours against the best peer of the same run; a ratio above 1 speaks for ours."
 NOTE = (
     "Medians of the best row of each; of rows called ratios, our median against the peer's best "
@@ -52,9 +52,9 @@ def _cells(line: Line) -> list[Html]:
     kind = "number" if ratio is None else "number good" if ratio >= 1 else "number behind"
     return [
         element("td", line.work, class_="word"),
+        element("td", MISSING if ratio is None else f"{ratio:.2f}", class_=kind),
         element("td", *_figure(line.ours), class_="number"),
         element("td", *_figure(line.peer), class_="number"),
-        element("td", MISSING if ratio is None else f"{ratio:.2f}", class_=kind),
         element("td", *_figure(line.published), class_="number"),
         element("td", line.unit, class_="word"),
     ]

@@ -33,13 +33,47 @@ def panels(figure: Any) -> list[Any]:
     return [axes for part in figure.subfigs for axes in part.axes]
 
 
+# Of another loader, so that the axis has too many values for bars.
+OTHERS = [run for workers in (1, 2, 4, 8) for run in speeds("other", 1, workers=workers)]
+
+
+def test_an_axis_of_three_values_has_bars(tmp_path: Path, drawn: list[Any]) -> None:
+    runs = [run for workers in (1, 2, "auto") for run in speeds("a", 10, 20, 60, workers=workers)]
+    runs += [*speeds("b", 5, workers=2), *speeds("ideal", 40, workers=1)]
+    draw_figure(Experiment("x", "X", runs=runs), tmp_path)
+    (panel,) = panels(drawn[0])
+    bars = {group.get_label(): group for group in panel.containers if hasattr(group, "patches")}
+    heights = {name: [bar.get_height() for bar in group] for name, group in bars.items()}
+    assert heights == {"a": [20, 20, 20], "b": [5]}
+    # Beside each other, around their value of the axis.
+    centres = [bar.get_x() + bar.get_width() / 2 for bar in (bars["a"][1], bars["b"][0])]
+    assert centres == pytest.approx([0.8, 1.2])
+    ends = [segment[:, 1].tolist() for segment in bars["a"].errorbar.lines[2][0].get_segments()]
+    assert ends == [[10, 60]] * 3
+    (ideal,) = [line for line in panel.lines if line.get_label() == "ideal"]
+    assert list(ideal.get_ydata()) == [40, 40]
+    assert [tick.get_text() for tick in panel.get_xticklabels()] == ["1", "2", "auto"]
+
+
+def test_an_axis_of_four_values_has_lines(tmp_path: Path, drawn: list[Any]) -> None:
+    draw_figure(Experiment("x", "X", runs=OTHERS), tmp_path)
+    (panel,) = panels(drawn[0])
+    assert panel.patches == []
+    assert len(panel.containers) == 1
+
+
+def test_the_title_is_one_line(tmp_path: Path, drawn: list[Any]) -> None:
+    draw_figure(Experiment("x", "X", notes=["a note"], runs=OTHERS), tmp_path)
+    assert drawn[0].get_suptitle() == "X"
+
+
 def test_every_point_has_its_spread(tmp_path: Path, drawn: list[Any]) -> None:
-    runs = speeds("a", 80, 100, 150) + speeds("a", 200, 210, 230, workers=2)
+    runs = speeds("a", 80, 100, 150) + speeds("a", 200, 210, 230, workers=2) + OTHERS
     path = draw_figure(Experiment("x", "X", runs=runs), tmp_path)
     assert path == tmp_path / "x.png"
     assert path.stat().st_size > 10_000
     (panel,) = panels(drawn[0])
-    (bars,) = panel.containers
+    bars = panel.containers[0]
     ends = [segment[:, 1].tolist() for segment in bars.lines[2][0].get_segments()]
     assert ends == [[80, 150], [200, 230]]
     assert list(bars.lines[0].get_ydata()) == [100, 210]
@@ -48,7 +82,7 @@ def test_every_point_has_its_spread(tmp_path: Path, drawn: list[Any]) -> None:
 def test_shares_are_percents_with_their_spread(tmp_path: Path, drawn: list[Any]) -> None:
     runs = [
         made_up_run("a", samples_per_second=10, waited_share=share) for share in (0.1, 0.2, 0.5)
-    ]
+    ] + OTHERS
     draw_figure(Experiment("x", "X", runs=runs), tmp_path)
     bars = panels(drawn[0])[1].containers[0]
     assert bars.lines[2][0].get_segments()[0][:, 1].tolist() == pytest.approx([10, 50])
@@ -56,15 +90,17 @@ def test_shares_are_percents_with_their_spread(tmp_path: Path, drawn: list[Any])
 
 def test_auto_stands_apart(tmp_path: Path, drawn: list[Any]) -> None:
     runs = speeds("a", 10, workers="auto") + speeds("a", 10, workers=0) + speeds("a", 9, workers=8)
+    runs += speeds("a", 9, workers=4)
     draw_figure(Experiment("x", "X", runs=runs, axis="processors"), tmp_path)
     (panel,) = panels(drawn[0])
-    assert [tick.get_text() for tick in panel.get_xticklabels()] == ["0", "8", "auto"]
+    assert [tick.get_text() for tick in panel.get_xticklabels()] == ["0", "4", "8", "auto"]
     assert panel.get_xlabel() == "processors"
-    assert [len(bars.lines[0].get_xdata()) for bars in panel.containers] == [2, 1]
+    assert [len(bars.lines[0].get_xdata()) for bars in panel.containers] == [3, 1]
 
 
 def test_ideal_is_a_dashed_line_without_markers(tmp_path: Path, drawn: list[Any]) -> None:
     runs = [run for loader in ("ideal", "a") for run in speeds(loader, 10) + speeds(loader, 20)]
+    runs += OTHERS
     draw_figure(Experiment("x", "X", runs=runs), tmp_path)
     (panel,) = panels(drawn[0])
     looks = {line.get_label(): line for line in panel.lines if line.get_label() in ("ideal", "a")}
@@ -75,7 +111,7 @@ def test_ideal_is_a_dashed_line_without_markers(tmp_path: Path, drawn: list[Any]
 
 def test_twelve_loaders_look_different(tmp_path: Path, drawn: list[Any]) -> None:
     names = [f"loader {number}" for number in range(12)]
-    runs = [run for name in names for run in speeds(name, 10)]
+    runs = [run for name in names for run in speeds(name, 10)] + OTHERS
     draw_figure(Experiment("x", "X", runs=runs), tmp_path)
     (panel,) = panels(drawn[0])
     lines = [line for line in panel.lines if line.get_label() in names]

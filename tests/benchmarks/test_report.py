@@ -100,9 +100,10 @@ def test_a_browser_shows_tables_and_plots_and_complains_of_nothing(
         assert image["width"] > 300, image
         assert image["height"] > 100, image
         assert image["alt"], image
-    # Results and commands of two experiments, and the comparison.
-    assert seen.found["tables"] == 5
+    # The summary, results and commands of two experiments, and the comparison.
+    assert seen.found["tables"] == 6
     assert seen.found["sections"] == [
+        "Summary",
         "Against earlier results",
         "MNIST worker sweep",
         "Lost samples",
@@ -187,6 +188,33 @@ def test_each_row_has_its_spread_and_its_command(experiments: list[Experiment]) 
     assert "SafeSequence threads 4 3 9.00 4,500 4,275 to 4,950 10.0% 9.5% to 11.0%" in text
     for run in experiments[0].runs:
         assert run.command in text
+
+
+def test_the_summary_is_on_top_and_says_who_is_how_much_better(
+    experiments: list[Experiment],
+) -> None:
+    runs = [
+        dataclasses.replace(run, ours=run.loader.startswith("SafeSequence"))
+        for run in experiments[0].runs
+    ]
+    training = dataclasses.replace(experiments[0], runs=runs)
+    text = page(Report(MACHINE, [training]))
+    shown = re.sub(r"\s+", " ", Elements(text).text)
+    row = (
+        "Keras 1.29 4,500 SafeSequence threads, workers 4 3,500 PyDataset threads, workers 4 3,000"
+    )
+    assert row in shown
+    assert shown.index("Summary") < shown.index(row) < shown.index("EPYC")
+    # As bars, too, in the page itself.
+    assert text.count("<svg") == 1
+
+
+def test_a_caption_is_one_line_and_the_notes_come_behind_the_table() -> None:
+    runs = [made_up_run("a", samples_per_second=1)]
+    asked = Experiment("x", "X", notes=["a note"], runs=runs, asks="How fast?")
+    text = re.sub(r"\s+", " ", Elements(page(Report(MACHINE, [asked]))).text)
+    caption = "How fast? More samples/s is better."
+    assert text.rindex(caption) < text.rindex("framework") < text.rindex("a note")
 
 
 def test_what_failed_and_what_was_not_run_has_its_reason(report: Report) -> None:

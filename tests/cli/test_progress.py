@@ -29,6 +29,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 
 SCRIPT = """
+import numpy as np
 from adapters import SafeSequence
 import keras
 model = keras.Sequential([keras.layers.Dense(1)])
