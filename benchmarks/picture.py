@@ -38,7 +38,7 @@ WORKS = {
     ("Keras", "batches through processes"): "batches of images from two processes",
     ("Gluon", "ToTensor"): "MNIST through ToTensor, into Gluon",
 }
-NOTE = "Longer is faster. Ours: the median; theirs: the best round. "
+NOTE = "Longer is faster. Ours: the median; theirs: the best round.\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -76,8 +76,8 @@ def taken(paths: Sequence[Path]) -> dict[str, Any]:
         found = [run for run in read.runs.get(EXPERIMENT, []) if _key(run) in WORKS]
         for key in {_key(run) for run in found}:
             runs[key] = [dataclasses.asdict(run) for run in found if _key(run) == key]
-        # The command line is that of one session only; each run has its own.
-        machine = {**read.machine, "arguments": []}
+        # Of one session only; each run has its command.
+        machine = {**read.machine, "arguments": [], "commit": None}
     ordered = [run for key in WORKS for run in runs.get(key, [])]
     return {"machine": machine, "experiment": EXPERIMENT, "size": "default", "runs": ordered}
 

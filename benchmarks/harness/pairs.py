@@ -18,7 +18,7 @@ from html import escape
 WIDTH = 640
 _MARGIN, _BAR, _LINE, _GAP, _HEAD = 16, 18, 22, 14, 34
 # What the longest bar leaves to the name and the number behind it.
-_LONGEST = WIDTH - 2 * _MARGIN - 190
+_LONGEST = WIDTH - 2 * _MARGIN - 240
 STYLE = """
 .pairs { font: 15px system-ui, sans-serif; }
 .pairs .paper { fill: #ffffff; } .pairs text { fill: #1b1b1b; }
@@ -69,7 +69,7 @@ def drawn(title: str, pairs: Sequence[Pair], note: str = "") -> str:
     Args:
         title: The first line, and what a screen reader says first.
         pairs: From top to bottom.
-        note: A line in small letters at the bottom.
+        note: A line or several in small letters at the bottom.
     """
     parts, y = [], _MARGIN + 14
     parts.append(_text(_MARGIN, y, title, "bold"))
@@ -89,8 +89,8 @@ def drawn(title: str, pairs: Sequence[Pair], note: str = "") -> str:
             parts.append(_text(_MARGIN + width + 8, y + 14, f"{bar.who} {bar.shown}", "faint"))
             y += _LINE
         y += _GAP
-    if note:
-        parts.append(_text(_MARGIN, y + 6, note, "faint"))
+    for line in note.splitlines():
+        parts.append(_text(_MARGIN, y + 6, line, "faint"))
         y += _LINE
     height = y + _MARGIN // 2
     said = "; ".join(f"{pair.work}: {pair.verdict}" for pair in pairs)
