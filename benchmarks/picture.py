@@ -74,12 +74,23 @@ def taken(paths: Sequence[Path]) -> dict[str, Any]:
     for path in [*kept, *paths]:
         read = read_earlier(path)
         found = [run for run in read.runs.get(EXPERIMENT, []) if _key(run) in WORKS]
+        dates = _dates(path)
         for key in {_key(run) for run in found}:
-            runs[key] = [dataclasses.asdict(run) for run in found if _key(run) == key]
+            runs[key] = [
+                {**dataclasses.asdict(run), "date": dates.get(key, read.machine["date"][:10])}
+                for run in found
+                if _key(run) == key
+            ]
         # Of one session only; each run has its command.
         machine = {**read.machine, "arguments": [], "commit": None}
     ordered = [run for key in WORKS for run in runs.get(key, [])]
     return {"machine": machine, "experiment": EXPERIMENT, "size": "default", "runs": ordered}
+
+
+def _dates(path: Path) -> dict[tuple[str, str], str]:
+    """When the rows that are kept were measured; empty for a session's own file."""
+    runs = json.loads(path.read_text()).get("runs", [])
+    return {(run["framework"], run["loader"]): run["date"] for run in runs if "date" in run}
 
 
 def _key(run: Run) -> tuple[str, str]:
@@ -125,10 +136,11 @@ def table(path: Path) -> list[str]:
 
 
 def machine(path: Path) -> str:
-    """In a few words, with the date."""
+    """In a few words, with the dates."""
     found = json.loads(path.read_text())["machine"]
     gpus = "a GPU" if found["gpus"] else "no GPU"
-    return f"{found['usable_cpus']} cores of an {found['cpu']}, {gpus}, {found['date'][:10]}"
+    dates = " and ".join(sorted(set(_dates(path).values())))
+    return f"{found['usable_cpus']} cores of an {found['cpu']}, {gpus}, {dates}"
 
 
 def _loader(who: str) -> str:

@@ -31,18 +31,22 @@ def bar(name: str, unit: str = "step") -> Iterator[Progress]:
         return
     from tqdm import tqdm
 
+    class Bar(tqdm):  # type: ignore[misc]
+        monitor_interval = 0  # Or a thread of tqdm's stays when all is over.
+
     with contextlib.ExitStack() as stack:
         shown: Any = None
 
         def progress(done: int, total: int) -> None:
             nonlocal shown
             if shown is None:
-                shown = stack.enter_context(
-                    tqdm(total=total, desc=name, unit=unit, leave=False, dynamic_ncols=True)
-                )
+                shown = stack.enter_context(Bar(total=total, desc=name, unit=unit, leave=False))
             if done < shown.n:
                 shown.reset(total)
             shown.total = total
+            begins = shown.n == 0
             shown.update(done - shown.n)
+            if begins:  # At once, whatever tqdm's least interval is.
+                shown.refresh()
 
         yield progress

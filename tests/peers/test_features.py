@@ -105,7 +105,49 @@ def chain(workers):
 """
 )
 
+_DALI = """
+import os, tempfile
+from nvidia.dali import fn, pipeline_def, tfrecord
+from adapters import RecordWriter
+from tests.sources.example_files import encoded
+
+path = os.path.join(tempfile.mkdtemp(), "numbers.tfrecord")
+with RecordWriter(path, format="tfrecord") as writer:
+    for number in range(40):
+        writer.write(encoded({"x": [number]}))
+
+def made(threads, checkpoint=None):
+    @pipeline_def(batch_size=8, num_threads=threads, device_id=None, seed=7,
+                  enable_checkpointing=True)
+    def pipeline():
+        features = {"x": tfrecord.FixedLenFeature([1], tfrecord.int64, -1)}
+        read = fn.readers.tfrecord(path=path, index_path=path.replace(".tfrecord", ".idx"),
+                                   features=features, random_shuffle=True, initial_fill=40)
+        return read["x"], fn.random.uniform(range=(0, 1))
+    built = pipeline(checkpoint=checkpoint) if checkpoint else pipeline()
+    built.build()
+    return built
+
+def batches(pipeline, count):
+    found = [pipeline.run() for _ in range(count)]
+    return [[part.as_array().ravel().tolist() for part in batch] for batch in found]
+"""
+
 FACTS = {
+    "DALI gives the same batches for every number of threads, each sample once": (
+        "nvidia.dali",
+        _DALI
+        + "a = batches(made(1), 5)\n"
+        + "print(a == batches(made(4), 5), sorted(sum((x for x, _ in a), [])) == list(range(40)))",
+        "True True",
+    ),
+    "DALI's checkpoint continues with other threads": (
+        "nvidia.dali",
+        _DALI
+        + "first = made(1); batches(first, 2); saved = first.checkpoint()\n"
+        + "print(batches(made(4, saved), 3) == batches(first, 3))",
+        "True",
+    ),
     "PyTorch's order is the same for every number of workers, its random numbers aren't": (
         "torch",
         _TORCH + "a, b = epoch(0), epoch(2)\nprint(numbers(a) == numbers(b), a == b)",
@@ -200,11 +242,19 @@ FACTS = {
 }
 
 
+def is_installed(package: str) -> bool:
+    """Also of a package in another one, which may be missing."""
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("fact", FACTS)
 def test_a_fact_of_a_peer(fact, tmp_path):
     package, program, printed = FACTS[fact]
-    if importlib.util.find_spec(package) is None:
+    if not is_installed(package):
         pytest.skip(f"{package} isn't installed")
     script = tmp_path / "fact.py"
     script.write_text(program)
