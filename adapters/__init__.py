@@ -26,6 +26,14 @@ if TYPE_CHECKING:
     from adapters.records import RecordWriter
     from adapters.selecting import concatenate, split
     from adapters.sources import Feature, open_images, open_records
+else:  # Type checkers would take it to give a value for any name.
+
+    def __getattr__(name: str) -> Any:
+        if name not in _ROOMS:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(importlib.import_module(_ROOMS[name]), name)
+        return value
+
 
 __version__ = "0.1.0"
 __all__ = [
@@ -72,13 +80,6 @@ _ROOMS = {
     "show_versions": "adapters.machine",
     "split": "adapters.selecting",
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _ROOMS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(_ROOMS[name]), name)
-    return value
 
 
 def __dir__() -> list[str]:

@@ -58,7 +58,7 @@ def test_an_axis_of_three_values_has_bars(tmp_path: Path, drawn: list[Any]) -> N
 def test_an_axis_of_four_values_has_lines(tmp_path: Path, drawn: list[Any]) -> None:
     draw_figure(Experiment("x", "X", runs=OTHERS), tmp_path)
     (panel,) = panels(drawn[0])
-    assert panel.patches == []
+    assert len(panel.patches) == 0
     assert len(panel.containers) == 1
 
 
