@@ -71,8 +71,8 @@ def _paced(title: str, rate: int, source: str, batch_size: int = 128) -> Demand:
 # waits; and 1,457 in mixed precision, 128 in 88 ms.
 SINGLE = Demand("V100 at 316/s", "ResNet-50 in float32", 32, 32 / 316, "float32")
 MIXED = Demand("V100 at 1,457/s", "ResNet-50 in mixed precision", 128, 128 / 1457, "mixed_float16")
-# What ResNet-50 v1.5 trains at in mixed precision on newer ones, as published; two H100s are the
-# first that no loader here keeps up with on two cores.
+# What ResNet-50 v1.5 trains at in mixed precision on newer ones, as published. Two H100s ask for
+# about what packed pictures give on two cores.
 _NVIDIA = (
     "NVIDIA, DeepLearningExamples, MxNet/Classification/RN50v1.5, container 20.12: one A100 of a "
     "DGX A100, 2,180 images/s"
