@@ -75,16 +75,16 @@ def check_on_error(on_error: Any) -> None:
 
 
 def check_shard(shard: Any) -> None:
-    """Check ``shard``, which may be None.
+    """Check ``shard``, which may be None or ``"auto"``.
 
     Raises:
-        TypeError: It is no pair of integers.
+        TypeError: It is something else, and no pair of integers.
         ValueError: Out of range.
     """
-    if shard is None:
+    if shard is None or (isinstance(shard, str) and shard == "auto"):
         return
     if not isinstance(shard, (tuple, list)):
-        raise TypeError(f"shard must be (index, count), got {shard!r}")
+        raise TypeError(f'shard must be (index, count), got {shard!r}; or "auto", or None')
     try:
         index, count = (operator.index(number) for number in shard)
     except (TypeError, ValueError) as error:

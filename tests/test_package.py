@@ -33,7 +33,7 @@ BELOW_ENGINE = {
     "sources",
     "structure",
 }
-ANY = BELOW_ENGINE | {"engine", "images", "records"}
+ANY = BELOW_ENGINE | {"engine", "images", "ranks", "records"}
 ALLOWED = {
     "errors": set(),
     "alignment": set(),
@@ -44,6 +44,7 @@ ALLOWED = {
     "bytecode": set(),
     "clock": set(),
     "seeding": {"generators"},
+    "ranks": set(),
     "records": {"errors"},
     "images": {"errors", "generators"},
     "sources": {"records", "images", "clock", "ownership", "structure", "generators", "errors"},

@@ -45,7 +45,8 @@ def check_arguments(
         check_integer("prefetch", prefetch, 0, " or None")
     if seed is not None:
         check_integer("seed", seed, 0, " or None")
-    check_shard(shard)
+    if not isinstance(shard, mx.kvstore.KVStoreBase):
+        check_shard(shard)
     check_on_error(on_error)
     check_transform("batch_transform", batch_transform)
     for name, value in {"pin_memory": pin_memory, "thread_pool": thread_pool}.items():

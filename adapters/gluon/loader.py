@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import weakref
@@ -40,6 +41,7 @@ from adapters.gluon.samplers import (
     tell_epoch,
 )
 from adapters.gluon.workers import settings_of
+from adapters.ranks import AskedShard
 from adapters.sources import as_source, holds_stored, open_guessed
 
 _open: weakref.WeakSet[Engine] = weakref.WeakSet()
@@ -93,8 +95,10 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             ``numpy.random``: each pass shuffles as MXNet's own loader does, with the same result,
             and what transforms draw depends on the state that ``numpy.random`` had before.
         shard: ``(index, count)``: take that part of the one global order. All shards have the same
-            number of samples; up to ``count - 1`` samples are left out per pass. With ``shuffle``,
-            all need the same ``seed``. Excludes ``sampler`` and ``batch_sampler``.
+            number of samples; up to ``count - 1`` samples are left out per pass. A kvstore: that of
+            its ``rank`` of ``num_workers``. ``"auto"``: the part of this process, as a framework or
+            the launcher says, see docs/scale.md; found out here, or else at the first use. With
+            ``shuffle``, all need the same ``seed``. Excludes ``sampler`` and ``batch_sampler``.
         on_error: For a sample that can't be fetched or transformed: ``"raise"``; ``"skip"``, take
             the sample with the next higher number that can be (counted, and logged at the end of
             the pass); or ``on_error(exception, sample_number)`` returns a finished sample.
@@ -155,7 +159,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         *,
         ctx: Any = None,
         seed: int | None = None,
-        shard: tuple[int, int] | None = None,
+        shard: tuple[int, int] | Literal["auto"] | Any = None,
         on_error: OnError = "raise",
         batch_transform: Callable[..., Any] | None = None,
         weights: Any = None,
@@ -188,8 +192,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         opaque = [*recipe.opaque, *([batchify_fn] if batchify_fn else [])]
         used = generators_used(*opaque, *filter(callable, (batch_transform, on_error)))
         seed = None if seed is None else int(seed)
-        part = None if shard is None else (int(shard[0]), int(shard[1]))
-        self._batch_sampler = batch_sampler_of(
+        self._orders = functools.partial(
+            batch_sampler_of,
             len(dataset),
             batch_size,
             shuffle,
@@ -197,10 +201,11 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             last_batch,
             batch_sampler,
             seed,
-            part,
-            numbered_source(recipe, dataset, blocks_of(shuffle) is not None),
-            weights,
+            source=numbered_source(recipe, dataset, blocks_of(shuffle) is not None),
+            weights=weights,
         )
+        self._shard = AskedShard(shard)
+        self._batch_sampler = self._orders(shard=self._shard.asked)
         # Without a seed, a pass that draws anything is known when it begins, and no sooner.
         draws = recipe.draws or generator_argument(batch_transform) is not None
         self._fresh = seed is None and (bool(used.possibly) or draws)
@@ -238,12 +243,21 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         if self.auto_reload:
             self.refresh()
 
+    def _settled(self) -> DataLoader:
+        """Itself, with the shard that it has from now on."""
+        if self._shard.settle():  # Which is before anything was asked for.
+            self._batch_sampler = self._orders(shard=self._shard.asked)
+            if not isinstance(self._plan.order, DrawnOrder):
+                self._plan.order = self._batch_sampler.order
+        return self
+
     def __iter__(self) -> Iterator[Any]:
+        self._settled()._shard.notice()
         return Iteration(self)
 
     def __len__(self) -> int:
         """Batches in a pass: in the latest one, or the next when that has ended."""
-        return len(self._batch_sampler)
+        return len(self._settled()._batch_sampler)
 
     @property
     def epoch(self) -> int:
@@ -262,7 +276,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             ValueError: Nobody can go on there, as something is random and there is no ``seed``, or
                 as it depends on the passes before.
         """
-        epoch, batch = self._progress.position
+        epoch, batch = self._settled()._progress.position
         self._check_replay("state_dict", epoch, batch)
         return {"epoch": epoch, "batch": batch}
 
@@ -273,7 +287,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             ValueError: Not a state of a loader of this length; or nobody can go on there, see
                 ``state_dict``.
         """
-        sampler = self._batch_sampler
+        sampler = self._settled()._batch_sampler
         epoch, batch = position_of(state, lambda epoch: length_of(sampler, epoch), "loader")
         self._check_replay("load_state_dict", epoch, batch)
         self._move_to(epoch, batch)
@@ -296,7 +310,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
 
     def explain(self) -> None:
         """Print which way the samples take, and why: a line for each part of the data set."""
-        print("\n".join(explanation(self._plan, self._engine, self._batch_sampler)))
+        print("\n".join(explanation(self._settled()._plan, self._engine, self._batch_sampler)))
 
     @property
     def waits(self) -> Waits:
@@ -305,7 +319,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
 
     def refresh(self) -> None:
         """Begin with the next pass anew, where there are workers for it."""
-        self.clean()
+        self._settled().clean()
         if self._engine.depth:
             self._begun = begin(self)
             self._begun.read_ahead()
@@ -325,7 +339,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
     def _twin(self) -> DataLoader:
         """The same loader once more, with workers of its own, that draws nothing of the user's."""
         twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)
+        twin.__dict__.update(self._settled().__dict__)
         twin._batch_sampler = sampler_twin(self._batch_sampler)
         twin._generators = np.random.RandomState(0)
         twin._progress = Progress()

@@ -48,6 +48,7 @@ class _Call(threading.local):
     """The innermost of Keras's calls that runs in this thread."""
 
     readers: list[Reader] | None = None
+    model: Any = None
 
 
 _call = _Call()
@@ -84,7 +85,13 @@ def install() -> bool:
             return answer
         steps = given.get("steps_per_epoch")
         check_steps(x.num_batches, steps)
-        x._take_shard(internals.shard_of(answer))
+        x._settled()
+        part = internals.shard_of(answer)
+        if part is None and internals.tensorflow_shards(_call.model):
+            part = 0, 1
+        x._take_shard(part)
+        if part is None:
+            x._shard.notice()
         adapter = SafeSequenceAdapter(
             x, given.get("class_weight"), given.get("shuffle", False), steps
         )
@@ -139,7 +146,8 @@ def _ends_what_it_began(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
         began: list[Reader] = []
-        outer, _call.readers = _call.readers, began
+        outer, _call.readers = (_call.readers, _call.model), began
+        _call.model = args[0] if args else None
         ended, thread = threading.Event(), threading.current_thread()
         if thread is not threading.main_thread() and not thread.daemon:
             calls_of_threads.add(ended)
@@ -149,7 +157,7 @@ def _ends_what_it_began(method: Callable[..., Any]) -> Callable[..., Any]:
             with _interruptible():
                 return method(*args, **kwargs)
         finally:
-            _call.readers = outer
+            _call.readers, _call.model = outer
             if thread is threading.main_thread():
                 _of_the_main_thread.pop()
             for reader in began:

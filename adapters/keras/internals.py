@@ -78,6 +78,19 @@ def shard_of(stock: Any) -> tuple[int, int] | None:
     return (int(stock._data_shard_id), int(count)) if count > 1 else None
 
 
+def tensorflow_shards(model: Any) -> bool:
+    """Whether TensorFlow gives each process its part of what ``fit`` of this model reads.
+
+    A ``tf.distribute`` strategy over several processes does; nothing may be sharded before that.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return False
+    strategy = getattr(model, "distribute_strategy", None) or tensorflow().distribute.get_strategy()
+    resolver = getattr(strategy, "cluster_resolver", None)
+    jobs = resolver.cluster_spec().as_dict() if resolver is not None else {}
+    return sum(len(jobs.get(name, ())) for name in ("chief", "worker")) > 1
+
+
 def jax_lag() -> int:
     """Batches that Keras puts on JAX's device before the trainer asks for them."""
     import jax

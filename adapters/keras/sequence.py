@@ -31,6 +31,7 @@ from adapters.keras.internals import called_by_keras
 from adapters.keras.iteration import Iteration
 from adapters.keras.progress import Progress
 from adapters.keras.sources import Inner, source_of
+from adapters.ranks import AskedShard
 from adapters.sources import SequenceSource, Source, reduce_iterator
 
 parcel.reducers.append(reduce_iterator)
@@ -70,9 +71,11 @@ class SafeSequence(Asked):
             that, and a thread of yours that draws meanwhile gets numbers that repeat.
         drop_remainder: Leave out the last batch of an epoch when it isn't full.
         shard: ``(index, count)``: take that part of the one global order. All shards have the same
-            number of samples; up to ``count - 1`` samples are left out per epoch. Where a
-            ``keras.distribution`` with ``auto_shard_dataset`` shards a ``PyDataset`` (from Keras
-            3.16 on), None takes the part that it gives to this process.
+            number of samples; up to ``count - 1`` samples are left out per epoch. ``"auto"``: the
+            part of this process, as the framework or the launcher says, see docs/scale.md; it is
+            found out here, or else at the first use. Where a ``keras.distribution`` with
+            ``auto_shard_dataset`` shards a ``PyDataset`` (from Keras 3.16 on), None and ``"auto"``
+            take the part that it gives to this process.
         on_error: For a sample that can't be fetched or transformed: ``"raise"``; ``"skip"``, take
             the sample with the next higher number that can be (counted, and logged at the end of
             the epoch); or ``on_error(exception, sample_number)`` returns a finished sample.
@@ -128,7 +131,7 @@ class SafeSequence(Asked):
         shuffle: bool | Literal["blocks"] | Blocks = False,
         seed: int = 0,
         drop_remainder: bool = False,
-        shard: tuple[int, int] | None = None,
+        shard: tuple[int, int] | Literal["auto"] | None = None,
         on_error: OnError = "raise",
         workers: int | Literal["auto"] = "auto",
         use_multiprocessing: bool = False,
@@ -172,15 +175,14 @@ class SafeSequence(Asked):
                 "a tuple as source must be (x,), (x, y) or (x, y, sample_weight), got "
                 f"{len(source)} members; put several inputs into a tuple or dict of their own"
             )
-        self._shard = (int(shard[0]), int(shard[1])) if shard is not None else None
-        size, part = int(batch_size), self._shard or (0, 1)
+        self._shard = AskedShard(shard)
         order = order_of(
             len(self._source),
-            size,
+            int(batch_size),
             shuffle,
             int(seed),
             bool(drop_remainder),
-            part,
+            self._shard.part,
             source=self._source,
             weights=weights,
         )
@@ -205,7 +207,7 @@ class SafeSequence(Asked):
 
     def _as_source(self) -> SequenceSource:
         """As the source of another sequence, which has workers of its own."""
-        hooked = self if self._hooked else None
+        hooked = self if self._settled()._hooked else None
         return SequenceSource(Inner(self._plan, self.epoch, hooked), own_epochs=True)
 
     @property
@@ -237,7 +239,7 @@ class SafeSequence(Asked):
         _open.add(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__.copy()
+        state = self._settled().__dict__.copy()
         for name in ("_engine", "_progress", "_served", "_finalizer"):
             state.pop(name, None)
         return {**state, "_position": self._progress.start}
@@ -253,12 +255,14 @@ class SafeSequence(Asked):
         Raises:
             ValueError: Both, and they differ.
         """
-        if given is not None and self._shard not in (None, given):
+        asked = self._shard
+        if given is not None and not asked.auto and asked.value not in (None, given):
             raise ValueError(
-                f"shard must be left out, or {given}, where Keras shards the data of this "
-                f"distribution, got {self._shard}; or set distribution.auto_shard_dataset = False"
+                f"shard must be left out, or {given}, where Keras or TensorFlow shards the data by "
+                f"itself, got {asked.value}; or set distribution.auto_shard_dataset = False, or "
+                "train in a loop of your own under a tf.distribute strategy"
             )
-        shard = given or self._shard or (0, 1)
+        shard = given or asked.part
         if shard == self._plan.order.shard:
             return
         order = self._plan.order.of_shard(shard)
@@ -267,6 +271,12 @@ class SafeSequence(Asked):
         self._finalizer()
         self._plan = dataclasses.replace(self._plan, order=order)
         self._begin(epoch, min(step, len(self._plan) - 1))
+
+    def _settled(self) -> SafeSequence:
+        """Itself, with the shard that it has from now on."""
+        if self._shard.settle():
+            self._take_shard(None)
+        return self
 
     def __len__(self) -> int:
         """Batches in an epoch.
@@ -279,12 +289,12 @@ class SafeSequence(Asked):
                 "a SafeSequence of a source without an end (num_batches is None) has no length: "
                 "give fit steps_per_epoch, or the source a __len__"
             )
-        return len(self._plan)
+        return len(self._settled()._plan)
 
     @property
     def num_batches(self) -> int | None:
         """Batches in an epoch; None if the source has no end."""
-        return None if self._endless else len(self._plan)
+        return None if self._endless else len(self._settled()._plan)
 
     def __getitem__(self, index: int) -> Any:
         """Batch ``index`` of the current epoch, computed in the calling thread.
@@ -293,7 +303,7 @@ class SafeSequence(Asked):
             IndexError: ``index`` is not in ``range(-len(seq), len(seq))``; below 0, if the source
                 has no end.
         """
-        number = index_of(index, len(self._plan), self._endless)
+        number = index_of(index, len(self._settled()._plan), self._endless)
         self._engine.enter_epoch(self.epoch)
         batch = self._engine.compute(BatchKey(self.epoch, number)).batch
         if self._served is not None:
@@ -302,6 +312,7 @@ class SafeSequence(Asked):
 
     def __iter__(self) -> Iterator[Any]:
         """One epoch, or what ``load_state_dict`` left of it; no end if the source has none."""
+        self._settled()._shard.notice()
         return Iteration(self, self._engine, self._progress)
 
     @property
@@ -320,7 +331,7 @@ class SafeSequence(Asked):
         In a callback of ``fit``, that is the batch after the last one that was trained on; under a
         ``tf.distribute`` strategy, which reads ahead by itself, up to two batches more.
         """
-        epoch, step = self._progress.position()
+        epoch, step = self._settled()._progress.position()
         return {"epoch": epoch, "batch": step}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
@@ -329,7 +340,8 @@ class SafeSequence(Asked):
         Raises:
             ValueError: Not a state of a sequence of this length.
         """
-        self._progress.move(*position_of(state, lambda epoch: len(self._plan), "sequence"))
+        count = len(self._settled()._plan)
+        self._progress.move(*position_of(state, lambda epoch: count, "sequence"))
 
     @property
     def waits(self) -> Waits:
@@ -342,7 +354,7 @@ class SafeSequence(Asked):
 
     def explain(self) -> None:
         """Print how the batches are made, and by which workers: a line for each part of the way."""
-        print("\n".join(explanation(self._plan, self._engine)))
+        print("\n".join(explanation(self._settled()._plan, self._engine)))
 
     def _twin(self) -> SafeSequence:
         """The same sequence once more, where this one stands, with workers of its own."""

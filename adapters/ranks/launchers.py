@@ -1,0 +1,74 @@
+"""The place of this process as what has started it says, in environment variables.
+
+Variables are inherited: those of a Slurm job's shell say nothing about a program that is started in
+it without ``srun``. So a launcher is heard only where its variables are those of a task.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+
+from adapters.ranks.claims import Claim
+
+
+def _number(name: str) -> int | None:
+    """An environment variable that is a number; None where it is none, or isn't there."""
+    text = os.environ.get(name, "").strip()
+    return int(text) if text.isdigit() else None
+
+
+def _pair(launcher: str, rank: str, world: str) -> Claim | None:
+    numbers = _number(rank), _number(world)
+    if numbers[0] is None or numbers[1] is None:
+        return None
+    return Claim(f"{launcher} ({rank}, {world})", numbers[0], numbers[1])
+
+
+def _torchrun() -> Claim | None:
+    return _pair("torchrun", "RANK", "WORLD_SIZE")
+
+
+def _horovodrun() -> Claim | None:
+    return _pair("horovodrun", "HOROVOD_RANK", "HOROVOD_SIZE")
+
+
+def _open_mpi() -> Claim | None:
+    return _pair("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")
+
+
+def _slurm() -> Claim | None:
+    """Of ``srun``'s tasks. A step has its own number of tasks, its job another."""
+    step = _number("SLURM_STEP_NUM_TASKS")
+    world = "SLURM_NTASKS" if step is None else "SLURM_STEP_NUM_TASKS"
+    claim = _pair("Slurm", "SLURM_PROCID", world)
+    in_job = os.environ.get("SLURM_JOB_ID") is not None
+    in_step = any(os.environ.get(name) is not None for name in ("SLURM_STEP_ID", "SLURM_STEPID"))
+    # The shell of sbatch and of salloc has the number of tasks, and a rank of 0, but is no task.
+    if claim is not None and in_job and not in_step and claim.rank == 0:
+        return None
+    return claim
+
+
+def _sagemaker() -> Claim | None:
+    """Hosts; what runs on each of them is numbered by another launcher."""
+    name = os.environ.get("SM_CURRENT_HOST")
+    try:
+        hosts = json.loads(os.environ.get("SM_HOSTS", ""))
+    except ValueError:
+        return None
+    if not isinstance(hosts, list) or name not in hosts:
+        return None
+    # SageMaker's own scripts number them in this order, however the list is given.
+    return Claim("SageMaker (SM_CURRENT_HOST, SM_HOSTS)", sorted(hosts).index(name), len(hosts))
+
+
+LAUNCHERS: tuple[Callable[[], Claim | None], ...] = (
+    _torchrun,
+    _horovodrun,
+    _open_mpi,
+    _slurm,
+    _sagemaker,
+)
+"""Who is asked, what starts single processes before what starts those."""

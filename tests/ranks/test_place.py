@@ -1,0 +1,298 @@
+"""Who is asked for this process's place, whom to believe, and what is a contradiction."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from adapters.ranks.asked import AskedShard
+from adapters.ranks.place import claim_of_this_process, notice_same_shard
+
+WORKERS = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
+
+
+def tf_config(kind: str, index: int, cluster: object = WORKERS) -> dict[str, str]:
+    return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})}
+
+
+def place_of() -> tuple[int, int] | None:
+    claim = claim_of_this_process()
+    return None if claim is None else claim.shard
+
+
+def said(monkeypatch, variables):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+
+IN_A_STEP = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}
+SPOKEN = {
+    "torchrun": ({"RANK": "3", "WORLD_SIZE": "4"}, (3, 4)),
+    "Slurm": ({"SLURM_PROCID": "3", "SLURM_NTASKS": "4"}, (3, 4)),
+    "srun": ({**IN_A_STEP, "SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, (0, 4)),
+    "Open MPI": ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "3"}, (1, 3)),
+    "horovodrun": ({"HOROVOD_RANK": "1", "HOROVOD_SIZE": "3"}, (1, 3)),
+    "SageMaker": ({"SM_HOSTS": '["algo-2", "algo-1"]', "SM_CURRENT_HOST": "algo-2"}, (1, 2)),
+    "a worker": (tf_config("worker", 1), (1, 2)),
+    "a worker beside a chief": (tf_config("worker", 1, {"chief": ["h:1"], **WORKERS}), (2, 3)),
+    "a chief": (tf_config("chief", 0, {"chief": ["h:1"], **WORKERS}), (0, 3)),
+}
+SILENT = {
+    "nothing": {},
+    "half a launcher": {"RANK": "3"},
+    "no numbers": {"RANK": "", "WORLD_SIZE": "four"},
+    "the shell of sbatch": {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"},
+    "an evaluator": tf_config("evaluator", 0),
+    "a host that isn't listed": {"SM_HOSTS": '["a"]', "SM_CURRENT_HOST": "b"},
+    "MXNet's server": {"DMLC_ROLE": "server", "DMLC_NUM_WORKER": "2"},
+}
+
+
+@pytest.mark.parametrize("name", SPOKEN)
+def test_who_speaks_is_heard(name, monkeypatch):
+    variables, expected = SPOKEN[name]
+    said(monkeypatch, variables)
+    assert place_of() == expected
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_who_is_no_task_of_a_job_says_nothing(name, monkeypatch):
+    said(monkeypatch, SILENT[name])
+    assert place_of() is None
+
+
+def test_an_interactive_step_is_one_process_of_whatever_was_allocated(monkeypatch):
+    said(monkeypatch, {**IN_A_STEP, "SLURM_PROCID": "0", "SLURM_NTASKS": "4"})
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "1")
+    assert place_of() == (0, 1)
+
+
+# --- frameworks ---
+
+
+def test_torch_is_heard_once_it_is_started(monkeypatch, in_torch):
+    never = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: False)
+    monkeypatch.setitem(sys.modules, "torch.distributed", never)
+    assert place_of() is None
+    in_torch(1, 3)
+    assert place_of() == (1, 3)
+
+
+def test_horovod_is_heard_once_it_is_started(monkeypatch):
+    started = []
+    module = SimpleNamespace(is_initialized=lambda: bool(started), rank=lambda: 2, size=lambda: 5)
+    monkeypatch.setitem(sys.modules, "horovod.torch", module)
+    assert place_of() is None
+    started.append(True)
+    assert place_of() == (2, 5)
+
+
+def jax_says(monkeypatch, rank: int, world: int, *, backends: bool = False, client: object = None):
+    def asked(value: int) -> int:
+        assert backends, "would start JAX's backends"
+        return value
+
+    def look() -> bool:
+        return backends
+
+    state = SimpleNamespace(client=client, process_id=rank, num_processes=world)
+    jax = SimpleNamespace(process_index=lambda: asked(rank), process_count=lambda: asked(world))
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    monkeypatch.setitem(sys.modules, "jax._src.distributed", SimpleNamespace(global_state=state))
+    bridge = SimpleNamespace(backends_are_initialized=look)
+    monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", bridge)
+
+
+def test_jax_is_heard_after_initialize_without_its_backends(monkeypatch):
+    jax_says(monkeypatch, 1, 4)
+    assert place_of() is None
+    jax_says(monkeypatch, 1, 4, client=object())
+    assert place_of() == (1, 4)
+
+
+def test_jax_is_asked_where_its_backends_run(monkeypatch):
+    jax_says(monkeypatch, 1, 4, backends=True)
+    assert place_of() == (1, 4)
+    jax_says(monkeypatch, 0, 1, backends=True)
+    assert place_of() is None
+
+
+def test_a_jax_with_other_private_names_says_nothing(monkeypatch):
+    jax_says(monkeypatch, 1, 4)
+    for name in ("jax._src.distributed", "jax._src.xla_bridge"):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace())
+    assert place_of() is None
+
+
+def test_the_private_names_of_the_installed_jax_are_there():
+    pytest.importorskip("jax", reason="JAX isn't installed")
+    script = (
+        "import sys, jax, jax.distributed\n"
+        "state = sys.modules['jax._src.distributed'].global_state\n"
+        "print(state.client, state.process_id, state.num_processes)\n"
+        "print(sys.modules['jax._src.xla_bridge'].backends_are_initialized())\n"
+        "from adapters.ranks.place import claim_of_this_process\n"
+        "print(claim_of_this_process())\n"
+        "print(sys.modules['jax._src.xla_bridge'].backends_are_initialized())\n"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert finished.stdout.split("\n")[:4] == ["None 0 1", "False", "None", "False"]
+
+
+# --- whom to believe ---
+
+NESTED = {
+    "torchrun on Slurm's hosts": ((5, 8), {"SLURM_PROCID": "1", "SLURM_NTASKS": "2"}),
+    "dealt in turn": ((4, 8), {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}),
+    "one task": ((5, 8), {**IN_A_STEP, "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}),
+    "SageMaker's hosts": ((5, 8), {"SM_HOSTS": '["a", "b"]', "SM_CURRENT_HOST": "b"}),
+    "the same": ((5, 8), {"SLURM_PROCID": "5", "SLURM_NTASKS": "8"}),
+}
+
+
+@pytest.mark.parametrize("framework", [False, True])
+@pytest.mark.parametrize("name", NESTED)
+def test_launchers_may_nest(name, framework, monkeypatch, in_torch):
+    (rank, world), outer = NESTED[name]
+    said(monkeypatch, outer)
+    if framework:
+        in_torch(rank, world)
+    else:
+        said(monkeypatch, {"RANK": str(rank), "WORLD_SIZE": str(world)})
+    assert place_of() == (rank, world)
+
+
+CONTRADICTING = {
+    "other ranks": {"SLURM_PROCID": "2", "SLURM_NTASKS": "4"},
+    "more tasks": {"SLURM_PROCID": "1", "SLURM_NTASKS": "8"},
+    "no divisor": {"SLURM_PROCID": "1", "SLURM_NTASKS": "3"},
+    "another host": {"SLURM_PROCID": "1", "SLURM_NTASKS": "2"},
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTING)
+def test_a_contradiction_is_an_error_that_names_both(name, monkeypatch):
+    said(monkeypatch, {"RANK": "0", "WORLD_SIZE": "4", **CONTRADICTING[name]})
+    message = r'shard="auto" needs one .*torchrun \(RANK, WORLD_SIZE\) says 0 of 4, Slurm .*: give'
+    with pytest.raises(ValueError, match=message):
+        AskedShard("auto")
+
+
+def test_two_frameworks_must_agree(monkeypatch, in_torch):
+    in_torch(1, 2)
+    said(monkeypatch, tf_config("worker", 0))
+    with pytest.raises(ValueError, match=r"torch\.distributed says 1 of 2, TF_CONFIG says 0 of 2"):
+        AskedShard("auto")
+
+
+def test_a_rank_that_cannot_be_is_refused(monkeypatch):
+    said(monkeypatch, {"RANK": "4", "WORLD_SIZE": "4"})
+    with pytest.raises(ValueError, match=r"rank in range\(world\), and torchrun .* says 4 of 4"):
+        AskedShard("auto")
+
+
+def test_a_broken_tf_config_is_named(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", "{worker")
+    with pytest.raises(ValueError, match=r"TF_CONFIG must be JSON like .*got '\{worker'"):
+        AskedShard("auto")
+
+
+def test_mxnets_workers_need_the_kvstore(monkeypatch):
+    said(monkeypatch, {"DMLC_ROLE": "worker", "DMLC_NUM_WORKER": "2"})
+    with pytest.raises(ValueError, match=r"2 workers \(DMLC_NUM_WORKER\): give .* shard=kv"):
+        AskedShard("auto")
+
+
+# --- when it is settled, and what is said ---
+
+
+def test_what_somebody_says_is_settled_at_once_and_logged(monkeypatch, caplog):
+    caplog.set_level(logging.INFO, logger="adapters")
+    said(monkeypatch, {"RANK": "1", "WORLD_SIZE": "4"})
+    asked = AskedShard("auto")
+    assert (asked.open, asked.value, asked.settle()) == (False, (1, 4), False)
+    expected = 'shard="auto": 1 of 4, as torchrun (RANK, WORLD_SIZE) says 1 of 4'
+    assert [record.getMessage() for record in caplog.records] == [expected]
+
+
+def test_what_nobody_says_is_asked_once_more(caplog, in_torch):
+    caplog.set_level(logging.INFO, logger="adapters")
+    asked = AskedShard("auto")
+    assert (asked.open, asked.part, caplog.records) == (True, (0, 1), [])
+    in_torch(1, 2)
+    assert (asked.settle(), asked.part) == (True, (1, 2))
+    in_torch(0, 2)
+    assert (asked.settle(), asked.part) == (False, (1, 2))
+    assert len(caplog.records) == 1
+
+
+def test_a_process_alone_gets_all_and_the_log_says_so(caplog):
+    caplog.set_level(logging.INFO, logger="adapters")
+    asked = AskedShard("auto")
+    assert (asked.settle(), asked.value) == (False, (0, 1))
+    assert "0 of 1, all of the data" in caplog.text
+
+
+def test_a_kvstore_says_its_rank():
+    asked = AskedShard(SimpleNamespace(rank=1, num_workers=3, type="dist_sync"))
+    assert (asked.value, asked.asked) == ((1, 3), (1, 3))
+
+
+# --- what is noticed ---
+
+
+def warnings_of(caplog, *shards, auto=False):
+    for shard in shards:
+        notice_same_shard(shard, auto)
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_all_of_the_data_in_each_process_is_noticed_once(monkeypatch, caplog):
+    said(monkeypatch, {"RANK": "1", "WORLD_SIZE": "4"})
+    (line,) = warnings_of(caplog, None, None)
+    assert "in each of 4 processes (torchrun" in line
+    assert 'give shard="auto"' in line
+
+
+def test_another_process_s_shard_is_noticed(monkeypatch, caplog):
+    said(monkeypatch, {"RANK": "1", "WORLD_SIZE": "4"})
+    (line,) = warnings_of(caplog, (2, 4), (2, 4))
+    assert "shard=(2, 4) is another process's, as torchrun" in line
+
+
+def test_a_framework_that_is_started_too_late_is_noticed(caplog, in_torch):
+    assert warnings_of(caplog, (0, 1), auto=True) == []
+    in_torch(1, 2)
+    (line,) = warnings_of(caplog, (0, 1), auto=True)
+    assert "before the loader is used" in line
+
+
+def test_workers_of_mxnets_that_load_all_are_noticed(monkeypatch, caplog):
+    said(monkeypatch, {"DMLC_ROLE": "worker", "DMLC_NUM_WORKER": "2"})
+    (line,) = warnings_of(caplog, None, (1, 2))
+    assert "each of 2 workers" in line
+    assert "shard=kv" in line
+
+
+def test_what_is_right_or_meant_is_not_noticed(monkeypatch, caplog):
+    assert warnings_of(caplog, None, (0, 1), (1, 2)) == []
+    said(monkeypatch, {"RANK": "1", "WORLD_SIZE": "4"})
+    assert warnings_of(caplog, (1, 4), (0, 1), (1, 2)) == []
+
+
+def test_a_contradiction_is_nobodys_business_where_a_shard_is_given(monkeypatch, caplog):
+    said(monkeypatch, {"RANK": "0", "WORLD_SIZE": "4", **CONTRADICTING["other ranks"]})
+    assert warnings_of(caplog, None, (1, 4)) == []
+
+
+@pytest.mark.parametrize("variables", [{}, {"RANK": "0", "WORLD_SIZE": "1"}])
+def test_a_single_process_hears_nothing(variables, monkeypatch, caplog):
+    said(monkeypatch, variables)
+    assert warnings_of(caplog, None) == []
