@@ -105,6 +105,31 @@ def check_shard_size(size: int, shard: tuple[int, int]) -> None:
         )
 
 
+def samples_of(state: Any, size: int, kind: str) -> tuple[int, int] | None:
+    """(epoch, samples) of what ``state_dict`` has returned; None where it counts batches.
+
+    Args:
+        state: What the user gives.
+        size: Samples in the global order of an epoch.
+        kind: What has the samples, for the message.
+
+    Raises:
+        ValueError: Not a state of so many samples.
+    """
+    if not (isinstance(state, dict) and "samples" in state):
+        return None
+    try:
+        epoch, samples = operator.index(state["epoch"]), operator.index(state["samples"])
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"state must be what state_dict() returned, got {state!r}") from error
+    if epoch < 0 or not 0 <= samples < max(1, size):
+        raise ValueError(
+            f"state must have epoch >= 0 and samples in range({size}), got {state!r}: it belongs "
+            f"to a {kind} of another data set"
+        )
+    return epoch, samples
+
+
 def position_of(state: Any, count: Callable[[int], int | None], kind: str) -> tuple[int, int]:
     """(epoch, batch) of what ``state_dict`` has returned.
 

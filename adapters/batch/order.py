@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from adapters.batch.arrangement import Arrangement, Stretch
+from adapters.batch.key import Continuation
 from adapters.batch.permutation import BATCHES, SAMPLES
 from adapters.batch.permutation import permute as permute
 
@@ -75,8 +76,16 @@ class Order:
         """Batches in an epoch; the same number on every shard."""
         return self._batches
 
-    def batch(self, epoch: int, index: int) -> NDArray[np.int64]:
-        """Sample numbers of batch ``index`` of ``epoch``, int64 ``(batch,)``; read-only."""
+    def batch(self, epoch: int, index: int, origin: int = 0) -> NDArray[np.int64]:
+        """Sample numbers of batch ``index`` of ``epoch``, int64 ``(batch,)``; read-only.
+
+        Args:
+            epoch: From 0.
+            index: In the epoch.
+            origin: Where in the global order batch 0 would begin, see ``continuation``.
+        """
+        if origin:
+            return _continued(self, epoch, index, origin)
         start = index * self.batch_size
         stop = min(start + self.batch_size, self.shard_size)
         if self.arrangement is not None:
@@ -109,7 +118,7 @@ class Order:
         samples = blocks[0] if last == first else _read_only(np.concatenate(blocks))
         return samples[start - first * chunk : stop - first * chunk]
 
-    def coming(self, epoch: int, index: int) -> list[Stretch]:
+    def coming(self, epoch: int, index: int, origin: int = 0) -> list[Stretch]:
         """Stretches of the data set that will be read some time after this batch.
 
         Over all batches of an epoch, each stretch is named once.
@@ -117,15 +126,47 @@ class Order:
         if self.arrangement is None:
             return []
         count = self.shard[1]
-        start = index * self.batch_size * count
+        start = max(0, origin + index * self.batch_size * count)
         stop = min(start + self.batch_size * count, self.shard_size * count)
         return self.arrangement.coming(epoch, start, stop, self.shard)
 
-    def first(self, epoch: int, index: int) -> int:
+    @property
+    def elastic(self) -> bool:
+        """Whether the global order is the same for every batch size and number of shards."""
+        arrangement = self.arrangement
+        return arrangement is None or type(arrangement).in_groups is Arrangement.in_groups
+
+    def numbers(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The samples at some positions of the global order."""
+        if self.arrangement is not None:
+            return self.arrangement.numbers(epoch, positions)
+        if not self.shuffle:
+            return positions
+        return permute(positions, self.size, (self.seed, epoch, SAMPLES))
+
+    def consumed(self, step: int, origin: int = 0) -> int:
+        """Samples that all shards together have consumed before a batch: the first of the order."""
+        return origin + step * self.batch_size * self.shard[1]
+
+    def continuation(self, epoch: int, samples: int) -> Continuation | None:
+        """The rest of an epoch of whose global order so many samples were consumed.
+
+        They may have been consumed by another number of shards, in batches of another size. What is
+        left is dealt out anew, each sample once, but for what doesn't fill all shards.
+
+        Returns:
+            None where no batch is left.
+        """
+        full, rest = divmod((self.size - samples) // self.shard[1], self.batch_size)
+        left = full + (rest > 0 and not self.drop_remainder)
+        step = len(self) - left
+        return Continuation(epoch, step, samples - self.consumed(step)) if left else None
+
+    def first(self, epoch: int, index: int, origin: int = 0) -> int:
         """Number of the first sample of a batch."""
         if self.shuffle or self.arrangement is not None:
-            return int(self.batch(epoch, index)[0])
-        return index * self.batch_size * self.shard[1] + self.shard[0]
+            return int(self.batch(epoch, index, origin)[0])
+        return origin + index * self.batch_size * self.shard[1] + self.shard[0]
 
     def shuffled_batch(self, epoch: int, step: int) -> int:
         """Number of the batch that comes at ``step`` when the batches are permuted as a whole."""
@@ -169,6 +210,14 @@ def _arranged_block(
     stop = min(start + arrangement.chunk, size // count)
     positions = np.arange(start * count + index, stop * count + index, count, dtype=np.int64)
     return _read_only(arrangement.numbers(epoch, positions))
+
+
+def _continued(order: Order, epoch: int, index: int, origin: int) -> NDArray[np.int64]:
+    (shard, count), start = order.shard, index * order.batch_size
+    stop = min(start + order.batch_size, (order.size - origin) // count)
+    first = origin + shard
+    positions = np.arange(first + start * count, first + stop * count, count, dtype=np.int64)
+    return _read_only(order.numbers(epoch, positions))
 
 
 @functools.lru_cache(maxsize=32)

@@ -92,7 +92,10 @@ class SourcePlan(Plan):
 
     def rows(self, key: BatchKey) -> int:
         """Samples in a batch."""
-        return len(self.order.batch(key.epoch, key.index))
+        return len(self._numbers(key))
+
+    def _numbers(self, key: BatchKey) -> NDArray[np.int64]:
+        return self.order.batch(key.epoch, key.index, key.origin)
 
     def shuffled(self, epoch: int, step: int) -> int:
         """Number of the batch that comes at ``step`` where batches are permuted as wholes."""
@@ -167,9 +170,9 @@ class SourcePlan(Plan):
         layout, skipped = None, 0
         source = self.source
         if source.whole_batches:
-            number = self.order.first(key.epoch, key.index)
+            number = self.order.first(key.epoch, key.index, key.origin)
             return [self._whole(number, key, allocate)], None, 0
-        numbers = self.order.batch(key.epoch, key.index)
+        numbers = self._numbers(key)
         self._foretell(key)
         if source.gathers and self.transform is None:
             batch = source.gather(numbers, allocate)
@@ -192,7 +195,7 @@ class SourcePlan(Plan):
         """Compute rows ``start`` and on of a batch whose layout is known, into ``rows``."""
         if not start:
             self._foretell(key)
-        numbers = self.order.batch(key.epoch, key.index)[start : start + len(rows[0])]
+        numbers = self._numbers(key)[start : start + len(rows[0])]
         if self._foretold() is not None:
             return self._filled(key, numbers, rows)
 
@@ -264,7 +267,7 @@ class SourcePlan(Plan):
     def _foretell(self, key: BatchKey) -> None:
         """Tell the source what comes soon after this batch, where the order reads in blocks."""
         if getattr(self.order, "arrangement", None) is not None:
-            for stretch in self.order.coming(key.epoch, key.index):
+            for stretch in self.order.coming(key.epoch, key.index, key.origin):
                 self.source.will_read(*stretch)
 
     def _foretold(self) -> Layout | None:

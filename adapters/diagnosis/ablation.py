@@ -111,7 +111,7 @@ class Fetching(SourcePlan):
     def batch(self, key: BatchKey, allocate: Allocate) -> Assembled:
         """One number, as there must be something to deliver."""
         try:
-            self.source.fetch(self.order.batch(key.epoch, key.index))
+            self.source.fetch(self.order.batch(key.epoch, key.index, key.origin))
         except Exception:
             if self.on_error == "raise":
                 raise

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from adapters.batch.key import WHOLE, Continuation
 from adapters.batch.plan import Plan
 from adapters.engine.settings import Settings
 from adapters.engine.stream import DrawnStream, Stream
@@ -37,16 +38,18 @@ class Engine(Supply):
 
     # --- streams ---
 
-    def stream(self, epoch: int, step: int, shuffled: bool) -> Stream:
+    def stream(
+        self, epoch: int, step: int, shuffled: bool, continuation: Continuation = WHOLE
+    ) -> Stream:
         """A stream from this batch on; the parked one where it stands just there."""
         if self.closed:
             raise ClosedError("the sequence is closed: make a new one")
         parked, self._parked = self._parked, None
         if parked is not None and not parked.closed:
-            if (parked.position, parked._shuffled) == ((epoch, step), shuffled):
+            if (parked.position, parked.way) == ((epoch, step), (shuffled, continuation)):
                 return parked
             parked.close()
-        stream = Stream(self, epoch, step, shuffled, len(self.plan))
+        stream = Stream(self, epoch, step, shuffled, len(self.plan), continuation)
         self._streams.add(stream)
         return stream
 

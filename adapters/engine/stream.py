@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from adapters.batch.key import BatchKey
+from adapters.batch.key import WHOLE, BatchKey, Continuation
 from adapters.engine.jobs import Exhausted, Pending
 from adapters.engine.states import DROPPED, EXPECTED, FAILED, HERE, QUEUED
 from adapters.engine.supply import Supply
@@ -33,13 +33,21 @@ class Stream:
         step: Of the first batch in its epoch.
         shuffled: Permute the batches of an epoch as wholes.
         batches: In an epoch; infinite if nobody knows.
+        continuation: The rest of an epoch, whose batches aren't permuted.
     """
 
     def __init__(
-        self, supply: Supply, epoch: int, step: int, shuffled: bool, batches: float
+        self,
+        supply: Supply,
+        epoch: int,
+        step: int,
+        shuffled: bool,
+        batches: float,
+        continuation: Continuation = WHOLE,
     ) -> None:
         self._supply = supply
-        self._shuffled = shuffled
+        self.way = shuffled, continuation
+        """What, beside the position, says which batches come."""
         self._batches = self._expected = batches
         self._window: collections.deque[Pending] = collections.deque()
         self._asked = epoch, step
@@ -197,8 +205,8 @@ class Stream:
             self._skipped = 0
 
     def _key(self, epoch: int, step: int) -> BatchKey:
-        index = self._supply.plan.shuffled(epoch, step) if self._shuffled else step
-        return BatchKey(epoch, index)
+        shuffled, continuation = self.way
+        return continuation.key(epoch, step, self._supply.plan.shuffled if shuffled else None)
 
     def _after(self, epoch: int, step: int) -> tuple[int, int]:
         return (epoch, step + 1) if step + 1 < self._batches else (epoch + 1, 0)

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from mxnet.util import is_np_array
 
+from adapters.batch.key import Continuation
 from adapters.batch.order import DrawnOrder
 from adapters.engine import Engine, Reading, Stream
 from adapters.gluon.devices import Mover
@@ -67,6 +68,7 @@ class Loader(Protocol):
     _generators: Any
     _move: Mover
     _begun: Begun | None
+    _continuation: Continuation
     auto_reload: bool
 
     def __len__(self) -> int: ...
@@ -86,7 +88,9 @@ def begin(loader: Loader) -> Begun:
     if isinstance(sampler, EpochBatchSampler):
         sampler.set_epoch(number)
     if not isinstance(plan.order, DrawnOrder):
-        stream = engine.stream(number, account.first, False) if account.count else None
+        stream = None
+        if account.count:
+            stream = engine.stream(number, account.first, False, loader._continuation)
         return Begun(stream, account, endless=True)
     batches = drawn_batches(sampler, number, account.first)
     entropy = None

@@ -14,9 +14,9 @@ import numpy as np
 from mxnet.gluon.data.dataloader import default_batchify_fn
 from mxnet.util import is_np_array, is_np_shape
 
-from adapters.arguments import check_integer, position_of
 from adapters.batch.arranging import blocks_of
 from adapters.batch.blocks import Blocks
+from adapters.batch.key import WHOLE
 from adapters.batch.order import DrawnOrder
 from adapters.batch.replacement import OnError
 from adapters.bytecode import generators_used
@@ -34,12 +34,9 @@ from adapters.gluon.samplers import (
     OWN_SAMPLERS,
     OrderBatchSampler,
     batch_sampler_of,
-    length_of,
-    obstacle_to_replay,
-    rolls_over,
     sampler_twin,
-    tell_epoch,
 )
+from adapters.gluon.standing import Standing
 from adapters.gluon.workers import settings_of
 from adapters.ranks import AskedShard
 from adapters.sources import as_source, holds_stored, open_guessed
@@ -47,7 +44,7 @@ from adapters.sources import as_source, holds_stored, open_guessed
 _open: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
-class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
+class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
     """A ``gluon.data.DataLoader`` with the same arguments and batches, and without its faults.
 
     ``gluon_loader`` is another name of it. Each iterator over it is a pass of its own, by one
@@ -236,7 +233,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         self._generators: Any = np.random
         self._move = mover(ctx, pin_memory, pin_device_id)
         self._begun: Begun | None = None
-        self._progress = Progress()
+        self._progress, self._continuation = Progress(), WHOLE
         self._engine = Engine(self._plan, self._settings)
         _open.add(self._engine)
         self.auto_reload = bool(auto_reload)
@@ -258,55 +255,6 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
     def __len__(self) -> int:
         """Batches in a pass: in the latest one, or the next when that has ended."""
         return len(self._settled()._batch_sampler)
-
-    @property
-    def epoch(self) -> int:
-        """The number of the latest pass, from 0; of the next one when that has ended."""
-        return self._progress.position[0]
-
-    def set_epoch(self, epoch: int) -> None:
-        """Have the next pass be that of ``epoch``; a pass that is under way is not changed."""
-        check_integer("epoch", epoch, 0)
-        self._move_to(int(epoch), 0)
-
-    def state_dict(self) -> dict[str, int]:
-        """Where the latest pass stands: ``{"epoch": e, "batch": i}``, the batch that comes next.
-
-        Raises:
-            ValueError: Nobody can go on there, as something is random and there is no ``seed``, or
-                as it depends on the passes before.
-        """
-        epoch, batch = self._settled()._progress.position
-        self._check_replay("state_dict", epoch, batch)
-        return {"epoch": epoch, "batch": batch}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Have the next pass start at that batch; the passes after it are whole again.
-
-        Raises:
-            ValueError: Not a state of a loader of this length; or nobody can go on there, see
-                ``state_dict``.
-        """
-        sampler = self._settled()._batch_sampler
-        epoch, batch = position_of(state, lambda epoch: length_of(sampler, epoch), "loader")
-        self._check_replay("load_state_dict", epoch, batch)
-        self._move_to(epoch, batch)
-
-    def _move_to(self, epoch: int, batch: int) -> None:
-        self.clean()
-        self._progress.move(epoch, batch)
-        tell_epoch(self._batch_sampler, epoch)
-
-    def _check_replay(self, method: str, epoch: int, batch: int) -> None:
-        obstacle = obstacle_to_replay(self._batch_sampler, self._seed)
-        if self._fresh and obstacle is None:
-            obstacle = "what transforms draw depends on numpy.random: give seed=..."
-        begins = not batch and not (epoch and rolls_over(self._batch_sampler))
-        if obstacle is not None and not begins:
-            raise ValueError(
-                f"{method}: a pass can't be continued at batch {batch} of epoch {epoch}, as "
-                f"{obstacle}"
-            )
 
     def explain(self) -> None:
         """Print which way the samples take, and why: a line for each part of the data set."""
@@ -342,7 +290,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         twin.__dict__.update(self._settled().__dict__)
         twin._batch_sampler = sampler_twin(self._batch_sampler)
         twin._generators = np.random.RandomState(0)
-        twin._progress = Progress()
+        twin._progress, twin._continuation = Progress(), WHOLE
         twin._begun, twin.auto_reload = None, False
         twin._engine = Engine(self._plan, self._settings)
         _open.add(twin._engine)

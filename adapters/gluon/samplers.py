@@ -313,7 +313,8 @@ def batch_sampler_of(
         if (shuffle or weights is not None) and seed is None:
             raise ValueError(
                 f"shard needs a seed with shuffle={shuffle!r}, got shard={shard} and seed=None: "
-                "without one, each process shuffles in an order of its own; give all of them the same seed"
+                "without one, each process shuffles in an order of its own; give all of them the "
+                "same seed"
             )
     part, drop = shard or (0, 1), last_batch == "discard"
     order = order_of(

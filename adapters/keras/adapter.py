@@ -181,6 +181,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         start = self._next_start()
         self._confirmed = False
         self._account = self._progress.begin(start)
+        self._account.shuffled = self._shuffled
         self._stamp = self._progress.stamp
         if self._consumed is not None:
             counter, before = self._consumed, int(self._consumed.numpy())
@@ -204,7 +205,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
 
     def _open_stream(self, start: tuple[int, int] | None) -> Stream:
         epoch, step = start or self._progress.start
-        return self._engine.stream(epoch, step, self._shuffled)
+        return self._engine.stream(epoch, step, self._shuffled, self._progress.continuation)
 
 
 class _Batches(Reading):

@@ -25,7 +25,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from adapters.batch.key import BatchKey
 from adapters.engine import Stream, raise_as_itself
 from adapters.errors import ClosedError
 from adapters.keras.arguments import check_steps
@@ -167,6 +166,7 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
         start = self._place(*self._start(), number)
         self._leave()
         self._account = account = self._progress.begin(start)
+        account.shuffled = self._shuffled
         self._stamp, before = self._progress.stamp, self._begun_before
         account.count = lambda: min(account.taken, self._begun - before)
         self._offset = number
@@ -190,7 +190,8 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
             raise ClosedError("a batch was asked for after the end of the call that it is for")
         if self._stream is not None:
             self._engine.park(self._stream)
-        self._stream = self._engine.stream(*start, self._shuffled)
+        continuation = self._progress.continuation
+        self._stream = self._engine.stream(*start, self._shuffled, continuation)
         if self._closed.is_set():  # Meanwhile.
             self._stream.close()
         return self._stream
@@ -222,9 +223,9 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
         if self._closed.is_set():
             raise ClosedError("a batch was asked for after the end of the call that it is for")
         epoch, step = self._place(epoch, step, further)
-        index = self._engine.plan.shuffled(epoch, step) if self._shuffled else step
+        number = self._engine.plan.shuffled if self._shuffled else None
         self._engine.enter_epoch(epoch)
-        return self._engine.compute(BatchKey(epoch, index)).batch
+        return self._engine.compute(self._progress.continuation.key(epoch, step, number)).batch
 
 
 class _Trainer(keras.callbacks.Callback):  # type: ignore[misc]

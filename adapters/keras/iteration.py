@@ -25,7 +25,8 @@ class Iteration(Reading):
 
     def _begin(self) -> Stream:
         self._account = account = self._progress.begin()
-        return self._engine.stream(account.epoch, account.step, False)
+        continuation = self._progress.continuation
+        return self._engine.stream(account.epoch, account.step, False, continuation)
 
     @property
     def _at_end(self) -> bool:

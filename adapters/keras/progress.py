@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from adapters.batch.key import WHOLE, Continuation
+
 
 class Account:
     """The account of one walk through batches, over the ends of epochs if it is endless.
@@ -22,6 +24,8 @@ class Account:
         self._batches = batches
         self.epoch = epoch
         self.step = step
+        self.shuffled = False
+        """Whether the batches of an epoch are permuted as wholes."""
         self.taken = 0
         """Batches that have been handed out."""
         self.lag = 0
@@ -64,6 +68,8 @@ class Progress:
         self._batches = batches
         self._on_advance = on_advance
         self._start = 0, 0
+        self.continuation = WHOLE
+        """The rest of the epoch that somebody has moved it into, if it isn't a whole one."""
         self._latest: Account | None = None
         self.stamp = 0
         """Changes when somebody moves the sequence by hand."""
@@ -105,8 +111,15 @@ class Progress:
         """(epoch, step) behind the last batch that was delivered."""
         return self._latest.position if self._latest is not None else self._start
 
-    def move(self, epoch: int, step: int) -> None:
+    @property
+    def counts_samples(self) -> bool:
+        """Whether what was delivered is the beginning of the epoch's order."""
+        epoch, step = self.position()
+        shuffled = self._latest is not None and self._latest.shuffled
+        return not (shuffled and step) or self.continuation.covers(epoch, step)
+
+    def move(self, epoch: int, step: int, continuation: Continuation = WHOLE) -> None:
         """Make this the place where the next pass starts."""
-        self._start = epoch, step
+        self._start, self.continuation = (epoch, step), continuation
         self._latest = None
         self.stamp += 1

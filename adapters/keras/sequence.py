@@ -9,10 +9,9 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
-from adapters.arguments import check_integer, position_of
 from adapters.batch.arranging import order_of
 from adapters.batch.blocks import Blocks
-from adapters.batch.key import BatchKey
+from adapters.batch.key import WHOLE, Continuation
 from adapters.batch.replacement import OnError
 from adapters.batch.sourceplan import SourcePlan
 from adapters.bytecode import generators_used
@@ -24,13 +23,13 @@ from adapters.keras.arguments import (
     check_whole_batches,
     index_of,
 )
-from adapters.keras.asked import Asked
 from adapters.keras.explanation import explanation
 from adapters.keras.hooks import HookedEngine, divert_keras, own_hooks
 from adapters.keras.internals import called_by_keras
 from adapters.keras.iteration import Iteration
 from adapters.keras.progress import Progress
 from adapters.keras.sources import Inner, source_of
+from adapters.keras.standing import Standing
 from adapters.ranks import AskedShard
 from adapters.sources import SequenceSource, Source, reduce_iterator
 
@@ -42,7 +41,7 @@ calls_of_threads: set[threading.Event] = set()
 """What Python waits for before it exits, other than in daemon threads: calls of ``fit``."""
 
 
-class SafeSequence(Asked):
+class SafeSequence(Standing):
     """Batches for Keras: thread-safe, process-safe, and the same for every number of workers.
 
     Args:
@@ -220,7 +219,7 @@ class SafeSequence(Asked):
         """Whether no epoch ends."""
         return self._source.endless
 
-    def _begin(self, epoch: int, step: int) -> None:
+    def _begin(self, epoch: int, step: int, continuation: Continuation = WHOLE) -> None:
         """Stand at this batch, with workers of its own."""
         settings, batches = self._settings, len(self._plan)
         if self._endless and self._plan.own_epochs:
@@ -233,7 +232,7 @@ class SafeSequence(Asked):
         else:
             self._engine = Engine(self._plan, settings)
             self._progress = Progress(batches, self._engine.enter_epoch)
-        self._progress.move(epoch, step)
+        self._progress.move(epoch, step, continuation)
         self._served: set[int] | None = None
         self._finalizer = weakref.finalize(self, self._engine.close)
         _open.add(self)
@@ -242,7 +241,8 @@ class SafeSequence(Asked):
         state = self._settled().__dict__.copy()
         for name in ("_engine", "_progress", "_served", "_finalizer"):
             state.pop(name, None)
-        return {**state, "_position": self._progress.start}
+        position = (*self._progress.start, self._progress.continuation)
+        return {**state, "_position": position}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         position = state.pop("_position")
@@ -267,10 +267,13 @@ class SafeSequence(Asked):
             return
         order = self._plan.order.of_shard(shard)
         check_order(order)
-        epoch, step = self._progress.start
+        (epoch, step), before = self._progress.start, self._progress.continuation
+        consumed = self._plan.order.consumed(step, before.origin)
         self._finalizer()
         self._plan = dataclasses.replace(self._plan, order=order)
         self._begin(epoch, min(step, len(self._plan) - 1))
+        if before.covers(epoch, step):
+            self._go_on(epoch, consumed)
 
     def _settled(self) -> SafeSequence:
         """Itself, with the shard that it has from now on."""
@@ -305,7 +308,8 @@ class SafeSequence(Asked):
         """
         number = index_of(index, len(self._settled()._plan), self._endless)
         self._engine.enter_epoch(self.epoch)
-        batch = self._engine.compute(BatchKey(self.epoch, number)).batch
+        key = self._progress.continuation.key(self.epoch, number)
+        batch = self._engine.compute(key).batch
         if self._served is not None:
             self._served.add(number)
         return batch
@@ -314,34 +318,6 @@ class SafeSequence(Asked):
         """One epoch, or what ``load_state_dict`` left of it; no end if the source has none."""
         self._settled()._shard.notice()
         return Iteration(self, self._engine, self._progress)
-
-    @property
-    def epoch(self) -> int:
-        """The current epoch, from 0."""
-        return self._progress.epoch
-
-    def set_epoch(self, epoch: int) -> None:
-        """Make ``epoch`` the current one; a pass that is under way is not changed."""
-        check_integer("epoch", epoch, 0)
-        self._progress.move(int(epoch), 0)
-
-    def state_dict(self) -> dict[str, int]:
-        """Where the latest pass stands: ``{"epoch": e, "batch": i}``, the batch that comes next.
-
-        In a callback of ``fit``, that is the batch after the last one that was trained on; under a
-        ``tf.distribute`` strategy, which reads ahead by itself, up to two batches more.
-        """
-        epoch, step = self._settled()._progress.position()
-        return {"epoch": epoch, "batch": step}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Have the next pass start at that batch; the passes after it are whole again.
-
-        Raises:
-            ValueError: Not a state of a sequence of this length.
-        """
-        count = len(self._settled()._plan)
-        self._progress.move(*position_of(state, lambda epoch: count, "sequence"))
 
     @property
     def waits(self) -> Waits:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from adapters.ranks.place import auto_shard, notice_same_shard, shard_of_kvstore
+
+log = logging.getLogger("adapters")
 
 
 class AskedShard:
@@ -60,3 +63,18 @@ class AskedShard:
     def notice(self) -> None:
         """A pass begins: warn, once, where another process seems to load the same."""
         notice_same_shard(self.value, self.auto)
+
+    def warn_of_batches(self, state: Any, samples: int) -> None:
+        """Say how a state is understood that counts batches, where there are shards.
+
+        Args:
+            state: Which.
+            samples: In a batch of all shards together.
+        """
+        log.warning(
+            "load_state_dict: %s counts batches, taken to be of %d samples over all shards, as "
+            "here: right only if the run that it comes from had the same. With shard=..., "
+            "state_dict() counts samples, which any number of shards can go on from",
+            state,
+            samples,
+        )

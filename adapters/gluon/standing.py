@@ -1,0 +1,125 @@
+"""Where a loader stands, for users: its epoch, and its state as two integers.
+
+What was given of an epoch is told in one of two ways:
+
+    {"epoch": e, "samples": n}   the first n samples of the global order, by all shards together
+    {"epoch": e, "batch": i}     i batches of a loader like this one
+
+The first needs no word about batch size and shards, so that other shards may go on. It is the state
+of a loader with a shard; the second one is that of all others, and of what rolls over.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+from adapters.arguments import check_integer, position_of, samples_of
+from adapters.batch.key import WHOLE, Continuation
+from adapters.gluon.progress import Progress
+from adapters.gluon.samplers import (
+    OrderBatchSampler,
+    length_of,
+    obstacle_to_replay,
+    rolls_over,
+    tell_epoch,
+)
+from adapters.ranks import AskedShard
+
+
+class Standing(abc.ABC):
+    """What there is of an epoch and a state."""
+
+    _progress: Progress
+    _continuation: Continuation
+    _batch_sampler: Any
+    _shard: AskedShard
+    _seed: int | None
+    _fresh: bool
+
+    @abc.abstractmethod
+    def _settled(self) -> Standing:
+        """Itself, with the shard that it has from now on."""
+
+    @abc.abstractmethod
+    def clean(self) -> None:
+        """Drop what is begun of the next pass."""
+
+    @property
+    def epoch(self) -> int:
+        """The number of the latest pass, from 0; of the next one when that has ended."""
+        return self._progress.position[0]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Have the next pass be that of ``epoch``; a pass that is under way is not changed."""
+        check_integer("epoch", epoch, 0)
+        self._move_to(int(epoch), 0)
+
+    def state_dict(self) -> dict[str, int]:
+        """Where the latest pass stands: two integers, ``{"epoch": e, "batch": i}``.
+
+        ``i`` is the batch that comes next. With ``shard``, the state is ``{"epoch": e, "samples":
+        n}``, the samples that all shards together have consumed in this pass. It is the same on
+        every shard, and any number of shards goes on from there, with any ``batch_size``: each
+        sample that is left comes once, up to equal lengths of the shards. With
+        ``last_batch="rollover"`` it has ``"batch"`` all the same, and equal shards alone can go on.
+
+        Raises:
+            ValueError: Nobody can go on there, as something is random and there is no ``seed``, or
+                as it depends on the passes before.
+        """
+        epoch, batch = self._settled()._progress.position
+        self._check_replay("state_dict", epoch, batch)
+        goes_on = self._continuation.covers(epoch, batch)
+        if self._counts_samples and (goes_on or self._shard.asked is not None):
+            origin = self._continuation.origin if goes_on else 0
+            return {"epoch": epoch, "samples": self._batch_sampler.order.consumed(batch, origin)}
+        return {"epoch": epoch, "batch": batch}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Have the next pass start at that batch; the passes after it are whole again.
+
+        Args:
+            state: Of a loader of the same samples, with the same ``shuffle`` and ``seed``. One with
+                ``"samples"`` may be of other shards and another ``batch_size``.
+
+        Raises:
+            ValueError: Not a state of a loader of this length; or nobody can go on there, see
+                ``state_dict``.
+        """
+        sampler = self._settled()._batch_sampler
+        rest = WHOLE
+        if self._counts_samples and (at := samples_of(state, sampler.order.size, "loader")):
+            epoch, samples = at
+            continued = sampler.order.continuation(epoch, samples) if samples else WHOLE
+            epoch, rest = (epoch + 1, WHOLE) if continued is None else (epoch, continued)
+            batch = rest.step
+        else:
+            epoch, batch = position_of(state, lambda epoch: length_of(sampler, epoch), "loader")
+            if batch and self._shard.asked is not None:
+                self._shard.warn_of_batches(state, sampler.order.consumed(1))
+        self._check_replay("load_state_dict", epoch, batch)
+        self._move_to(epoch, batch, rest)
+
+    @property
+    def _counts_samples(self) -> bool:
+        """Whether what a pass has given is known to be the beginning of a global order."""
+        sampler = self._batch_sampler
+        return isinstance(sampler, OrderBatchSampler) and sampler.order.elastic
+
+    def _move_to(self, epoch: int, batch: int, continuation: Continuation = WHOLE) -> None:
+        self.clean()
+        self._continuation = continuation
+        self._progress.move(epoch, batch)
+        tell_epoch(self._batch_sampler, epoch)
+
+    def _check_replay(self, method: str, epoch: int, batch: int) -> None:
+        obstacle = obstacle_to_replay(self._batch_sampler, self._seed)
+        if self._fresh and obstacle is None:
+            obstacle = "what transforms draw depends on numpy.random: give seed=..."
+        begins = not batch and not (epoch and rolls_over(self._batch_sampler))
+        if obstacle is not None and not begins:
+            raise ValueError(
+                f"{method}: a pass can't be continued at batch {batch} of epoch {epoch}, as "
+                f"{obstacle}"
+            )
