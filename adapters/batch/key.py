@@ -34,6 +34,11 @@ class BatchKey(NamedTuple):
         """The number that stands for the epoch where something is drawn."""
         return self.epoch if self.entropy is None else self.entropy
 
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """(epoch, index, origin), as an order is asked."""
+        return self.epoch, self.index, self.origin
+
 
 class Continuation(NamedTuple):
     """The rest of an epoch of which the first samples of the global order are consumed.

@@ -92,10 +92,7 @@ class SourcePlan(Plan):
 
     def rows(self, key: BatchKey) -> int:
         """Samples in a batch."""
-        return len(self._numbers(key))
-
-    def _numbers(self, key: BatchKey) -> NDArray[np.int64]:
-        return self.order.batch(key.epoch, key.index, key.origin)
+        return len(self.order.batch(*key.place))
 
     def shuffled(self, epoch: int, step: int) -> int:
         """Number of the batch that comes at ``step`` where batches are permuted as wholes."""
@@ -170,9 +167,9 @@ class SourcePlan(Plan):
         layout, skipped = None, 0
         source = self.source
         if source.whole_batches:
-            number = self.order.first(key.epoch, key.index, key.origin)
+            number = self.order.first(*key.place)
             return [self._whole(number, key, allocate)], None, 0
-        numbers = self._numbers(key)
+        numbers = self.order.batch(*key.place)
         self._foretell(key)
         if source.gathers and self.transform is None:
             batch = source.gather(numbers, allocate)
@@ -195,7 +192,7 @@ class SourcePlan(Plan):
         """Compute rows ``start`` and on of a batch whose layout is known, into ``rows``."""
         if not start:
             self._foretell(key)
-        numbers = self._numbers(key)[start : start + len(rows[0])]
+        numbers = self.order.batch(*key.place)[start : start + len(rows[0])]
         if self._foretold() is not None:
             return self._filled(key, numbers, rows)
 
@@ -267,7 +264,7 @@ class SourcePlan(Plan):
     def _foretell(self, key: BatchKey) -> None:
         """Tell the source what comes soon after this batch, where the order reads in blocks."""
         if getattr(self.order, "arrangement", None) is not None:
-            for stretch in self.order.coming(key.epoch, key.index, key.origin):
+            for stretch in self.order.coming(*key.place):
                 self.source.will_read(*stretch)
 
     def _foretold(self) -> Layout | None:

@@ -71,11 +71,11 @@ class Repeated(Order):
         """No end."""
         return sys.maxsize
 
-    def batch(self, epoch: int, index: int) -> Any:
+    def batch(self, epoch: int, index: int, origin: int = 0) -> Any:
         """The numbers of one of the batches."""
         return self.batches[index % len(self.batches)]
 
-    def first(self, epoch: int, index: int) -> Any:
+    def first(self, epoch: int, index: int, origin: int = 0) -> Any:
         """The first of them."""
         return self.batch(epoch, index)[0]
 
@@ -111,7 +111,7 @@ class Fetching(SourcePlan):
     def batch(self, key: BatchKey, allocate: Allocate) -> Assembled:
         """One number, as there must be something to deliver."""
         try:
-            self.source.fetch(self.order.batch(key.epoch, key.index, key.origin))
+            self.source.fetch(self.order.batch(*key.place))
         except Exception:
             if self.on_error == "raise":
                 raise

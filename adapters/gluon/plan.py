@@ -117,14 +117,14 @@ class GluonPlan(Plan):
         if key.samples is not None:
             return key.samples
         assert isinstance(self.order, Order)
-        return self.order.batch(key.epoch, key.index, key.origin)
+        return self.order.batch(*key.place)
 
     def _foretell(self, key: BatchKey) -> None:
         """Tell the records what comes some time after this batch, in an order in blocks."""
         records = self.recipe.records
         if records is None or self.recipe.indices is not None or isinstance(self.order, DrawnOrder):
             return
-        for stretch in self.order.coming(key.epoch, key.index, key.origin):
+        for stretch in self.order.coming(*key.place):
             records.will_read(*stretch)
 
     def stand_in(self) -> None:
