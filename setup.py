@@ -1,11 +1,16 @@
-"""The kernels, which need a compiler, that of images libjpeg-turbo too; the rest is in setup.cfg.
+"""The kernel, which needs a compiler and libjpeg-turbo; the rest is in setup.cfg.
 
-With ``ADAPTERS_KERNEL=required`` in the environment, a kernel that can't be built is an error.
+Of the environment:
+
+ADAPTERS_KERNEL=required    a kernel that can't be built is an error; else the package is without it
+ADAPTERS_JPEG=PREFIX        the kernel has PREFIX/lib/libjpeg.a in it, whose names nobody else sees,
+                            and is required; else it uses the system's library
 """
 
 import os
 import sys
 import sysconfig
+from pathlib import Path
 
 from setuptools import Extension, setup
 
@@ -16,6 +21,16 @@ UNITS = (
     *("batch", "crops", "gather", "huffman", "jpeg", "picture", "planes", "records", "resize"),
     "yuv",
 )
+PREFIX = os.environ.get("ADAPTERS_JPEG")
+LINUX = sys.platform == "linux"
+if PREFIX:
+    JPEG = Path(PREFIX).resolve()
+    for needed in (JPEG / "lib/libjpeg.a", JPEG / "include/jpeglib.h", JPEG / "include/jpegint.h"):
+        if not needed.is_file():
+            sys.exit(
+                f"ADAPTERS_JPEG must be a folder that packaging/libjpeg.sh made, got {PREFIX!r}: "
+                f"there is no {needed}"
+            )
 
 setup(
     ext_modules=[
@@ -23,19 +38,25 @@ setup(
             "adapters.images._kernel",
             [f"{SOURCES}/{name}.c" for name in (*UNITS, "module")],
             depends=[f"{SOURCES}/{name}.h" for name in UNITS],
-            libraries=["jpeg", "m"],
+            include_dirs=[str(JPEG / "include")] if PREFIX else [],
+            extra_objects=[str(JPEG / "lib/libjpeg.a")] if PREFIX else [],
+            libraries=["m"] if PREFIX else ["jpeg", "m"],
             # Nothing is contracted: crops are computed with Python's numbers, to the bit.
             extra_compile_args=[
                 *("-std=c11", "-O3", "-fno-math-errno", "-ffp-contract=off"),
                 "-fvisibility=hidden",
             ],
-            # A library without what the kernel asks for is to be noticed when it is loaded.
-            extra_link_args=["-Wl,-z,now"] if sys.platform == "linux" else [],
+            extra_link_args=[
+                # A library without what the kernel asks for is to be noticed when it is loaded.
+                *(["-Wl,-z,now"] if LINUX else []),
+                # Another libjpeg in the process, such as MXNet's, isn't to be bound to.
+                *(["-Wl,--exclude-libs,ALL", "-Wl,-Bsymbolic"] if LINUX and PREFIX else []),
+            ],
             define_macros=[("Py_LIMITED_API", "0x030B0000")] if STABLE_ABI else [],
             py_limited_api=STABLE_ABI,
             # Without a compiler or libjpeg's headers, the package installs and works without it;
             # a release asks for it.
-            optional=os.environ.get("ADAPTERS_KERNEL") != "required",
+            optional=os.environ.get("ADAPTERS_KERNEL") != "required" and not PREFIX,
         )
     ],
     options={"bdist_wheel": {"py_limited_api": "cp311"}} if STABLE_ABI else {},
