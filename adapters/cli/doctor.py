@@ -1,14 +1,19 @@
-"""``adapters doctor``: of a training script, or of this machine and environment."""
+"""``adapters doctor``: of a training script, or of this machine and environment.
+
+What follows the script's name is for the script, but for ``--html`` up to a ``--``.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import Any
 
 from adapters.cli.progress import bar
+from adapters.diagnosis.page import page_of
 from adapters.diagnosis.script import diagnose_script
-from adapters.machine import described_machine
+from adapters.machine import described_machine, measured_kernel
 
 
 def add_parser(subparsers: Any) -> None:
@@ -26,6 +31,9 @@ def add_parser(subparsers: Any) -> None:
     doctor.add_argument(
         "--seconds", type=float, default=2.0, help="of each measurement (default: %(default)s)"
     )
+    doctor.add_argument(
+        "--html", metavar="FILE", help="also a page with the waits drawn, to be looked at"
+    )
     doctor.add_argument("script", nargs="?", help="a training script, run to its first loop")
     doctor.add_argument("arguments", nargs=argparse.REMAINDER, help="of the script")
     doctor.set_defaults(run=run_doctor)
@@ -41,14 +49,23 @@ def run_doctor(options: argparse.Namespace) -> int:
         value = getattr(options, name)
         if value is not None and not value > 0:
             raise argparse.ArgumentError(None, f"--{name} must be > 0 seconds, got {value}")
+    html, arguments = _page_of_arguments(options.html, options.arguments)
+    if html is not None and options.script is None:
+        raise argparse.ArgumentError(None, "--html needs a script to be examined")
+    if html is not None and not os.path.isdir(os.path.dirname(html) or "."):
+        raise argparse.ArgumentError(
+            None, f"--html must be a file in a folder that is there, got {html!r}"
+        )
     if options.script is None:
         for line in described_machine():
+            print(line, flush=True)
+        for line in measured_kernel():
             print(line)
         return 0
     with bar("doctor", "round") as progress:
         found = diagnose_script(
             options.script,
-            options.arguments,
+            arguments,
             skip=max(0, options.skip),
             t=options.t,
             seconds=options.seconds,
@@ -62,4 +79,28 @@ def run_doctor(options: argparse.Namespace) -> int:
         )
         return 1
     print(found)
+    if html is not None:
+        with open(html, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(page_of(found, os.path.basename(options.script)))
+        print(f"\n{html}: the same as a page")
     return 0
+
+
+def _page_of_arguments(html: str | None, arguments: list[str]) -> tuple[str | None, list[str]]:
+    """Where the page goes, and what is left for the script.
+
+    Raises:
+        ArgumentError: ``--html`` without a file.
+    """
+    ours = arguments.index("--") if "--" in arguments else len(arguments)
+    left, given = [], iter(arguments[:ours])
+    for word in given:
+        name, equals, value = word.partition("=")
+        if name != "--html":
+            left.append(word)
+        elif (found := value if equals else next(given, "")) == "":
+            raise argparse.ArgumentError(None, "--html must be followed by the file of the page")
+        else:
+            html = found
+    # A ``--`` that only says that what follows is the script's.
+    return html, left + arguments[ours + (not left) :]

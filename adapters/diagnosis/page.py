@@ -1,0 +1,165 @@
+"""A diagnosis as a page, for people who would rather look: one file of HTML that asks for no other.
+
+On top what was found, then the waits of the training loop one after the other, then the parts of
+the loader's work with their ranges, then what to change. All numbers are in the text below, too.
+Light or dark as the reader's system is, and as wide as the screen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+
+from adapters.diagnosis.figures import NAMES, values_of
+from adapters.diagnosis.report import PARTS, Diagnosis, headline
+
+# Of batches, as many as a line can show apart, and lines.
+_BATCHES_PER_LINE, _LINES = 12, 6
+# In the units of a drawing, which is as wide as the page.
+_WIDTH, _LINE, _BAR, _LABEL = 640, 34, 20, 44
+_STYLE = """
+:root { --paper: #fcfcfb; --ink: #1c1c1a; --soft: #62605b; --rule: #dddad3;
+  --wait: #c2570c; --step: #2f6fb3; }
+@media (prefers-color-scheme: dark) { :root { --paper: #191919; --ink: #ecebe8; --soft: #a4a19a;
+  --rule: #3b3a37; --wait: #f08c3a; --step: #6aa7e8; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 46rem; padding: 1rem; background: var(--paper);
+  color: var(--ink); font: 1rem/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
+h1 { font-size: 1.5rem; line-height: 1.25; margin: .5rem 0; }
+h2 { font-size: 1.1rem; margin: 2rem 0 .3rem; }
+p, figcaption { margin: .3rem 0; }
+figcaption, .soft, th { color: var(--soft); font-size: .9rem; font-weight: normal; }
+figure { margin: 0; }
+svg { display: block; width: 100%; height: auto; }
+svg text { fill: var(--soft); font: 13px system-ui, sans-serif; }
+.wait { fill: var(--wait); } .step { fill: var(--step); } .rule { stroke: var(--soft); }
+.key { display: inline-block; width: .8em; height: .8em; border-radius: 2px; }
+.key.wait { background: var(--wait); } .key.step { background: var(--step); }
+table { border-collapse: collapse; width: 100%; }
+td, th { padding: .3rem .5rem .3rem 0; text-align: left; border-top: 1px solid var(--rule); }
+td.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
+.meter { height: .5rem; border-radius: 2px; background: var(--step); min-width: 1px; }
+.part { padding-left: 1rem; }
+li { margin: .4rem 0; }
+pre { overflow-x: auto; font-size: .8rem; line-height: 1.4; }
+"""
+
+
+def page_of(diagnosis: Diagnosis, title: str = "adapters doctor") -> str:
+    """The page, as the text of a file.
+
+    Args:
+        diagnosis: What was found.
+        title: Of the page, such as the script's name.
+    """
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+        + "\n".join(_body_of(diagnosis, title))
+        + "\n</body>\n</html>\n"
+    )
+
+
+def _body_of(d: Diagnosis, title: str) -> Iterator[str]:
+    first, *more = headline(d)
+    yield f'<p class="soft">{escape(title)}</p>\n<h1>{escape(first)}</h1>'
+    for line in more:
+        yield f"<p>{escape(line)}</p>"
+    for name, lines in (("contradiction", d.contradictions), ("noise", d.noise)):
+        for line in lines:
+            yield f"<p><strong>{name}:</strong> {escape(line)}</p>"
+    yield from _waits(d)
+    yield from _parts(d)
+    yield "<h2>What to change</h2>\n<ol>"
+    for line in d.advice:
+        yield f"<li>{escape(line)}</li>"
+    yield f"</ol>\n<details><summary>All of it as text</summary>\n<pre>{escape(str(d))}</pre>"
+    yield "</details>"
+
+
+# --- the waits ---
+
+
+def _waits(d: Diagnosis) -> Iterator[str]:
+    """Line by line, as time goes on: how long training waited for each batch."""
+    yield "<h2>Waits, batch by batch</h2>"
+    if not d.waits_seconds or d.whole is None:
+        yield '<p class="soft">Not measured: without a step, or as nobody notes them here.</p>'
+        return
+    waits = d.waits_seconds[-_BATCHES_PER_LINE * _LINES :]
+    # What is left of the whole; of a single batch it wasn't measured.
+    mean = sum(d.waits_seconds) / len(d.waits_seconds)
+    step = max(d.whole - mean, 0.0)
+    lines = [waits[at : at + _BATCHES_PER_LINE] for at in range(0, len(waits), _BATCHES_PER_LINE)]
+    longest = max(sum(line) + step * len(line) for line in lines) or 1e-9
+    height = _LINE * len(lines) + _BAR
+    waited = sum(waits) / max(sum(waits) + step * len(waits), 1e-9)
+    yield (
+        f'<figure>\n<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="'
+        f'The last {len(waits)} batches: {waited:.0%} of the time was waiting">'
+    )
+    number = len(d.waits_seconds) - len(waits)
+    for place, line in enumerate(lines):
+        yield from _line(line, step, number + place * _BATCHES_PER_LINE, place, longest)
+    yield (
+        f'<text x="{_LABEL}" y="{height - 4}">0</text><text x="{_WIDTH}" y="{height - 4}" '
+        f'text-anchor="end">{_milliseconds(longest)}</text>\n</svg>'
+    )
+    yield (
+        '<figcaption><span class="key wait"></span> training waits &nbsp; '
+        '<span class="key step"></span> training works. The last '
+        f"{len(waits)} batches, {_BATCHES_PER_LINE} to a line; {waited:.0%} of the time was "
+        "waiting. How long it works is the mean, as only waits are known for each batch."
+        "</figcaption>\n</figure>"
+    )
+
+
+def _line(
+    waits: tuple[float, ...], step: float, number: int, place: int, longest: float
+) -> Iterator[str]:
+    top, left = place * _LINE + 2, float(_LABEL)
+    scale = (_WIDTH - _LABEL) / longest
+    yield f'<text x="0" y="{top + 15}">{number}</text>'
+    for offset, wait in enumerate(waits):
+        for kind, seconds, word in (("wait", wait, "waited"), ("step", step, "worked")):
+            width = seconds * scale
+            if width > 0.05:
+                yield (
+                    # A gap between two batches.
+                    f'<rect class="{kind}" x="{left:.1f}" y="{top}" height="{_BAR}" '
+                    f'width="{max(width - (kind == "step"), 0.5):.1f}"><title>batch '
+                    f"{number + offset}: {word} {_milliseconds(seconds)}</title></rect>"
+                )
+            left += width
+
+
+# --- the parts ---
+
+
+def _parts(d: Diagnosis) -> Iterator[str]:
+    """Each figure with its range, and a bar to compare them by."""
+    yield f"<h2>Milliseconds for a batch of {d.samples}</h2>\n<table>"
+    yield '<tr><th>part</th><th class="number">ms</th><th>of the longest</th></tr>'
+    known = [(name, getattr(d, name)) for name in NAMES if getattr(d, name) is not None]
+    longest = max(seconds for _, seconds in known) or 1e-9
+    for name, seconds in known:
+        values = values_of(d.rounds, name)
+        spread = f"<br>{_range(values)}" if len(values) > 1 else ""
+        inner = ' class="part"' if name in PARTS else ""
+        yield (
+            f"<tr><td{inner}>{escape(NAMES[name])}</td>"
+            f'<td class="number">{_milliseconds(seconds)}<span class="soft">{spread}</span></td>'
+            f'<td style="width:30%"><div class="meter" style="width:{seconds / longest:.1%}">'
+            "</div></td></tr>"
+        )
+    yield "</table>"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:.3g} ms"
+
+
+def _range(values: list[float]) -> str:
+    return f"{1000 * min(values):.3g} to {1000 * max(values):.3g}"
