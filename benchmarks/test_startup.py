@@ -76,6 +76,16 @@ PROGRAMS = (
         held=CALLS[1:],
         most_seconds=0.3,
     ),
+    # A twentieth is what two runs of one program differ by.
+    Program("import to first batch", ("jax",), *KERAS, held=CALLS[1:], ratio=1.05),
+    Program(
+        "import to first batch of tf.data",
+        ("tensorflow",),
+        "SafeSequence",
+        "tf.data",
+        held=CALLS[1:],
+        ratio=1.05,
+    ),
 )
 
 

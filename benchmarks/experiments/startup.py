@@ -4,11 +4,14 @@ Sweeps measure loaders that run; this measures programs that are over before a p
 pays: a few batches, folds with a loader each, calls of `fit` one after the other. Each row is one
 program in a fresh process, whose imports and data are there before the clock starts. Everything
 else is on the clock: threads and processes that start, a trial of workers, a model that compiles.
+Where imports are the question, each call is a process of its own, and all of it is on the clock.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -114,11 +117,53 @@ def _loader_for_each_fold(ours: bool) -> Call:
     return fold
 
 
+# Programs that train with Keras up to their first batch, by who gives it.
+_FIRST_BATCH = {
+    "SafeSequence": """
+from adapters import SafeSequence
+x, y = next(iter(SafeSequence((images, labels), 32, shuffle=True)))
+""",
+    "PyDataset": """
+class Batches(keras.utils.PyDataset):
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, index):
+        rows = slice(32 * index, 32 * index + 32)
+        return images[rows], labels[rows]
+
+x, y = Batches()[0]
+""",
+    "tf.data": """
+import tensorflow as tf
+data = tf.data.Dataset.from_tensor_slices((images, labels)).shuffle(512).batch(32).prefetch(2)
+x, y = next(iter(data))
+""",
+}
+_FIRST_BATCH_DATA = """
+import keras, numpy as np
+images, labels = np.zeros((512, 28, 28, 1), "uint8"), np.arange(512)
+"""
+
+
+def _to_first_batch(stock: str) -> Callable[[bool], Call]:
+    """A process from its start to its first batch of images, by ours or by another loader."""
+
+    def program(ours: bool) -> Call:
+        text = _FIRST_BATCH_DATA + _FIRST_BATCH["SafeSequence" if ours else stock]
+        command = [sys.executable, "-c", text + "assert x.shape == (32, 28, 28, 1)"]
+        return lambda: subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+
+    return program
+
+
 PROGRAMS: dict[str, Callable[[bool], Call]] = {
     "small fit": _small_fit,
     "fit with 2 processes": _fit_with_processes,
     "fit that reads": _fit_that_reads,
     "loader for each fold": _loader_for_each_fold,
+    "import to first batch": _to_first_batch("PyDataset"),
+    "import to first batch of tf.data": _to_first_batch("tf.data"),
 }
 
 
