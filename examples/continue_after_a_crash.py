@@ -52,6 +52,11 @@ def run(folder: Path, killed: bool) -> None:
         model.add(keras.layers.Dense(2, "softmax"))
         model.compile("adam", "sparse_categorical_crossentropy")
     callbacks = [Checkpoint(folder, train, killed)]
+    batch = train.state_dict()["batch"]
+    if batch:  # First what is left of an epoch, which Keras must know to be shorter.
+        left, epoch = len(train) - batch, train.epoch
+        model.fit(train, steps_per_epoch=left, callbacks=callbacks, verbose=0)
+        assert train.epoch == epoch + 1
     model.fit(train, initial_epoch=train.epoch, epochs=EPOCHS, callbacks=callbacks, verbose=0)
     np.save(folder / "weights.npy", np.concatenate([w.ravel() for w in model.get_weights()]))
 

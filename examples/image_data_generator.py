@@ -1,6 +1,7 @@
 """`ImageDataGenerator.flow_from_directory` before, and what to write now.
 
-Both give batches of the same classes; the second reads ahead, in order, on any backend.
+Both give batches of the same classes; the second reads ahead, in order, on any backend. The first
+needs Pillow: `pip install pillow`.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 
 from adapters import open_images
+from adapters.cli.main import _parser
 from adapters.packing import pack
 from tests.packing.materials import folder
 from tests.sources.example_files import encoded
@@ -91,6 +93,22 @@ def test_the_programs_of_a_page_run(page, files):
     )
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout.endswith("done\n")
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The words of the commands of this package in a page's blocks that are no programs."""
+    blocks = re.findall(
+        r"^ *```(?:bash|sh)?\n(.*?)^ *```", page.read_text(), re.MULTILINE | re.DOTALL
+    )
+    lines = [line.strip() for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("adapters ")]
+
+
+def test_the_commands_of_the_pages_have_options_that_there_are():
+    found = [words for page in PAGES for words in commands(page)]
+    assert len(found) >= 3
+    for words in found:
+        assert _parser().parse_args(words).command == words[0]
 
 
 @pytest.mark.parametrize("page", ALL, ids=str)
