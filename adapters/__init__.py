@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from adapters.batch.blocks import Blocks
+    from adapters.batch.buckets import Buckets
     from adapters.batch.weights import Weighted, class_balanced
     from adapters.diagnosis import diagnose
     from adapters.errors import AdapterError, ClosedError, RecordError, WorkerError
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from adapters.machine import show_versions
     from adapters.packing import pack
     from adapters.records import RecordWriter
-    from adapters.selecting import concatenate, split
+    from adapters.selecting import concatenate, mix, split
     from adapters.sources import Feature, open_images, open_records
 else:  # Type checkers would take it to give a value for any name.
 
@@ -39,6 +40,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AdapterError",
     "Blocks",
+    "Buckets",
     "ClosedError",
     "Feature",
     "ImageDecoder",
@@ -52,6 +54,7 @@ __all__ = [
     "concatenate",
     "diagnose",
     "gluon_loader",
+    "mix",
     "open_images",
     "open_records",
     "pack",
@@ -62,6 +65,7 @@ __all__ = [
 _ROOMS = {
     "AdapterError": "adapters.errors",
     "Blocks": "adapters.batch.blocks",
+    "Buckets": "adapters.batch.buckets",
     "ClosedError": "adapters.errors",
     "Feature": "adapters.sources",
     "ImageDecoder": "adapters.images",
@@ -74,6 +78,7 @@ _ROOMS = {
     "concatenate": "adapters.selecting",
     "diagnose": "adapters.diagnosis",
     "gluon_loader": "adapters.gluon",
+    "mix": "adapters.selecting",
     "open_images": "adapters.sources",
     "open_records": "adapters.sources",
     "pack": "adapters.packing",

@@ -21,8 +21,8 @@ Stretch = tuple[int, int]
 class Arrangement(abc.ABC):
     """A global order."""
 
-    chunk = 2048
-    """Positions that are evaluated at once: a call takes as long as some hundred of them."""
+    chunk = 8192
+    """Positions that are evaluated at once: a call takes as long as a thousand of them."""
 
     @property
     @abc.abstractmethod

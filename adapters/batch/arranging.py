@@ -5,6 +5,8 @@
     shuffle=True, False    the data set's order, or a permutation of all of it
     shuffle=Blocks()       in blocks
     weights=...            drawn with replacement
+    bucket_by=lengths      in batches of similar length
+    source.arranged(...)   the order that belongs to a source, such as a mix
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import numpy as np
 
 from adapters.batch.arrangement import Arrangement
 from adapters.batch.blocks import Blocks
+from adapters.batch.buckets import buckets_of
 from adapters.batch.order import Order
 from adapters.batch.weights import weighted
 from adapters.sources import Source
@@ -55,6 +58,7 @@ def order_of(
     *,
     source: Source | None = None,
     weights: Any = None,
+    bucket_by: Any = None,
 ) -> Order:
     """The order that these arguments mean.
 
@@ -67,16 +71,28 @@ def order_of(
         shard: ``(index, count)``.
         source: The data set, where it is a source; it says how many bytes samples have.
         weights: Of the samples, or ``Weighted``.
+        bucket_by: Lengths of the samples, or ``Buckets``.
 
     Raises:
         ValueError: Arguments that exclude each other, or that the source doesn't allow.
     """
     blocks = blocks_of(shuffle)
-    asked = {"shuffle": blocks, "weights": weights}
+    asked = {"shuffle": blocks, "weights": weights, "bucket_by": bucket_by}
     _check_combination({name: value for name, value in asked.items() if value is not None}, source)
     arrangement: Arrangement | None = None
-    if weights is not None:
+    if source is not None:
+        arrangement = source.arranged(shuffle, seed)
+    if arrangement is not None:
+        if weights is not None or bucket_by is not None:
+            name = "weights" if weights is not None else "bucket_by"
+            raise ValueError(
+                f"{name} must be left out where source is a mix, which has an order of its own: "
+                "give mix the weights of its sources"
+            )
+    elif weights is not None:
         arrangement = weighted(weights).of(size, seed)
+    elif bucket_by is not None:
+        arrangement = buckets_of(bucket_by).of(size, bool(shuffle), seed)
     elif blocks is not None:
         arrangement = blocks.of(size, bytes_of_samples(source), seed)
     if arrangement is None:

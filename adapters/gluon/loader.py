@@ -61,9 +61,7 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
             one is, see ``open_records``.
         batch_size: Samples in a batch.
         shuffle: A new order in every pass over the loader. ``"blocks"``, or ``Blocks(...)``, reads
-            large blocks of the data set, several at a time, and mixes these: for data sets on slow
-            disks, networks and object storage. Without ``seed``, that of the blocks is drawn from
-            ``numpy.random`` when the loader is made.
+            large blocks of the data set and mixes several at a time.
         sampler: Gives the numbers of the samples; excludes ``shuffle``.
         last_batch: ``"keep"`` (the default), ``"discard"`` or ``"rollover"`` what doesn't fill a
             batch.
@@ -89,7 +87,8 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
         ctx: Move the batches to this device, the next one while this one is used.
         seed: Of the order and of all that is random, also of what transforms draw from
             ``random``, ``numpy.random`` and MXNet's generator. None leaves it to
-            ``numpy.random``: each pass shuffles as MXNet's own loader does, with the same result,
+            ``numpy.random``: each pass shuffles as MXNet's own loader does, with the same result
+            (orders that MXNet hasn't got take their seed from there when the loader is made),
             and what transforms draw depends on the state that ``numpy.random`` had before.
         shard: ``(index, count)``: take that part of the one global order. All shards have the same
             number of samples; up to ``count - 1`` samples are left out per pass. A kvstore: that of
@@ -104,10 +103,11 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
             is a ``numpy.random.Generator`` that depends on the seed, the epoch and the index of the
             batch alone. Workers run it; threads several at once, but for what names a generator
             that they share, see ``thread_pool``.
-        weights: Of the samples, ``(samples,)``: they are drawn with replacement, as often as their
-            weights say, as many in a pass as there are; ``Weighted(weights, samples=n)`` draws
-            another number. ``class_balanced(labels)`` gives weights. Excludes ``sampler`` and
-            ``batch_sampler``.
+        weights: Of each sample: samples are drawn with replacement, as often as weights say, as
+            many in a pass as there are; see ``Weighted``, and ``class_balanced(labels)``. Excludes
+            ``sampler`` and ``batch_sampler``.
+        bucket_by: The length of each sample: those of a batch, of all shards together, have similar
+            ones; see ``Buckets``. Excludes the same.
 
     Raises:
         TypeError: A data set without length or random access, an argument of the wrong type.
@@ -160,6 +160,7 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
         on_error: OnError = "raise",
         batch_transform: Callable[..., Any] | None = None,
         weights: Any = None,
+        bucket_by: Any = None,
     ) -> None:
         if holds_stored(dataset):
             dataset = as_source(dataset)
@@ -200,6 +201,7 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
             seed,
             source=numbered_source(recipe, dataset, blocks_of(shuffle) is not None),
             weights=weights,
+            bucket_by=bucket_by,
         )
         self._shard = AskedShard(shard)
         self._batch_sampler = self._orders(shard=self._shard.asked)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import copy
 import dataclasses
+import functools
 import inspect
 from collections.abc import Iterator
 from typing import Any
@@ -268,6 +269,7 @@ def batch_sampler_of(
     shard: tuple[int, int] | None,
     source: Source | None = None,
     weights: Any = None,
+    bucket_by: Any = None,
 ) -> Any:
     """The batch sampler that these arguments mean.
 
@@ -286,11 +288,12 @@ def batch_sampler_of(
             "they say which samples come, so have them give this shard's, or leave the order to "
             "shuffle and seed"
         )
-    if weights is not None and (sampler is not None or batch_sampler is not None):
-        raise ValueError(
-            "weights must not be specified if sampler or batch_sampler is specified: they say "
-            "which samples come"
-        )
+    for name, value in {"weights": weights, "bucket_by": bucket_by}.items():
+        if value is not None and (sampler is not None or batch_sampler is not None):
+            raise ValueError(
+                f"{name} must not be specified if sampler or batch_sampler is specified: they say "
+                "which samples come"
+            )
     if batch_sampler is not None:
         if batch_size is not None or shuffle or sampler is not None or last_batch is not None:
             raise ValueError(
@@ -317,20 +320,23 @@ def batch_sampler_of(
                 "same seed"
             )
     part, drop = shard or (0, 1), last_batch == "discard"
-    order = order_of(
-        size, batch_size, shuffle, seed or 0, drop, part, source=source, weights=weights
+    arranged = functools.partial(
+        order_of, size, batch_size, shuffle, drop_remainder=drop, shard=part, source=source
     )
+    order = arranged(seed=seed or 0, weights=weights, bucket_by=bucket_by)
     drawn = order.arrangement is not None and seed is None and order.arrangement.is_random
+    if drawn and shard is not None:
+        raise ValueError(f"shard needs a seed with a random order, got shard={shard} and seed=None")
     if drawn:
         own = int(np.random.randint(1 << 31))
-        order = order_of(size, batch_size, shuffle, own, drop, part, source=source, weights=weights)
+        order = arranged(seed=own, weights=weights, bucket_by=bucket_by)
     if last_batch == "rollover":
         if seed is not None or shard is not None:
             return RolloverBatchSampler(order)
         if order.arrangement is not None:
             raise ValueError(
-                f"last_batch='rollover' needs a seed with an order {order.arrangement.way}, got "
-                "seed=None"
+                "last_batch='rollover' needs a seed where the order is no plain shuffle (it is "
+                f"{order.arrangement.way}), got seed=None"
             )
         # What is left over depends on how the pass before has ended.
         whole = RandomSampler(size) if shuffle else OrderSampler(Order(size, 1))

@@ -19,13 +19,19 @@ _LEAST_BYTES = 256
 _NO_DEFAULTS = (None,)
 
 
-def take(array: NDArray[Any], numbers: NDArray[np.int64], out: NDArray[Any]) -> bool:
+def take(
+    array: NDArray[Any],
+    numbers: NDArray[np.int64],
+    out: NDArray[Any],
+    places: NDArray[np.int64] | None = None,
+) -> bool:
     """Write rows of an array into another one, which is like it.
 
     Args:
         array: ``(rows, ...)``, contiguous, in memory.
         numbers: Of the rows, in range.
         out: ``(numbers, ...)``, contiguous.
+        places: Into which rows of ``out`` they go, in range; None for one after another.
 
     Returns:
         Whether that was done; what it isn't worth for, is for NumPy.
@@ -37,7 +43,7 @@ def take(array: NDArray[Any], numbers: NDArray[np.int64], out: NDArray[Any]) -> 
     if not _LEAST_BYTES <= size <= np.iinfo(np.int32).max:
         return False
     given = _one_field(size)
-    wrong = kernel.gather(array, numbers, None, None, size, None, *given, (out,), _NO_DEFAULTS)
+    wrong = kernel.gather(array, numbers, places, None, size, None, *given, (out,), _NO_DEFAULTS)
     return wrong is None
 
 

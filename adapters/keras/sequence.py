@@ -61,8 +61,7 @@ class SafeSequence(Standing):
             samples at once. ``rng`` is a ``numpy.random.Generator`` that depends on the seed, the
             epoch and the number of the sample or batch alone.
         shuffle: A new order of the samples in every epoch, in O(1) memory. ``"blocks"``, or
-            ``Blocks(...)``, reads large blocks of the source, several at a time, and mixes these:
-            for sources on slow disks, networks and object storage.
+            ``Blocks(...)``, reads large blocks of the source and mixes several at a time.
         seed: Of the order and of the generators; also of ``random`` and ``numpy.random``, where
             the code of the source or of a transform names them. What these give depends on the
             seed, the epoch and the number of the sample (of the batch for a ``PyDataset`` and a
@@ -85,10 +84,10 @@ class SafeSequence(Standing):
             cloudpickle; arrays in them are shared.
         max_queue_size: Batches that may be ready ahead of the trainer; bounds the memory. Of more
             workers than that, some may have nothing to do.
-        weights: Of the samples, ``(samples,)``: they are drawn with replacement, as often as their
-            weights say, as many in an epoch as there are; ``Weighted(weights, samples=n)`` draws
-            another number. ``class_balanced(labels)`` gives weights. What is random in a sample
-            that is drawn twice in an epoch is the same.
+        weights: Of each sample: samples are drawn with replacement, as often as weights say, as
+            many in an epoch as there are; see ``Weighted``, and ``class_balanced(labels)``.
+        bucket_by: The length of each sample: those of a batch, of all shards together, have similar
+            ones; see ``Buckets``.
 
     Raises:
         TypeError: A source without random access, or an argument of the wrong type.
@@ -136,6 +135,7 @@ class SafeSequence(Standing):
         use_multiprocessing: bool = False,
         max_queue_size: int = 10,
         weights: Any = None,
+        bucket_by: Any = None,
     ) -> None:
         check_arguments(
             batch_size=batch_size,
@@ -175,16 +175,9 @@ class SafeSequence(Standing):
                 f"{len(source)} members; put several inputs into a tuple or dict of their own"
             )
         self._shard = AskedShard(shard)
-        order = order_of(
-            len(self._source),
-            int(batch_size),
-            shuffle,
-            int(seed),
-            bool(drop_remainder),
-            self._shard.part,
-            source=self._source,
-            weights=weights,
-        )
+        size, part = int(batch_size), self._shard.part
+        given = len(self._source), size, shuffle, int(seed), bool(drop_remainder), part
+        order = order_of(*given, source=self._source, weights=weights, bucket_by=bucket_by)
         check_order(order)
         code = self._source.own_code if isinstance(source, Source) else (source,)
         used = generators_used(*code, transform, batch_transform, on_error)

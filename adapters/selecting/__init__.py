@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from adapters.selecting.concatenate import concatenate
+from adapters.selecting.mix import mix
 from adapters.selecting.split import split
 
-__all__ = ["concatenate", "split"]
+__all__ = ["concatenate", "mix", "split"]

@@ -20,7 +20,7 @@ from adapters.sources.arrays import (
     stretch_of,
     take_rows,
 )
-from adapters.sources.concatenation import joined
+from adapters.sources.concatenation import Concatenation, joined
 from adapters.sources.contents import Images, guessed, identity
 from adapters.sources.decoded import Decoded
 from adapters.sources.examplesource import ExampleSource
@@ -37,6 +37,7 @@ from adapters.sources.stored import Stored, holds_stored, is_stored
 
 __all__ = [
     "ArraySource",
+    "Concatenation",
     "Decoded",
     "ExampleSource",
     "Feature",

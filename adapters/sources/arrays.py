@@ -74,6 +74,20 @@ class ArraySource(Source):
         gathered = [take_rows(column, numbers, stretch, allocate) for column in self._columns]
         return tuple(gathered) if self._is_tuple else unflatten(self._skeleton, gathered)
 
+    def gather_into(
+        self, numbers: NDArray[np.int64], places: NDArray[np.int64], rows: Sequence[NDArray[Any]]
+    ) -> bool:
+        """Gather these rows into rows of a batch at these places, without a copy between."""
+        for column, into in zip(self._columns, rows):
+            if isinstance(column, Stored) or column.dtype != into.dtype or column.dtype.hasobject:
+                return False
+        for column, into in zip(self._columns, rows):
+            assert isinstance(column, np.ndarray)
+            both = column.flags.c_contiguous and into.flags.c_contiguous
+            if not (both and take(column, numbers, into, places)):
+                into[places] = column[numbers]
+        return True
+
     def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any]:
         """Rows of a copy, so that a transform that writes into its sample harms nobody."""
         rows = self.gather(numbers, lambda shape, dtype: np.empty(shape, dtype))

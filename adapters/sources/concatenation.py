@@ -30,8 +30,15 @@ def joined(sources: Sequence[Source]) -> Source:
         sources: One or more; none of whole batches.
 
     Raises:
-        ValueError: Their samples differ in structure, shape or dtype, where they say these.
+        ValueError: Their samples differ in structure, shape or dtype, where they say these; or one
+            has an order of its own.
     """
+    for place, source in enumerate(sources):
+        if source.arranged(False, 0) is not None:
+            raise ValueError(
+                f"sources must have no order of their own, which would be lost, got a mix as "
+                f"sources[{place}]: mix what is concatenated"
+            )
     parts = [part for source in sources for part in _parts_of(source)]
     if len(parts) == 1:
         return parts[0]
@@ -298,6 +305,8 @@ def _gather_places(
     rows: Sequence[NDArray[Any]],
 ) -> None:
     """Gather samples into the rows at these places of a batch."""
+    if source.gather_into(numbers, places, rows):
+        return
     leaves, _ = flatten(source.gather(numbers, np.empty))
     for column, part in zip(rows, leaves):
         check_exact(part, column.dtype)

@@ -103,6 +103,12 @@ class Source(abc.ABC):
         """The samples of these numbers as one batch, in memory from ``allocate``."""
         raise NotImplementedError
 
+    def gather_into(
+        self, numbers: NDArray[np.int64], places: NDArray[np.int64], rows: Sequence[NDArray[Any]]
+    ) -> bool:
+        """Gather samples into some rows of a batch; whether that was done, or is for ``gather``."""
+        return False
+
     @property
     def leaves(self) -> tuple[Leaf, ...] | None:
         """Shape and dtype of every sample's leaves, where ``fill`` writes them into the batch."""

@@ -84,7 +84,8 @@ def test_the_rest_is_spread_over_one_window_and_not_always_the_same():
     for epoch in range(20):
         numbers = numbers_of(order(6450, 100, 8), epoch)
         places = np.flatnonzero(numbers >= 6400)
-        assert len(places) == 50 and places[-1] - places[0] < 850
+        assert len(places) == 50
+        assert places[-1] - places[0] < 850
         assert np.diff(places).max() > 50
         found.add(int(places[0]) // 800)
         assert numbers[places].tolist() != sorted(numbers[places])
@@ -150,7 +151,9 @@ def test_a_batch_of_a_sorted_file_has_few_classes():
     seen = [
         len(set(labels[order(100_000, 100, window, 256).batch(0, 9)])) for window in (1, 4, 16, 64)
     ]
-    assert seen[0] <= 8 and seen == sorted(seen) and seen[-1] <= 70
+    assert seen == sorted(seen)
+    assert seen[0] <= 8
+    assert seen[-1] <= 70
 
 
 # --- what comes ---

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from mxnet.gluon.data import ArrayDataset
 
-from adapters import Blocks, Weighted, gluon_loader
+from adapters import Blocks, Weighted, gluon_loader, mix
 from tests.gluon.crews import CREWS, opened
 from tests.gluon.data_sets import values
 
@@ -15,6 +15,8 @@ X = np.arange(SIZE)
 ORDERS = {
     "blocks": {"shuffle": Blocks(block_bytes=8 * 50, window=4)},
     "weights": {"weights": Weighted(1 + X % 3, 700)},
+    "bucket_by": {"shuffle": True, "bucket_by": X % 97},
+    "mix": {"dataset": mix([X[:600], X[600:]], [1, 2]), "shuffle": True},
 }
 EACH = pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
 
@@ -22,23 +24,25 @@ EACH = pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
 @EACH
 @pytest.mark.parametrize("crew", CREWS)
 def test_all_workers_give_the_same_batches(order, crew):
-    arguments = {"seed": 5, "batch_size": 64, **order}
-    with gluon_loader(X, num_workers=0, **arguments) as loader:
+    arguments = {"dataset": X, "seed": 5, "batch_size": 64, **order}
+    with gluon_loader(num_workers=0, **arguments) as loader:
         expected = [values(loader) for _ in range(2)]
     assert expected[0] != expected[1]
-    with opened(X, crew, arguments.pop("batch_size"), **arguments) as loader:
+    data, batch_size = arguments.pop("dataset"), arguments.pop("batch_size")
+    with opened(data, crew, batch_size, **arguments) as loader:
         assert [values(loader) for _ in range(2)] == expected
 
 
 @EACH
 def test_a_pass_goes_on_in_its_middle_and_shards_deal_the_order(order):
-    with gluon_loader(X, 12, num_workers=0, seed=5, **order) as loader:
+    arguments = {"dataset": X, "num_workers": 0, "seed": 5, **order}
+    with gluon_loader(batch_size=12, **arguments) as loader:
         expected = values(loader)
         loader.load_state_dict({"epoch": 0, "batch": 7})
         assert values(loader) == expected[7:]
     parts = []
     for index in range(3):
-        with gluon_loader(X, 4, num_workers=0, seed=5, shard=(index, 3), **order) as loader:
+        with gluon_loader(batch_size=4, shard=(index, 3), **arguments) as loader:
             parts.append(values(loader))
     together = [n for batches in zip(*parts) for row in zip(*batches) for n in row]
     assert together == np.concatenate(expected).tolist()[: len(together)]
@@ -57,7 +61,7 @@ def test_without_a_seed_that_of_blocks_is_drawn_from_numpy():
         np.random.seed(3)
         with gluon_loader(X, 64, shuffle="blocks", num_workers=0) as loader:
             found.append(values(loader))
-            with pytest.raises(ValueError, match="seed of its order is drawn from numpy.random"):
+            with pytest.raises(ValueError, match="seed of its order is drawn from numpy"):
                 loader.load_state_dict({"epoch": 0, "batch": 3})
     assert found[0] == found[1]
     with gluon_loader(X, 64, shuffle="blocks", num_workers=0) as loader:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adapters import Blocks, SafeSequence, Weighted
+from adapters import Blocks, SafeSequence, Weighted, mix
 
 SIZE = 1003
 X = np.arange(SIZE)
@@ -13,6 +13,9 @@ BLOCKS = Blocks(block_bytes=8 * 50, window=4)
 ORDERS = {
     "blocks": {"shuffle": BLOCKS},
     "weights": {"weights": Weighted(1 + X % 3, 700)},
+    "bucket_by": {"shuffle": True, "bucket_by": X % 97},
+    "mix": {"source": mix([X[:600], X[600:]], [1, 2]), "shuffle": True},
+    "mix in blocks": {"source": mix([X[:600], X[600:]], [1, 2]), "shuffle": BLOCKS},
 }
 EACH = pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
 
@@ -22,7 +25,7 @@ def epoch_of(sequence):
 
 
 def expected_of(epochs=2, **order):
-    with SafeSequence(X, 16, seed=5, workers=0, **order) as sequence:
+    with SafeSequence(**{"source": X, **order}, batch_size=16, seed=5, workers=0) as sequence:
         return [epoch_of(sequence) for _ in range(epochs)]
 
 
@@ -33,7 +36,7 @@ def expected_of(epochs=2, **order):
     ids=["threads", "pool"],
 )
 def test_all_workers_give_the_same_batches(order, workers):
-    with SafeSequence(X, 16, seed=5, **workers, **order) as sequence:
+    with SafeSequence(**{"source": X, **order}, batch_size=16, seed=5, **workers) as sequence:
         assert [epoch_of(sequence) for _ in range(2)] == expected_of(**order)
 
 
@@ -41,7 +44,7 @@ def test_all_workers_give_the_same_batches(order, workers):
 def test_epochs_are_read_again_and_go_on_in_the_middle(order):
     first, second = expected_of(**order)
     assert first != second
-    with SafeSequence(X, 16, seed=5, workers=0, **order) as sequence:
+    with SafeSequence(**{"source": X, **order}, batch_size=16, seed=5, workers=0) as sequence:
         sequence.load_state_dict({"epoch": 1, "batch": 9})
         assert epoch_of(sequence) == second[9:]
         sequence.set_epoch(0)
@@ -54,8 +57,8 @@ def test_a_run_on_four_ranks_continues_on_two(order):
     flat = np.concatenate(whole)
 
     def rank(index, count, batch_size, state):
-        arguments = {"shard": (index, count), "seed": 5, "workers": 0, **order}
-        with SafeSequence(X, batch_size, **arguments) as sequence:
+        arguments = {"source": X, "shard": (index, count), "seed": 5, "workers": 0, **order}
+        with SafeSequence(batch_size=batch_size, **arguments) as sequence:
             sequence.load_state_dict(state)
             return [sequence[batch] for batch in range(state["batch"], state["batch"] + 5)]
 
@@ -92,7 +95,7 @@ def test_a_sample_that_fails_is_replaced_by_one_of_the_source():
 
 @EACH
 def test_explain_names_the_order(order, capsys):
-    with SafeSequence(X, 16, workers=0, **order) as sequence:
+    with SafeSequence(**{"source": X, **order}, batch_size=16, workers=0) as sequence:
         sequence.explain()
     assert "order: " in capsys.readouterr().out
 

@@ -1,0 +1,188 @@
+"""``bucket_by``: batches of samples of similar length, in an order that is random otherwise.
+
+::
+
+    samples, by bucket:    1 1 1 1 1 1 2 2 2 2 2 3 3 3 3       each bucket permuted
+    cut into batches:     (1 1 1 1)(1 1 2 2)(2 2 2 3)(3 3 3)   from a place that a key names
+    batches, permuted:    (2 2 2 3)(1 1 1 1)(1 1 2 2) (3 3 3)
+
+A bucket is all samples of lengths up to one bound and above the one before. Which samples of a
+bucket are together is random, and so is the order of batches; that a batch's samples have one
+bucket isn't. At most one batch for each bound has samples of two buckets, and one of the first and
+the last. The samples of the batch that isn't full, which comes last, are of any bucket.
+
+A batch here is that of all shards together, ``batch_size * count`` positions. So the order is the
+same for all numbers of shards whose batches together are equally large.
+
+Memory: 8 bytes for each sample.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.arguments import check_integer
+from adapters.batch.arrangement import Arrangement
+from adapters.batch.permutation import BUCKETS, IN_BUCKETS, chosen, permute
+from adapters.structure import as_array
+
+# Lengths that may be bounds: a table of their squares is searched for the best ones, in 50 ms.
+_MOST_LENGTHS = 1024
+
+
+class Buckets:
+    """``bucket_by=Buckets(...)``: the bounds between buckets, and what padding to them costs.
+
+    Args:
+        lengths: Of each sample, ``(samples,)``, >= 0.
+        shapes: How many bounds there are at most, each a shape that a batch may have when it is
+            padded to the bound. They are chosen so that padding is the least possible.
+
+    Attributes:
+        bounds: In increasing order; the last is the longest sample's length.
+        padding: The part of batches that is padding, where each is padded to its bound: 0 to 1.
+
+    Raises:
+        TypeError: No numbers.
+        ValueError: Of another shape, none, or below 0.
+
+    Example:
+        >>> from adapters import Buckets
+        >>> buckets = Buckets([3, 4, 4, 9, 10, 10], shapes=2)
+        >>> buckets.bounds, round(buckets.padding, 3)
+        ([4, 10], 0.048)
+    """
+
+    def __init__(self, lengths: Any, shapes: int = 8) -> None:
+        array = np.asarray(as_array(lengths))
+        if array.ndim != 1 or not len(array):
+            raise ValueError(
+                f"bucket_by must have one length for each sample, shape (samples,), got shape "
+                f"{array.shape}"
+            )
+        if array.dtype.kind not in "biuf":
+            raise TypeError(f"bucket_by must be numbers, one for each sample, got {array.dtype}")
+        check_integer("shapes", shapes, 1)
+        if not (array.min() >= 0 and np.isfinite(array.max())):
+            raise ValueError(f"bucket_by must be lengths >= 0, got {array.min()} to {array.max()}")
+        self.bounds: list[Any] = _bounds(array, int(shapes))
+        codes = np.searchsorted(np.array(self.bounds), array)
+        counts = np.bincount(codes, minlength=len(self.bounds))
+        padded = float((np.array(self.bounds) * counts).sum())
+        self.padding = 1 - float(array.sum(dtype=np.float64)) / padded if padded else 0.0
+        self._samples = np.argsort(codes, kind="stable").astype(np.int64)
+        self._starts = np.concatenate([[0], np.cumsum(counts)])
+
+    def of(self, size: int, shuffle: bool, seed: int) -> BucketOrder:
+        """The order of so many samples.
+
+        Raises:
+            ValueError: Not one length for each.
+        """
+        if len(self._samples) != size:
+            raise ValueError(
+                f"bucket_by must have one length for each of the {size} samples, got "
+                f"{len(self._samples)}"
+            )
+        return BucketOrder(self._samples, self._starts, 1, shuffle, seed)
+
+
+class BucketOrder(Arrangement):
+    """The global order in buckets.
+
+    Args:
+        samples: Their numbers, one bucket after another.
+        starts: Where each bucket begins there, and where the last one ends.
+        group: Samples of a batch, of all shards together.
+        shuffle: Permute buckets and batches; else samples come from the shortest bucket on.
+        seed: Of the order.
+    """
+
+    def __init__(
+        self,
+        samples: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        group: int,
+        shuffle: bool,
+        seed: int,
+    ) -> None:
+        self._samples, self._starts = samples, starts
+        self._group, self._shuffle, self._seed = group, shuffle, seed
+
+    @property
+    def size(self) -> int:
+        """Positions in an epoch: all samples."""
+        return len(self._samples)
+
+    @property
+    def is_random(self) -> bool:
+        """Whether it depends on a seed."""
+        return self._shuffle
+
+    @property
+    def way(self) -> str:
+        """How samples are ordered, for people."""
+        return f"by length, in {len(self._starts) - 1} buckets and batches of {self._group}"
+
+    def in_groups(self, size: int) -> BucketOrder:
+        """The order for batches of so many samples."""
+        return BucketOrder(self._samples, self._starts, size, self._shuffle, self._seed)
+
+    def numbers(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The samples at these positions."""
+        if not self._shuffle:
+            plain: NDArray[np.int64] = self._samples[positions]
+            return plain
+        size, group, key = self.size, self._group, (self._seed, epoch)
+        batches, places = np.divmod(positions, group)
+        if whole := size // group:
+            full = np.flatnonzero(batches < whole)
+            if len(full):
+                used, at = np.unique(batches[full], return_inverse=True)
+                batches[full] = permute(used, whole, (*key, BUCKETS))[at]
+        places += batches * group + chosen(size, (*key, BUCKETS))
+        places %= size
+        buckets = np.searchsorted(self._starts, places, "right") - 1
+        for bucket in np.flatnonzero(np.bincount(buckets)).tolist():
+            inside = np.flatnonzero(buckets == bucket)
+            begin, end = int(self._starts[bucket]), int(self._starts[bucket + 1])
+            own = permute(places[inside] - begin, end - begin, (*key, IN_BUCKETS, bucket))
+            places[inside] = own + begin
+        numbers: NDArray[np.int64] = self._samples[places]
+        return numbers
+
+
+def buckets_of(bucket_by: Any) -> Buckets:
+    """What the user gives as ``bucket_by``, with bounds."""
+    return bucket_by if isinstance(bucket_by, Buckets) else Buckets(bucket_by)
+
+
+def _bounds(lengths: NDArray[Any], shapes: int) -> list[Any]:
+    """The bounds up to which padding takes the least, by dynamic programming."""
+    values, counts = np.unique(lengths, return_counts=True)
+    if len(values) > _MOST_LENGTHS:
+        # Those that have equally many samples between them; a bound is off by 0.1% of samples.
+        behind = np.cumsum(counts)
+        wanted = np.linspace(0, behind[-1], _MOST_LENGTHS + 1)[1:]
+        values = values[np.unique(np.searchsorted(behind, wanted).clip(max=len(values) - 1))]
+    if len(values) <= shapes:
+        return [value.item() for value in values]
+    before = np.searchsorted(np.sort(lengths), values, "right").astype(np.float64)
+    value = values.astype(np.float64)
+    cost: NDArray[np.float64] = value * before
+    chosen_before: list[NDArray[np.int64]] = []
+    for _ in range(shapes - 1):
+        # Samples above bound i and up to bound j take bound j each.
+        table = cost[np.newaxis, :] + value[:, np.newaxis] * (before[:, np.newaxis] - before)
+        table[np.triu_indices(len(value))] = np.inf
+        table[0, 0] = cost[0]
+        best: NDArray[np.int64] = table.argmin(1)
+        chosen_before.append(best)
+        cost = table[np.arange(len(value)), best]
+    places = [len(value) - 1]
+    for before_it in reversed(chosen_before):
+        places.append(int(before_it[places[-1]]))
+    return [values[place].item() for place in sorted(set(places))]

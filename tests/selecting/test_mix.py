@@ -1,0 +1,218 @@
+"""``mix``: exact shares over every stretch, each source through its own epochs."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from adapters import Blocks, concatenate, mix, split
+from adapters.batch.arranging import order_of
+from adapters.selecting.schedule import _by_deadline, _keeps_bound, schedule_of
+from tests.plans import batch_of
+from tests.plans import plan_of as plain_plan_of
+
+
+def numbers_of(source, epoch=0, shuffle=True, batch_size=16, shard=(0, 1), seed=3):
+    order = order_of(len(source), batch_size, shuffle, seed, shard=shard, source=source)
+    return np.concatenate([order.batch(epoch, index) for index in range(len(order))])
+
+
+def owners_of(numbers, sizes):
+    return np.searchsorted(np.cumsum(sizes), numbers, "right")
+
+
+def sources_of(sizes):
+    return [np.arange(size) for size in sizes]
+
+
+# --- shares ---
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=9))
+def test_shares_are_exact_to_less_than_one_sample_over_every_stretch_from_the_start(weights):
+    shares = [Fraction(weight, sum(weights)) for weight in weights]
+    schedule = schedule_of(shares)
+    assert schedule.shares == shares
+    owners, draws = schedule.at(np.arange(2000))
+    for source, share in enumerate(shares):
+        drawn = np.cumsum(owners == source)
+        off = drawn * share.denominator - np.arange(1, 2001) * share.numerator
+        assert np.abs(off).max() < share.denominator
+        assert draws[owners == source].tolist() == list(range(drawn[-1]))
+
+
+@given(st.lists(st.integers(1, 60), min_size=2, max_size=12))
+def test_earliest_deadlines_keep_the_bound_for_all_weights(counts):
+    counts = np.array(counts)
+    order = _by_deadline(counts)
+    assert np.bincount(order).tolist() == counts.tolist()
+    assert _keeps_bound(order, counts)
+
+
+def test_a_schedule_that_is_off_by_one_is_noticed():
+    assert not _keeps_bound(np.array([0, 0, 1, 1], np.int16), np.array([2, 2]))
+
+
+def test_shares_without_a_small_common_denominator_are_met_nearly():
+    shares = [Fraction(1, 3), Fraction(314159, 10**6), Fraction(1057523, 3 * 10**6)]
+    found = schedule_of(shares).shares
+    assert max(abs(one - other) for one, other in zip(shares, found)) < 1e-7
+
+
+def test_a_schedule_finds_a_draw_and_counts_those_before_it():
+    schedule = schedule_of([Fraction(1, 6), Fraction(1, 2), Fraction(1, 3)])
+    owners, draws = schedule.at(np.arange(200_000))
+    for place in (0, 1, 17, 65_000, 131_073, 199_999):
+        assert schedule.position_of(int(owners[place]), int(draws[place])) == place
+        counted = np.bincount(owners[:place], minlength=3)
+        assert schedule.draws_before(place).tolist() == counted.tolist()
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 8])
+@pytest.mark.parametrize("weights", [[1, 1], [3, 1], [5, 3, 2]])
+def test_each_shard_has_the_shares_nearly(weights, count):
+    sizes = [10_000 * weight for weight in weights]
+    source = mix(sources_of(sizes), weights)
+    for shard in range(count):
+        owners = owners_of(numbers_of(source, shard=(shard, count)), sizes)
+        shares = np.bincount(owners) / len(owners)
+        assert np.abs(shares - np.array(weights) / sum(weights)).max() < 0.1
+
+
+# --- epochs ---
+
+
+@pytest.mark.parametrize("shuffle", [False, True, Blocks(80, 2)])
+@pytest.mark.parametrize("stop", ["first", "last"])
+def test_each_source_comes_once_per_own_epoch(shuffle, stop):
+    """Over the ends of the mix's epochs, too."""
+    sizes = [50, 70, 7]
+    source = mix(sources_of(sizes), [5, 3, 2], stop=stop)
+    numbers = np.concatenate([numbers_of(source, epoch, shuffle) for epoch in range(9)])
+    owners = owners_of(numbers, sizes)
+    for at, size in enumerate(sizes):
+        own = numbers[owners == at]
+        whole = own[: len(own) // size * size].reshape(-1, size)
+        assert len(whole)
+        assert (np.sort(whole, 1) == np.sort(own[:size])).all()
+        if shuffle and len(whole) > 1:
+            assert whole[0].tolist() != whole[1].tolist()
+
+
+def test_an_epoch_ends_where_asked():
+    sources = sources_of([30, 100])
+    first, last = mix(sources, [1, 1]), mix(sources, [1, 1], stop="last")
+    counts = [np.bincount(owners_of(numbers_of(each), [30, 100])) for each in (first, last)]
+    assert counts[0].tolist() in ([30, 30], [30, 31])
+    assert counts[1][1] == 100
+    assert 99 <= counts[1][0] <= 101
+
+
+def test_without_weights_each_source_comes_once():
+    sizes = [30, 100, 20]
+    assert sorted(numbers_of(mix(sources_of(sizes)))) == list(range(150))
+
+
+def test_temperature_makes_sources_more_alike():
+    def shares(temperature):
+        return [float(each) for each in mix(sources_of([100, 1]), temperature=temperature).shares]
+
+    assert shares(1) == pytest.approx([100 / 101, 1 / 101])
+    assert shares(2) == pytest.approx([10 / 11, 1 / 11], abs=1e-5)
+    assert shares(float("inf")) == [0.5, 0.5]
+
+
+def test_with_replacement_samples_are_drawn_independently():
+    source = mix(sources_of([50, 50_000]), [1, 1], stop="last", replacement=True)
+    numbers = numbers_of(source)
+    own = numbers[numbers < 50]
+    assert stats.chisquare(np.bincount(own, minlength=50)).pvalue > 1e-3
+    assert len(np.unique(numbers[numbers >= 50])) < 40_000
+
+
+def test_a_mix_of_mixes_has_the_shares_of_both():
+    inner = mix(sources_of([100, 300]), [1, 3])
+    source = mix([inner, np.arange(400)], [1, 1])
+    numbers = numbers_of(source)
+    assert sorted(numbers.tolist()) == list(range(800))
+    owners = owners_of(numbers, [100, 300, 400])
+    assert np.abs(np.cumsum(owners == 0) - np.arange(1, 801) / 8).max() < 2
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_shards_deal_the_order(count):
+    source = mix(sources_of([40, 60]), [2, 3])
+    whole = numbers_of(source)
+    shards = [numbers_of(source, shard=(shard, count)) for shard in range(count)]
+    together = np.stack(shards, 1).ravel()
+    assert together.tolist() == whole[: len(together)].tolist()
+
+
+# --- samples ---
+
+
+def plan_of(source, **arguments):
+    plan = plain_plan_of(source, **arguments)
+    plan.order = order_of(len(source), 8, True, 1, source=source)
+    return plan
+
+
+@pytest.mark.parametrize("kinds", ["arrays", "lists", "both"])
+def test_batches_have_the_samples_of_their_numbers(kinds):
+    rng = np.random.default_rng(0)
+    pairs = [(rng.random((size, 20, 8)), np.arange(size) + at) for at, size in ((0, 30), (100, 50))]
+    made = {"arrays": [0, 0], "lists": [1, 1], "both": [0, 1]}[kinds]
+    given = [list(zip(*pair)) if as_list else pair for pair, as_list in zip(pairs, made)]
+    source = mix(given, [1, 1])
+    plan = plan_of(source)
+    x, y = batch_of(plan, 0, 2)
+    where = {int(label): row for pair in pairs for row, label in zip(*pair)}
+    assert len({label >= 100 for label in y.tolist()}) == 2
+    assert all(np.array_equal(row, where[int(label)]) for row, label in zip(x, y))
+
+
+def test_golden_order():
+    assert numbers_of(mix(sources_of([40, 60, 9]), [5, 4, 1]), 2)[:12].tolist() == GOLDEN
+
+
+GOLDEN = [36, 50, 25, 54, 21, 107, 81, 34, 96, 3, 37, 74]
+
+
+# --- what is refused ---
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"sources": np.zeros(3)}, TypeError, "sources must be a list of sources, got ndarray"),
+        ({"sources": []}, ValueError, "sources must hold at least one source"),
+        ({"weights": [1]}, ValueError, "weights must have one number for each of the 2 sources"),
+        ({"weights": [1, 0]}, ValueError, r"weights must be finite and above 0, got 0 as weights"),
+        ({"weights": [1, "a"]}, TypeError, "weights must be numbers, got 'a'"),
+        ({"weights": "ab"}, TypeError, "weights must be a list of numbers"),
+        ({"weights": [1, 10**7]}, ValueError, "weights must give each source a share of 1/131,072"),
+        ({"temperature": 0}, ValueError, "temperature must be above 0, got 0"),
+        ({"temperature": "1"}, TypeError, "temperature must be a number above 0"),
+        ({"stop": "never"}, ValueError, 'stop must be "first" or "last", got '),
+        ({"replacement": 2}, TypeError, "replacement must be True or False, got 2"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, error, message):
+    with pytest.raises(error, match=message):
+        mix(**{"sources": [np.zeros(3), np.zeros(4)], **arguments})
+
+
+def test_what_would_lose_the_shares_is_refused():
+    source = mix([np.zeros(3), np.zeros(4)])
+    with pytest.raises(TypeError, match="source must not be a mix to be selected from or split"):
+        split(source, [0.5])
+    with pytest.raises(ValueError, match="sources must have no order of their own"):
+        concatenate([source, np.zeros(3)])
+    for other in ({"weights": np.ones(7)}, {"bucket_by": np.ones(7)}):
+        with pytest.raises(ValueError, match="must be left out where source is a mix"):
+            order_of(7, 1, source=source, **other)
