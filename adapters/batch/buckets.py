@@ -170,9 +170,9 @@ def _bounds(lengths: NDArray[Any], shapes: int) -> list[Any]:
         values = values[np.unique(np.searchsorted(behind, wanted).clip(max=len(values) - 1))]
     if len(values) <= shapes:
         return [value.item() for value in values]
-    before = np.searchsorted(np.sort(lengths), values, "right").astype(np.float64)
-    value = values.astype(np.float64)
-    cost: NDArray[np.float64] = value * before
+    before: Any = np.searchsorted(np.sort(lengths), values, "right").astype(np.float64)
+    value: Any = values.astype(np.float64)
+    cost = value * before
     chosen_before: list[NDArray[np.int64]] = []
     for _ in range(shapes - 1):
         # Samples above bound i and up to bound j take bound j each.
