@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from adapters.machine import show_versions
     from adapters.packing import pack
     from adapters.records import RecordWriter
+    from adapters.remote import Cache
     from adapters.selecting import concatenate, mix, split
     from adapters.sources import Feature, open_images, open_records
 else:  # Type checkers would take it to give a value for any name.
@@ -41,6 +42,7 @@ __all__ = [
     "AdapterError",
     "Blocks",
     "Buckets",
+    "Cache",
     "ClosedError",
     "Feature",
     "ImageDecoder",
@@ -66,6 +68,7 @@ _ROOMS = {
     "AdapterError": "adapters.errors",
     "Blocks": "adapters.batch.blocks",
     "Buckets": "adapters.batch.buckets",
+    "Cache": "adapters.remote",
     "ClosedError": "adapters.errors",
     "Feature": "adapters.sources",
     "ImageDecoder": "adapters.images",

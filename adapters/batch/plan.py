@@ -118,6 +118,14 @@ class Plan(abc.ABC):
         """
         return batch
 
+    def expect(self, key: BatchKey, elsewhere: bool) -> None:
+        """A batch is going to be computed: begin to fetch what it is made of, and don't wait.
+
+        Args:
+            key: Of the batch.
+            elsewhere: It is computed in another process.
+        """
+
     def wait_for(self, assembled: Assembled) -> None:
         """Wait until the batch is there, where a framework computes on by itself."""
 

@@ -90,6 +90,11 @@ class SourcePlan(Plan):
         """Samples in most batches."""
         return self.order.batch_size
 
+    def expect(self, key: BatchKey, elsewhere: bool) -> None:
+        """Have the source begin to fetch a batch's samples."""
+        if not self.source.whole_batches:
+            self.source.expect(self.order.batch(key.epoch, key.index), elsewhere)
+
     def rows(self, key: BatchKey) -> int:
         """Samples in a batch."""
         return len(self.order.batch(*key.place))
@@ -282,6 +287,7 @@ class SourcePlan(Plan):
     ) -> int:
         """Have the source write these samples; how many ``on_error`` replaced."""
         source = self.source
+        source.bring(numbers)
         rng_of = Generators(self.seed, key.epoch, DECODE, numbers) if source.draws else None
         failures = source.fill(numbers, rng_of, rows)
         return self._replaced(key, numbers, rows, failures) if failures else 0
@@ -389,6 +395,7 @@ class _Samples:
         """All samples of the batch at once; None where they must be fetched one at a time."""
         plan = self._plan
         try:
+            plan.source.bring(self._numbers)
             seed(plan.draws, plan.seed, self._epoch, self._index, GLOBAL_BATCH)
             return plan.source.samples(self._numbers)
         except BaseException as error:

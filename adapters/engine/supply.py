@@ -170,6 +170,8 @@ class Supply:
     def ask(self, pending: Pending) -> None:
         """Have workers compute a batch, where there are any."""
         if self.depth and self.start_workers():
+            processes = self._choice is not None and self._choice.kind == "processes"
+            self.plan.expect(pending.key, elsewhere=processes)
             self._dispatcher.ask(pending, self._layout, self._batch_seconds)
 
     def start_workers(self) -> bool:

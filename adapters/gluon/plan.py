@@ -127,6 +127,14 @@ class GluonPlan(Plan):
         for stretch in self.order.coming(*key.place):
             records.will_read(*stretch)
 
+    def expect(self, key: BatchKey, elsewhere: bool) -> None:
+        """Have a source of records begin to fetch a batch's samples."""
+        records = self.recipe.records
+        if records is not None and records is self.recipe.base and not self.live:
+            numbers = self.recipe.base_numbers(self.samples(key))
+            if isinstance(numbers, np.ndarray):
+                records.expect(numbers, elsewhere)
+
     def stand_in(self) -> None:
         """Be a copy that isn't in a worker process."""
         self._remote = False

@@ -145,6 +145,7 @@ class Steps:
         if (self._checked and not self._own_order) or not isinstance(own, np.ndarray):
             # Our own orders give an array of numbers in range. Worth it: 4 of 80 us for 64 digits.
             own = _in_range(own, len(source))
+        source.bring(own)
         if source.gathers:
             return self._of_arrays(source, own, allocate, numpy_semantics)
         leaves = None if self._uneven else source.leaves

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,13 @@ from numpy.typing import NDArray
 
 from adapters.errors import ClosedError
 from adapters.records.formats import CODECS, listed
+from adapters.records.remotefile import RemoteFile
 from adapters.records.shard import Shard
 from adapters.records.sidecar import MANIFEST_SUFFIX, record_files
+from adapters.remote import Cache, is_url
+from adapters.remote.fetching import side_by_side
+from adapters.remote.listing import found_by
+from adapters.remote.urls import as_path, clean, has_magic
 
 # Of a stretch of which some records are chosen: how many times as long it may be.
 _MOST_SPREAD = 4
@@ -29,17 +34,33 @@ class RecordFiles:
             files are left out of it.
         format: ``"recordio"``, ``"tfrecord"``, or ``"auto"``: each file's, told from its content.
         verify: Check a record's CRC the first time that it is read.
+        cache: Where to keep what is read of them.
 
     Raises:
+        ConnectionError: A store doesn't answer.
         FileNotFoundError: No such file, or a glob that finds none.
         RecordError: A file of neither format, or a damaged one.
         ValueError: An unknown format.
     """
 
-    def __init__(self, paths: Paths, format: str = "auto", verify: bool = True) -> None:
+    def __init__(
+        self,
+        paths: Paths,
+        format: str = "auto",
+        verify: bool = True,
+        cache: Cache | None = None,
+    ) -> None:
         if format not in ("auto", *CODECS):
             raise ValueError(f'format must be "auto", {listed()}, got {format!r}')
-        self._join([Shard(path, format, verify) for path in expanded(paths)])
+        names = expanded(paths)
+
+        def opened(path: str) -> Shard:
+            return Shard(path, format, verify, cache=cache)
+
+        if any(map(is_url, names)):
+            self._join(side_by_side(opened, names))
+        else:
+            self._join([opened(name) for name in names])
 
     @classmethod
     def of(cls, shards: list[Shard]) -> RecordFiles:
@@ -53,6 +74,7 @@ class RecordFiles:
         self._starts = np.cumsum([0, *map(len, shards)])
         self._chosen: NDArray[np.int64] | None = None
         self._closed = False
+        self.are_remote = any(isinstance(shard.storage, RemoteFile) for shard in shards)
 
     def chosen(self, numbers: NDArray[np.int64]) -> RecordFiles:
         """These records, numbered anew in this order; each of the two is closed by itself.
@@ -131,6 +153,45 @@ class RecordFiles:
         shard, own = self.locate(number)
         return shard.read(own)
 
+    def bring(self, numbers: NDArray[np.int64]) -> None:
+        """Fetch these records of remote files, of all files at once; return when they are here.
+
+        Raises:
+            ClosedError: After ``close``.
+            ConnectionError: A store doesn't answer for as long as it may take.
+            RecordError: An object has changed since it was opened.
+        """
+        if not self.are_remote:
+            return
+        self.check_open()
+        parts = list(self._remote(numbers))
+        if len(parts) > 1:
+            for storage, begins, sizes in parts:
+                storage.start(begins, sizes)
+        for storage, begins, sizes in parts:
+            storage.touch(begins, sizes)
+
+    def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
+        """Begin to fetch these records of remote files, as they are going to be asked for.
+
+        Args:
+            numbers: Of the records.
+            elsewhere: They are asked for in another process, which sees what is in a cache alone.
+        """
+        if self.are_remote and not self._closed:
+            for storage, begins, sizes in self._remote(numbers):
+                if storage.has_cache or not elsewhere:
+                    storage.expect(begins, sizes)
+
+    def _remote(
+        self, numbers: NDArray[np.int64]
+    ) -> Iterator[tuple[RemoteFile, NDArray[np.int64], NDArray[np.int64]]]:
+        places, own = self.places(numbers)
+        for place in np.unique(places).tolist():
+            shard = self.shards[place]
+            if isinstance(shard.storage, RemoteFile):
+                yield shard.storage, *shard.extents(own[places == place])
+
     def close(self) -> None:
         """Unmap the files; what was read stays valid."""
         self._closed = True
@@ -139,14 +200,22 @@ class RecordFiles:
 
 
 def expanded(paths: Paths) -> list[str]:
-    """The files that paths and globs name.
+    """The files that paths, URLs and globs of both name.
 
     Raises:
+        ConnectionError: A store doesn't answer.
         FileNotFoundError: None.
     """
     given: Any = [paths] if isinstance(paths, (str, os.PathLike)) else paths
     files: list[str] = []
-    for path in _as_strings(given):
+    for path in map(as_path, _as_strings(given)):
+        if is_url(path):
+            urls = found_by(path) if has_magic(path) else [path]
+            wanted = record_files(urls, path.endswith(MANIFEST_SUFFIX)) if has_magic(path) else urls
+            if not wanted:
+                raise FileNotFoundError(f"no object matches {clean(path)!r}")
+            files += wanted
+            continue
         if os.path.exists(path) or not glob.has_magic(path):
             files.append(path)
             continue

@@ -76,7 +76,9 @@ def text_of(index: Index, codec: Codec) -> bytes:
     return "".join(lines).encode()
 
 
-def misfit(index: Index, storage: Storage, codec: Codec, newer: bool) -> str | None:
+def misfit(
+    index: Index, storage: Storage, codec: Codec, newer: bool, looked_at: int = _LOOKED_AT
+) -> str | None:
     """Why an index can't be this file's, or None.
 
     Args:
@@ -84,6 +86,7 @@ def misfit(index: Index, storage: Storage, codec: Codec, newer: bool) -> str | N
         storage: The file.
         codec: Its format.
         newer: Whether the index was written after the file: it may then leave out records.
+        looked_at: How many records' headers are compared.
     """
     offsets = index.offsets
     if not len(offsets):
@@ -100,7 +103,7 @@ def misfit(index: Index, storage: Storage, codec: Codec, newer: bool) -> str | N
         ends = inorder + index.sizes[order]
     try:
         # Evenly spaced, the last one among them.
-        for place in _looked_at(len(inorder)):
+        for place in _looked_at(len(inorder), looked_at):
             end = codec.end(storage, int(inorder[place]))
             if ends is not None and ends[place] != end:
                 return f"its record at byte {inorder[place]} has another size"
@@ -116,10 +119,10 @@ def misfit(index: Index, storage: Storage, codec: Codec, newer: bool) -> str | N
     return None
 
 
-def _looked_at(records: int) -> list[int]:
-    if records <= _LOOKED_AT:
+def _looked_at(records: int, most: int) -> list[int]:
+    if records <= most:
         return list(range(records))
-    places = np.linspace(0, records - 1, _LOOKED_AT).astype(int)
+    places = np.linspace(0, records - 1, most).astype(int)
     return [*dict.fromkeys(places.tolist())]
 
 

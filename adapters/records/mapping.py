@@ -29,6 +29,8 @@ _mmap.argtypes = (
 _munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 _madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _FAILED = ctypes.c_void_p(-1).value
+_MAP_FIXED = 0x10
+_MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
 _MAP_LIMIT = "/proc/sys/vm/max_map_count"
 _USUAL_LIMIT = 65_530  # Linux's own.
@@ -78,6 +80,81 @@ class Mapping:
         """Drop the pages from this process's memory; who reads them gets them back."""
         if hasattr(mmap, "MADV_DONTNEED"):
             _madvise(self._address, self._size, mmap.MADV_DONTNEED)
+
+
+class Reserved:
+    """A range of addresses, into which bytes are written or parts of files are mapped.
+
+    What was put nowhere reads as zeros, so that whoever hands out views must know what is there.
+
+    Args:
+        size: In bytes, not 0.
+        writable: Whether ``write`` is going to be used; else ``put``.
+
+    Raises:
+        NoMapError: There are too many maps, or there is no address space left.
+    """
+
+    def __init__(self, size: int, writable: bool) -> None:
+        kind = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+        allowed = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        self._address = _checked(_mmap(None, size, allowed, kind, -1, 0))
+        self._size = size
+        self._parts = [self._address]
+        _living.add(self._address)
+        weakref.finalize(self, _unmap_all, self._parts, size).atexit = False
+        self.__array_interface__ = {
+            "data": (self._address, True),
+            "shape": (size,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+    def view(self) -> memoryview:
+        """All of it, read-only."""
+        return np.asarray(self).data
+
+    def write(self, offset: int, data: bytes | memoryview) -> None:
+        """Put bytes somewhere."""
+        size = memoryview(data).nbytes
+        if not 0 <= offset <= self._size - size:
+            raise ValueError(f"offset must be in range(0, {self._size - size + 1}), got {offset}")
+        there = (ctypes.c_char * size).from_address(self._address + offset)
+        np.frombuffer(there, np.uint8)[:] = np.frombuffer(data, np.uint8)
+
+    def put(self, offset: int, descriptor: int, size: int) -> None:
+        """Map the first bytes of a file somewhere, at a page's begin; it may be closed then.
+
+        Raises:
+            NoMapError: There are too many maps.
+            OSError: The file can't be mapped.
+        """
+        if not 0 <= offset <= self._size - size:
+            raise ValueError(f"offset must be in range(0, {self._size - size + 1}), got {offset}")
+        address, kind = self._address + offset, mmap.MAP_SHARED | _MAP_FIXED
+        _checked(_mmap(address, size, mmap.PROT_READ, kind, descriptor, 0))
+        if address not in self._parts:
+            self._parts.append(address)
+        _living.add(address)
+
+    def let_go(self) -> None:
+        """Drop the pages of files from this process's memory; who reads them gets them back."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            _madvise(self._address, self._size, mmap.MADV_DONTNEED)
+
+
+def _checked(address: int | None) -> int:
+    if address is None or address == _FAILED:
+        number = ctypes.get_errno()
+        kind = NoMapError if number == errno.ENOMEM else OSError
+        raise kind(number, f"{os.strerror(number)}, with {living()} files mapped")
+    return address
+
+
+def _unmap_all(parts: list[int], size: int) -> None:
+    for address in parts:
+        _living.discard(address)
+    _munmap(parts[0], size)
 
 
 def _unmap(address: int, size: int) -> None:

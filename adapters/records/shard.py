@@ -6,13 +6,19 @@ import os
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from adapters.errors import RecordError
 from adapters.records.codec import Codec
 from adapters.records.formats import CODECS
 from adapters.records.index import Index
+from adapters.records.inflated import InflatedObject
+from adapters.records.remoteindex import remote_index_of
+from adapters.records.remotefile import RemoteFile
 from adapters.records.sidecar import index_of
 from adapters.records.storage import InflatedFile, MappedFile
+from adapters.remote import Cache, is_url
+from adapters.remote.urls import head_in
 
 # GZIP, and ZLIB of levels 0 and 1, 2 to 5, 6, and 7 to 9.
 _COMPRESSED_BEGINS = (b"\x1f\x8b", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
@@ -28,6 +34,7 @@ class Shard:
         index: Where the records are. None: what the index beside the file says, which is written
             where there is none. "search": what the file itself says; "readable": that, up to the
             first record of which the end can't be told.
+        cache: Where to keep what is read of it.
 
     Raises:
         OSError: The file can't be read.
@@ -40,17 +47,25 @@ class Shard:
         format: str,
         verify: bool,
         index: Index | Literal["search", "readable"] | None = None,
+        cache: Cache | None = None,
     ) -> None:
-        self.storage, self.codec = _opened(path, format)
+        self.storage, self.codec = _opened(path, format, cache)
+        storage = self.storage
         self.verify = verify
-        if index == "search" or (index is None and isinstance(self.storage, InflatedFile)):
-            index = Index(*self.codec.scan(self.storage, verify))
+        if index == "search" or (index is None and isinstance(storage, _INFLATED)):
+            whole = storage.stream() if isinstance(storage, RemoteFile) else storage
+            index = Index(*self.codec.scan(whole, verify))
         elif index == "readable":
-            index = _readable(self.storage, self.codec)
+            index = _readable(storage, self.codec)
         elif index is None:
-            index = index_of(self.storage, self.codec, verify)
+            if isinstance(storage, RemoteFile) and is_url(storage.name):
+                index = remote_index_of(storage, self.codec, verify)
+            else:
+                index = index_of(storage, self.codec, verify)
         self.offsets = index.offsets
         self.sizes = index.sizes
+        # Where those end that an index gives no sizes of; found out when first asked for.
+        self._most: NDArray[np.int64] | None = None
         # Of a record whose CRC was right once; threads that check twice do no harm.
         self.checked = np.full(len(self.offsets), not verify)
 
@@ -71,6 +86,8 @@ class Shard:
         verify = not self.checked[number]
         offset = int(self.offsets[number])
         size = None if self.sizes is None else int(self.sizes[number])
+        if isinstance(self.storage, RemoteFile):
+            self.storage.touch(*self.extents(np.array([number])))
         payload = self.codec.read(self.storage, offset, number, verify, size)
         if verify:
             self.checked[number] = True
@@ -84,12 +101,46 @@ class Shard:
             end = int(self.offsets[last]) if last < len(self) else self.storage.size
             ahead(begin, end - begin)
 
+    def touch(self, numbers: NDArray[np.int64], size: int) -> memoryview:
+        """All of the file, of which these records may be read; those of a remote one are fetched.
+
+        Args:
+            numbers: Of the records.
+            size: So many bytes of each are going to be read, to account for what is in memory.
+
+        Raises:
+            ConnectionError: The store doesn't answer.
+            NoMapError: There is no room for a map.
+        """
+        if isinstance(self.storage, RemoteFile):
+            return self.storage.touch(*self.extents(numbers))
+        return self.storage.will_touch(self.offsets, size, numbers)
+
+    def extents(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where these records begin, and at most how many bytes are read of each.
+
+        Where the index says no sizes, a record's is how far it is to the next; and the header of
+        what follows is looked at, too.
+        """
+        begins = self.offsets[numbers]
+        if self.sizes is not None:
+            return begins, self.sizes[numbers]
+        if self._most is None:
+            starts = np.unique(self.offsets)
+            ends = np.append(starts[1:], self.storage.size)
+            behind = self.codec.header_bytes
+            self._most = ends[np.searchsorted(starts, self.offsets)] - self.offsets + behind
+        return begins, self._most[numbers]
+
     def close(self) -> None:
         """Unmap the file; reading opens it again."""
         self.storage.close()
 
 
-def _readable(storage: MappedFile, codec: Codec) -> Index:
+_INFLATED = (InflatedFile, InflatedObject)
+
+
+def _readable(storage: MappedFile | RemoteFile, codec: Codec) -> Index:
     offsets, position = [], 0
     while position < storage.size:
         try:
@@ -101,9 +152,15 @@ def _readable(storage: MappedFile, codec: Codec) -> Index:
     return Index(np.array(offsets, np.int64), None)
 
 
-def _opened(path: str | os.PathLike[str], format: str) -> tuple[MappedFile, Codec]:
+def _opened(
+    path: str | os.PathLike[str], format: str, cache: Cache | None
+) -> tuple[MappedFile | RemoteFile, Codec]:
     """The file's bytes, inflated where they are compressed, and its format."""
-    storage = MappedFile(path)
+    storage: MappedFile | RemoteFile
+    if cache is not None or is_url(path):
+        storage = RemoteFile(os.fspath(path), cache, head_in(path))
+    else:
+        storage = MappedFile(path)
     head = bytes(storage.read(0, 16))
     asked = [*CODECS.values()] if format == "auto" else [CODECS[format]]
     if format != "auto" and not asked[0].compressible:
@@ -111,7 +168,9 @@ def _opened(path: str | os.PathLike[str], format: str) -> tuple[MappedFile, Code
     if found := _begun(head, asked):  # Which may as well look compressed.
         return storage, found[0]
     if head.startswith(_COMPRESSED_BEGINS):
-        inflated = InflatedFile(path)
+        inflated = (
+            InflatedObject(storage) if isinstance(storage, RemoteFile) else InflatedFile(path)
+        )
         head = bytes(inflated.read(0, 16))
         compressible = [codec for codec in asked if codec.compressible]
         if found := _begun(head, compressible):

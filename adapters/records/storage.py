@@ -1,8 +1,11 @@
 """Where bytes lie: a size, and the reading of a range. All formats read through this and no more.
 
-``MappedFile`` is the one kind that there is; another kind of storage needs ``name``, ``size`` and
-``read``. Any thread may read at any time. The memory that ``read`` returns stays valid for as long
-as somebody holds it, also after ``close``.
+Formats need a ``Storage``: ``name``, ``size`` and ``read``. What fills batches takes many records out
+of one view of a file, a ``MappedStorage``: ``MappedFile`` is a local file, ``RemoteFile`` of
+``remotefile`` one that comes piece by piece. Of a view, those bytes may be read that were announced
+when it was asked for (``covering``, ``will_touch``), and no others: what of a remote file wasn't
+announced isn't there. Any thread may read at any time. Memory that was returned stays valid for as
+long as somebody holds it, also after ``close``.
 """
 
 from __future__ import annotations
@@ -60,6 +63,25 @@ class Storage(Protocol):
         ...
 
 
+class MappedStorage(Storage, Protocol):
+    """What the filling of batches asks of it."""
+
+    changed_ns: int
+    """When it was last written."""
+    is_remote: bool
+    """Whether a read that wasn't announced together with others may take long."""
+
+    def covering(self, offset: int, size: int) -> memoryview:
+        """All of the file, of which these bytes may be read."""
+        ...
+
+    def will_touch(
+        self, offsets: NDArray[np.int64], size: int, numbers: NDArray[np.int64] | None = None
+    ) -> memoryview:
+        """All of the file, of which so many bytes from each of these places on may be read."""
+        ...
+
+
 class MappedFile:
     """A local file, of which only those pages come into memory that are read.
 
@@ -70,6 +92,8 @@ class MappedFile:
     Raises:
         OSError: There is no such file, or it can't be read.
     """
+
+    is_remote = False
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.name = os.fspath(path)
@@ -105,29 +129,28 @@ class MappedFile:
         view = self._view
         return self._open() if view is None else view
 
-    def view(self) -> memoryview:
-        """All of the file, of which nothing comes into memory yet; say what with `will_touch`."""
-        view = self._view
-        return self._open() if view is None else view
-
     def will_touch(
         self, offsets: NDArray[np.int64], size: int, numbers: NDArray[np.int64] | None = None
-    ) -> None:
-        """Account for so many bytes that are going to be read at each of these places.
+    ) -> memoryview:
+        """All of the file, of which so many bytes are going to be read at each of these places.
 
         Args:
             offsets: The places.
             size: In bytes.
             numbers: Which of ``offsets`` it is about; None for all.
+
+        Raises:
+            NoMapError: There is no room for a map.
         """
-        if self._all_seen and size <= _BLOCK_BYTES:
-            return
-        offsets = offsets if numbers is None else offsets[numbers]
-        blocks, seen = offsets >> _BLOCK_BITS, np.frombuffer(self._seen, np.uint8)
-        if size > _BLOCK_BYTES:
-            self._see(blocks.tolist(), size * len(offsets))
-        elif not seen[blocks].all():
-            self._see(np.unique(blocks[seen[blocks] == 0]).tolist(), 0)
+        if not (self._all_seen and size <= _BLOCK_BYTES):
+            offsets = offsets if numbers is None else offsets[numbers]
+            blocks, seen = offsets >> _BLOCK_BITS, np.frombuffer(self._seen, np.uint8)
+            if size > _BLOCK_BYTES:
+                self._see(blocks.tolist(), size * len(offsets))
+            elif not seen[blocks].all():
+                self._see(np.unique(blocks[seen[blocks] == 0]).tolist(), 0)
+        view = self._view
+        return self._open() if view is None else view
 
     def will_read(self, offset: int, size: int) -> None:
         """Have the system read these bytes ahead; nothing is waited for."""
@@ -236,6 +259,13 @@ class InflatedFile(MappedFile):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
         self._compressed = (self.size, self.changed_ns)
+        self._begin(self.size)
+
+    def _begin(self, compressed_bytes: int) -> None:
+        """Inflate the file, if there is anything in it."""
+        self.size = compressed_bytes
+        self._view = self._map = None
+        self._all_seen = False
         with _opening, self._opened() as file:
             if self.size:
                 self._keep(_map_of(file, self.size))
@@ -260,11 +290,14 @@ class InflatedFile(MappedFile):
                 if (status.st_size, status.st_mtime_ns) != self._compressed:
                     expected = "the file that was opened"
                     raise RecordError(self.name, None, 0, expected, "a changed one")
-                _inflate(self.name, compressed, file)
-            file.flush()
+                inflate(self.name, compressed, file)
+            return self._inflated(file)
         except BaseException:
             file.close()
             raise
+
+    def _inflated(self, file: IO[bytes]) -> IO[bytes]:
+        file.flush()
         status = os.fstat(file.fileno())
         self.size, self.changed_ns = status.st_size, status.st_mtime_ns
         return file
@@ -279,8 +312,8 @@ def _map_of(file: IO[bytes], size: int) -> Mapping:
         return Mapping(file.fileno(), size)
 
 
-def _inflate(name: str, compressed: IO[bytes], file: IO[bytes]) -> None:
-    """Several members after each other, with zeros between them, are one stream, as gzip has it."""
+def inflate(name: str, compressed: IO[bytes], file: IO[bytes]) -> None:
+    """Write what compressed data hold. Several members after each other, with zeros between them, are one stream, as gzip has it."""
     inflater: Any = None
     read = 0
     while block := compressed.read(_INFLATED_BYTES):
@@ -308,11 +341,17 @@ def _inflate(name: str, compressed: IO[bytes], file: IO[bytes]) -> None:
 _open: weakref.WeakKeyDictionary[MappedFile, None] = weakref.WeakKeyDictionary()
 _inflated: weakref.WeakKeyDictionary[MappedFile, None] = weakref.WeakKeyDictionary()
 # Of which pages may be in memory.
-_read: weakref.WeakKeyDictionary[MappedFile, None] = weakref.WeakKeyDictionary()
+_read: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()
 _opening = threading.RLock()
 _else_bytes = 0
 # Of all files, since it was last looked up how much of them is mapped.
 _touched_bytes = 0
+
+
+def account(file: Any, size: int) -> None:
+    """Note that so many bytes of a map are read; ``file._let_go`` is called when it is too much."""
+    _read[file] = None
+    _touched(size)
 
 
 def _touched(size: int) -> None:

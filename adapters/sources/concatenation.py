@@ -136,6 +136,16 @@ class Concatenation(Source):
                 labels[place] = label
         return np.array(labels)
 
+    def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
+        """Have each source begin to fetch its own."""
+        for at, own, _ in self._by_part(numbers):
+            self.parts[at].expect(own, elsewhere)
+
+    def bring(self, numbers: NDArray[np.int64]) -> None:
+        """Have each source fetch its own at once."""
+        for at, own, _ in self._by_part(numbers):
+            self.parts[at].bring(own)
+
     # --- a batch at a time ---
 
     @property

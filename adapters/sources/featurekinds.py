@@ -108,8 +108,11 @@ class FeatureKinds:
         return right[:asked], kinds[:asked], places[:asked], lengths[:asked]
 
     def _next(self, asked: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The next records of the file to look at beside these; more from look to look."""
-        if len(self.of) < 2 * len(asked):
+        """The next records of the file to look at beside these; more from look to look.
+
+        None of a remote file, of which only those that were asked for are there.
+        """
+        if len(self.of) < 2 * len(asked) or self._shard.storage.is_remote:
             return asked[:0]
         share = self._shard.storage.size // len(self.of) + 1
         ahead = min(self._looks, _MOST_AHEAD, _MOST_AHEAD_BYTES // share) * len(asked)

@@ -121,10 +121,9 @@ class FeatureRows:
         """Write records of one file into the chosen rows; which are wrong, None for none."""
         shard, known = self._files.shards[place], self._kinds_of(place)
         try:
-            view = shard.storage.view()
+            view = shard.touch(numbers, known.most_bytes)
         except NoMapError:
             return np.ones(len(numbers), bool)
-        shard.storage.will_touch(shard.offsets, known.most_bytes, numbers)
         kinds = None if known.only is not None else known.of
         wrong = self._gathered(view, numbers, chosen, shard.offsets, kinds, known.where, columns)
         if wrong is None or kinds is None:

@@ -68,26 +68,23 @@ class FeatureTable:
         self, numbers: NDArray[np.int64], columns: Sequence[NDArray[Any]]
     ) -> NDArray[np.bool_] | None:
         """Write these records' features into columns; which are right, None if all are."""
-        storage = self._shard.storage
+        known = self._kinds
+        kinds = known.of[numbers] if known.only is None else None
+        usual = np.ones(len(numbers), bool) if kinds is None else kinds != UNUSUAL
+        if not usual.any():
+            return usual
         try:
-            view = storage.view()
+            view = self._shard.touch(numbers if usual.all() else numbers[usual], self._size)
         except NoMapError:
             return np.zeros(len(numbers), bool)
         starts = self._shard.offsets[numbers]
-        known = self._kinds
-        kinds = known.of[numbers] if known.only is None else None
         if kinds is None or kinds.min() >= 0:
-            storage.will_touch(starts, self._size)
             if kinds is None:
                 assert known.only is not None
                 wrong = self._alike(view, starts, known.only, columns)
             else:
                 wrong = self._known(view, starts, kinds, columns)
             return None if wrong is None else ~np.isin(np.arange(len(starts)), wrong)
-        usual: NDArray[np.bool_] = kinds != UNUSUAL
-        if not usual.any():
-            return usual
-        storage.will_touch(starts[usual], self._size)
         unknown = kinds == UNKNOWN
         if unknown.any():
             usual[unknown], kinds[unknown], places, lengths = known.look(view, numbers[unknown])

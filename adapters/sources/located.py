@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from adapters.images import kernel
 from adapters.images.kernel import FLOATING, INTEGER, find_images
 from adapters.records import RecordFiles
+from adapters.records.remotefile import RemoteFile
 from adapters.sources.source import Leaf
 
 # What the four bytes of a size hold.
@@ -105,7 +106,11 @@ class Located:
         sizes = [
             int(each.sizes[n]) if each.sizes is not None else 0 for each, n in zip(shards, own)
         ]
-        buffers, owners = self._mapped(places, begins, sizes)
+        if self._files.are_remote:
+            extents = [int(shard.extents(np.array([one]))[1][0]) for shard, one in zip(shards, own)]
+            buffers, owners = self._fetched(places, begins, extents)
+        else:
+            buffers, owners = self._mapped(places, begins, sizes)
         kinds = [shard.codec.kernel_kind for shard in shards]
         verify = [not shard.checked[one] for shard, one in zip(shards, own)]
         records = np.array([owners, begins, sizes, kinds, verify], np.int64).T.copy()
@@ -139,10 +144,11 @@ class Located:
             column[rows] = known[numbers]
         begins = self._begins[numbers]
         images = begins.shape[1]
-        of: Iterable[int] = repeat(0)
+        of: Iterable[int] = repeat(0, begins.size)
         if len(self._files.shards) > 1:
             of = self._files.places(numbers)[0].repeat(images).tolist()
-        buffers, owners = self._mapped(of, begins.ravel().tolist(), sizes.ravel().tolist())
+        mapped = self._fetched if self._files.are_remote else self._mapped
+        buffers, owners = mapped(of, begins.ravel().tolist(), sizes.ravel().tolist())
         pieces = np.empty((images, len(places), 3), np.int64)
         pieces[:, :, 0] = np.array(owners).reshape(begins.shape).T
         pieces[:, :, 1], pieces[:, :, 2] = begins.T, sizes.T
@@ -171,6 +177,29 @@ class Located:
                 buffers.append(buffer)
             owners.append(opened[place])
         return buffers, owners
+
+    def _fetched(
+        self, places: Iterable[int], begins: Sequence[int], sizes: Sequence[int]
+    ) -> tuple[list[memoryview], list[int]]:
+        """As ``_mapped``, of remote files: all of a file at once, for one view of it."""
+        first, length = np.array(begins), np.array(sizes)
+        of = np.fromiter(places, np.int64, len(first))
+        buffers: list[memoryview] = []
+        owners = np.full(len(first), _GONE)
+        for place in np.unique(of).tolist():
+            own = np.flatnonzero(of == place)
+            storage = self._files.shards[place].storage
+            try:
+                self._files.check_open()
+                if isinstance(storage, RemoteFile):
+                    buffer = storage.touch(first[own], length[own])
+                else:
+                    buffer = storage.will_touch(first[own], int(length[own].max()))
+            except Exception:  # Which reading the record says, or does without a map.
+                continue
+            owners[own] = len(buffers)
+            buffers.append(buffer)
+        return buffers, owners.tolist()
 
 
 def _address(view: memoryview) -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from adapters.images import ImageDecoder
 from adapters.records import RecordFiles
 from adapters.records.files import Paths
+from adapters.remote.cache import Cache, cache_of
 from adapters.sources.contents import Images, check_fields, content_of, guessed
 from adapters.sources.decoded import Decoded
 from adapters.sources.examples import Examples
@@ -26,6 +28,7 @@ def open_records(
     fields: Mapping[str, str] | None = None,
     outputs: Sequence[str] | None = None,
     verify: bool = True,
+    cache: str | os.PathLike[str] | Cache | None = None,
 ) -> RecordSource:
     """Open RecordIO and TFRecord files as one source with random access.
 
@@ -33,8 +36,10 @@ def open_records(
     ``train.rec`` or ``train.tfrecord``; a missing one is built, and written where that is possible.
 
     Args:
-        paths: A path, a glob, whose files are sorted by name, or a sequence of these. A file must
-            not be written into while it is open; one that is renamed into its place is another.
+        paths: A path, a glob, whose files are sorted by name, or a sequence of these; or URLs and
+            globs of them, ``s3://bucket/train-*.tfrecord``, ``gs://``, ``az://``, ``http(s)://``
+            and what fsspec knows. A file must not be written into while it is open; one that is
+            renamed into its place is another. An object that changes is an error.
         format: ``"recordio"``, ``"tfrecord"``, or ``"auto"``, which is told from the content. A
             TFRecord may be compressed with GZIP or ZLIB; it is then inflated into a temporary file.
         decode: What a record becomes. None: its bytes. ``"image"``: (array, label), of the image in
@@ -55,15 +60,21 @@ def open_records(
             ``"example"`` and for a mapping, the sample's names to those in the record.
         outputs: For a mapping: the features that a sample has, as a tuple in this order.
         verify: Check the CRCs of a record the first time that it is read.
+        cache: A folder on a local disk, or a ``Cache``, that keeps what was read of the files: of
+            objects in a store, and of files on slow disks. A folder stands for a limit of 100 GB.
 
     Returns:
         A source: ``len``, ``[i]``, slices, iteration, ``read(i)``, ``close`` and ``with``; for
         ``SafeSequence`` and ``gluon_loader``, or for any other loader of map-style data sets.
 
     Raises:
+        ConnectionError: A store doesn't answer within a minute, or what the environment variable
+            ``ADAPTERS_REMOTE_SECONDS`` says.
         FileNotFoundError: No such file, or a glob that finds none.
+        ImportError: URLs of a kind for which nothing is installed.
+        PermissionError: A store refuses.
         RecordError: A file of neither format, or a damaged one.
-        TypeError: Features or ``outputs`` of a wrong type.
+        TypeError: Features, ``outputs`` or ``cache`` of a wrong type.
         ValueError: An unknown format or ``decode``, a feature that can't be, or ``outputs`` that
             aren't there.
 
@@ -76,17 +87,18 @@ def open_records(
         >>> open_records(path, decode=ord)[:]
         [0, 1, 2]
     """
+    kept = cache_of(cache)
     if isinstance(decode, Mapping):
         check_fields(fields)
         examples = Examples(fields_of(decode, fields, outputs), outputs is not None)
-        return ExampleSource(RecordFiles(paths, format, bool(verify)), examples)
+        return ExampleSource(RecordFiles(paths, format, bool(verify), kept), examples)
     if outputs is not None:
         raise ValueError(
             'outputs must go with decode={"name": Feature(...), ...}, whose names it orders, got '
             f"{outputs!r} with decode={decode!r}"
         )
     content = content_of(decode, fields)
-    return RecordSource(RecordFiles(paths, format, bool(verify)), content)
+    return RecordSource(RecordFiles(paths, format, bool(verify), kept), content)
 
 
 def open_guessed(paths: Paths) -> Decoded:

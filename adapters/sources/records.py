@@ -85,8 +85,17 @@ class RecordSource(Decoded):
 
     def fetch(self, numbers: NDArray[np.int64]) -> None:
         """Read records in the order of the files, and forget them."""
+        self.bring(numbers)
         for number in np.sort(numbers).tolist():
             self.read(number)
+
+    def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
+        """Begin to fetch records of remote files."""
+        self._files.expect(numbers, elsewhere)
+
+    def bring(self, numbers: NDArray[np.int64]) -> None:
+        """Fetch records of remote files, all at once."""
+        self._files.bring(numbers)
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """The sample of this number, with its random crop and flip by ``rng``."""

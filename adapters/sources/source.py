@@ -92,6 +92,21 @@ class Source(abc.ABC):
         for _ in fetched if fetched is not None else map(self.sample, numbers.tolist()):
             pass
 
+    def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
+        """Samples are going to be asked for: begin to fetch what takes long, and don't wait.
+
+        Args:
+            numbers: Of the samples.
+            elsewhere: They are asked for in another process.
+        """
+
+    def bring(self, numbers: NDArray[np.int64]) -> None:
+        """All of these samples are asked for now: fetch at once what takes long.
+
+        Raises:
+            ConnectionError: A store doesn't answer.
+        """
+
     # --- a batch at a time ---
 
     @property
@@ -309,6 +324,14 @@ class Subset(Source):
     def fetch(self, numbers: NDArray[np.int64]) -> None:
         """Read samples as they are stored, and forget them."""
         self.whole.fetch(self.numbers[numbers])
+
+    def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
+        """Have the whole source begin to fetch them."""
+        self.whole.expect(self.numbers[numbers], elsewhere)
+
+    def bring(self, numbers: NDArray[np.int64]) -> None:
+        """Have the whole source fetch them at once."""
+        self.whole.bring(self.numbers[numbers])
 
     def gather(self, numbers: NDArray[np.int64], allocate: Allocate) -> Any:
         """The samples of these numbers as one batch."""

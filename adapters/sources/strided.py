@@ -81,10 +81,8 @@ class Strided:
         Returns:
             Which rows are right; the others must be read one by one, to see what is wrong.
         """
-        storage = self.shard.storage
         start = int(self.shard.offsets[0])
-        storage.will_touch(self.shard.offsets[numbers], self.stride)
-        view, records = storage.view(), len(self.shard)
+        view, records = self.shard.touch(numbers, self.stride), len(self.shard)
         matrix: NDArray[np.uint8] = np.ndarray((records, self.stride), np.uint8, view, start)
         if not (right := self.alike[numbers]).all():
             self._compare(matrix, numbers[~right])
@@ -145,7 +143,8 @@ def strided_of(shard: Shard, content: Images) -> Strided | None:
             label, kind = codec.envelope.label_in(payload, content.names)
         except (ContentError, RecordError):
             continue  # Damaged; the next one may tell what they are like.
-        row = np.frombuffer(shard.storage.view(), np.uint8, stride, int(shard.offsets[number]))
+        offset = int(shard.offsets[number])
+        row = np.frombuffer(shard.storage.covering(offset, stride), np.uint8, stride, offset)
         return _like(row, payload, array, label, kind, np.asarray(value), shard)
     return None
 

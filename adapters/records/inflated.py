@@ -1,0 +1,49 @@
+"""A compressed object, inflated into an unnamed temporary file when it is opened."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import IO, Any, cast
+
+from adapters.records.remotefile import RemoteFile
+from adapters.records.storage import InflatedFile, inflate
+
+
+class InflatedObject(InflatedFile):
+    """What an object holds that was compressed with GZIP or ZLIB; another process inflates it anew.
+
+    Args:
+        remote: The object.
+
+    Raises:
+        RecordError: The compressed data are damaged, or end too early.
+    """
+
+    def __init__(self, remote: RemoteFile) -> None:
+        self._remote = remote
+        self.name = remote.name
+        self.changed_ns = remote.changed_ns
+        self._begin(remote.size)
+
+    def _opened(self) -> IO[bytes]:
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - it is the caller's to close.
+        try:
+            inflate(self.name, cast(IO[bytes], _Reader(self._remote)), file)
+            self._remote.close()
+            return self._inflated(file)
+        except BaseException:
+            file.close()
+            raise
+
+
+class _Reader:
+    """Reads an object from its begin on."""
+
+    def __init__(self, remote: RemoteFile) -> None:
+        self._stream: Any = remote.stream()
+        self._at = 0
+
+    def read(self, size: int) -> bytes:
+        data = bytes(self._stream.read(self._at, size))
+        self._at += len(data)
+        return data

@@ -1,0 +1,198 @@
+"""Memory in which the bytes of a remote file appear where they stand in the file.
+
+A ``Region`` is a range of addresses as long as the file, and knows by units what of it is there. In
+a ``MemoryRegion`` that is what was written into it; in a ``CachedRegion`` the files of a cache are
+mapped, and a page is there when its CRC was right once. Who holds a part of a region's view holds
+its memory; a file that needs it no more makes another region.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.records.mapping import Reserved
+from adapters.remote.cache import CachedObject
+from adapters.remote.segments import PAGE_BYTES, Segment, right
+
+log = logging.getLogger("adapters")
+
+# A record begins and ends within one: 1 kB more is fetched than it has.
+MEMORY_UNIT_BYTES = 1024
+_USED_EVERY_SECONDS = 60.0
+# Freed of the cache's own when the disk is full.
+_ROOM_BYTES = 64 << 20
+
+
+class EvictedError(OSError):
+    """The cache let go of a part of the file that was going to be written to."""
+
+
+class Region:
+    """What both have in common. Any thread may ask; ``here`` only grows.
+
+    Args:
+        size: Of the file, not 0.
+        unit: In bytes.
+        memory: Where its bytes appear.
+    """
+
+    def __init__(self, size: int, unit: int, memory: Reserved) -> None:
+        self.unit = unit
+        self.memory = memory
+        units = -(-size // unit)
+        self.here = np.zeros(units, bool)
+        """Of each unit, whether it may be read."""
+        self.flying = np.zeros(units, np.int32)
+        """Of each unit, the number of the piece that brings it; 0 for none."""
+        self.view = memory.view()[:size]
+
+    def look(self, units: NDArray[np.int64]) -> None:
+        """Note which of these units are there without being fetched."""
+
+    def put(self, first: int, data: bytes | memoryview) -> None:
+        """Keep what was fetched, from this unit on.
+
+        Raises:
+            OSError: It can't be kept.
+        """
+        raise NotImplementedError
+
+
+class MemoryRegion(Region):
+    """In memory of this process.
+
+    Args:
+        size: Of the file, not 0.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size, MEMORY_UNIT_BYTES, Reserved(size, writable=True))
+
+    def put(self, first: int, data: bytes | memoryview) -> None:
+        """Keep what was fetched, from this unit on."""
+        self.memory.write(first * self.unit, data)
+
+
+class CachedRegion(Region):
+    """In files of a cache, which other processes write to as well.
+
+    Args:
+        size: Of the file, not 0.
+        cached: What the cache has of it.
+    """
+
+    def __init__(self, size: int, cached: CachedObject) -> None:
+        whole = -(-size // PAGE_BYTES) * PAGE_BYTES
+        super().__init__(size, PAGE_BYTES, Reserved(whole, writable=False))
+        self._cached = cached
+        self._pages = cached.segment_bytes // PAGE_BYTES
+        self._segments: dict[int, Segment] = {}
+        self._tables: dict[int, NDArray[np.uint64]] = {}
+        self._opening = threading.Lock()
+        self._told = False
+        self._used = time.monotonic()
+        self._looks = cached.cache.looks
+
+    def look(self, units: NDArray[np.int64]) -> None:
+        """Check the pages that the cache has of these.
+
+        Raises:
+            OSError: The cache can't be used.
+        """
+        owners = units // self._pages
+        for number in np.unique(owners).tolist():
+            own = units[owners == number]
+            table = self._mapped(number)
+            if not table[own - number * self._pages].all():  # Somebody may have written since.
+                table = self._tables[number] = self._segments[number].table()
+            known = own[table[own - number * self._pages] != 0]
+            if len(known):
+                self._check(number, known, table)
+
+    def _check(self, number: int, units: NDArray[np.int64], table: NDArray[np.uint64]) -> None:
+        whole = self.memory.view()
+        cuts = np.flatnonzero(np.diff(units) != 1) + 1
+        for run in np.split(units, cuts):
+            first, last = int(run[0]), int(run[-1]) + 1
+            pages = whole[first * PAGE_BYTES : last * PAGE_BYTES]
+            good = np.array(right(pages, table[run - number * self._pages]), bool)
+            self.here[run[good]] = True
+            if not good.all() and not self._told:
+                self._told = True
+                log.warning(
+                    "%s holds a damaged page, %d; it is fetched again",
+                    self._segments[number].path,
+                    int(run[~good][0]) - number * self._pages,
+                )
+
+    def put(self, first: int, data: bytes | memoryview) -> None:
+        """Write what was fetched into the cache, from this unit on.
+
+        Raises:
+            EvictedError: The cache let go of that part of the file meanwhile.
+            OSError: The disk is full, or the cache can't be used.
+        """
+        view = memoryview(data)
+        while len(view):
+            number, page = divmod(first, self._pages)
+            some = view[: (self._pages - page) * PAGE_BYTES]
+            self._mapped(number)
+            try:
+                self._write(number, page, some)
+            except FileNotFoundError:
+                raise EvictedError(errno.ESTALE, "evicted") from None
+            self._cached.cache.wrote(len(some))
+            first, view = first + self._pages - page, view[len(some) :]
+
+    def _write(self, number: int, page: int, data: memoryview) -> None:
+        segment = self._segments[number]
+        try:
+            segment.write(page, data)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            if not self._cached.cache.evict(_ROOM_BYTES):
+                raise
+            segment.write(page, data)
+
+    def _mapped(self, number: int) -> NDArray[np.uint64]:
+        """The table of a segment, which is mapped when it is first asked for."""
+        table = self._tables.get(number)
+        if table is not None:
+            return table
+        with self._opening:
+            if number not in self._tables:
+                segment = self._cached.segment(number)
+                try:
+                    assert segment.descriptor is not None
+                    size = segment.pages * PAGE_BYTES
+                    start = number * self._pages * PAGE_BYTES
+                    self.memory.put(start, segment.descriptor, size)
+                    self._segments[number] = segment
+                    self._tables[number] = segment.table()
+                finally:
+                    segment.release()
+            return self._tables[number]
+
+    def use(self) -> bool:
+        """Note, once a minute, that its segments are in use.
+
+        Returns:
+            Whether one was evicted, whose room on the disk this region holds until it is let go of.
+        """
+        now, looks = time.monotonic(), self._cached.cache.looks
+        if now - self._used <= _USED_EVERY_SECONDS and looks == self._looks:
+            return False
+        segments = [*self._segments.values()]
+        if now - self._used > _USED_EVERY_SECONDS:
+            self._used = now
+            for segment in segments:
+                segment.used()
+        self._looks = looks
+        return not all(segment.is_there for segment in segments)

@@ -1,0 +1,431 @@
+"""``RemoteFile``: an object in a store, or a file of a slow disk, as storage of records.
+
+    covering, will_touch, touch --units--> region: there?  --no--> Pieces, fetched at once --> region
+
+It has one view as long as the object, in which the bytes are there that were announced: whoever asks
+for a view gets those and waits for them. ``expect`` has bytes fetched that somebody will ask for.
+
+Without a cache the bytes lie in memory: all files together keep the last 512 MiB that were fetched.
+When half of that has come, each file begins a new region; what it is asked for and the region before
+still has is copied from there, and the one before that is let go of, when nobody holds a part of it.
+With a cache they lie in its files. Where these can't be written, memory is taken instead.
+
+Another version of the object (ETag, or size and time) is a ``RecordError``. Any thread may ask. In
+another process, and in a forked one, it is opened anew, with the version that it had here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import itertools
+import os
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.errors import RecordError
+from adapters.records.mapping import NoMapError, living, most
+from adapters.records.regions import CachedRegion, EvictedError, MemoryRegion, Region
+from adapters.records.storage import account
+from adapters.remote import Cache, Changed, Head, clean, client_of
+from adapters.remote.cache import CachedObject
+from adapters.remote.fetching import GAP_BYTES, PIECE_BYTES, Piece, runs, start
+from adapters.remote.retrying import persistently
+
+# Kept of all files that have no cache: twice this. A window of 10 batches of 256 pictures of 47 kB,
+# which are fetched ahead, has 120 MB.
+_HALF_BYTES = 256 << 20
+# Fetched ahead of who asks, of all files.
+_MOST_EXPECTED_BYTES = 128 << 20
+# Of records that are read one after another: fetched at once, and as much ahead.
+_STREAM_BYTES = 32 << 20
+_TRIES = 5
+
+
+class RemoteFile:
+    """An object, of which only what is read is fetched.
+
+    Args:
+        url: Of the object, or a local path.
+        cache: Where to keep what was fetched; None for memory.
+        head: Its size and version, where these are known; else it is asked for them.
+
+    Raises:
+        ConnectionError: The store doesn't answer.
+        FileNotFoundError: There is no such object.
+        ImportError: Nobody who talks to such stores is installed.
+        PermissionError: The store refuses.
+    """
+
+    is_remote = True
+
+    def __init__(self, url: str, cache: Cache | None = None, head: Head | None = None) -> None:
+        self.name = clean(url)
+        self.url = url
+        self._cache = cache
+        self._head = head if head is not None else head_of(url)
+        self.size = self._head.size
+        self.changed_ns = self._head.changed_ns
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._region: Region | None = None
+        self._old: MemoryRegion | None = None
+        self._pieces: dict[int, Piece] = {}
+        self._numbers = itertools.count(1)
+        self._uncached = self._cache is None
+        _files.add(self)
+
+    # --- storage ---
+
+    def read(self, offset: int, size: int) -> memoryview:
+        """These bytes; fewer where the object ends before."""
+        return self.covering(offset, size)[offset : offset + size]
+
+    def covering(self, offset: int, size: int) -> memoryview:
+        """All of the object, of which these bytes are there."""
+        return self.touch(np.array([offset]), np.array([size]))
+
+    def will_touch(
+        self, offsets: NDArray[np.int64], size: int, numbers: NDArray[np.int64] | None = None
+    ) -> memoryview:
+        """All of the object, of which so many bytes are there from each of these places on."""
+        offsets = offsets if numbers is None else offsets[numbers]
+        return self.touch(offsets, np.full(len(offsets), size, np.int64))
+
+    def touch(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> memoryview:
+        """All of the object, of which these ranges are there; fetches what isn't.
+
+        Args:
+            begins: Of the ranges, ``(ranges,)``.
+            sizes: In bytes, ``(ranges,)``; what is not in the object is left out.
+
+        Raises:
+            ConnectionError: The store doesn't answer for as long as it may take.
+            RecordError: The object has changed since it was opened.
+        """
+        if not self.size:
+            return memoryview(b"")
+        _used(int(sizes.sum()))
+        for _ in range(_TRIES):
+            region = self._current()
+            try:
+                if self._bring(region, begins, sizes):
+                    return region.view
+            except EvictedError:
+                self._drop(region)
+            except NoMapError:
+                if self._uncached:
+                    raise
+                self._without_cache(region)
+            except _CacheError as error:
+                assert self._cache is not None
+                self._cache.failed(error.cause)
+                self._without_cache(region)
+        self._without_cache(self._current())
+        region = self._current()
+        self._bring(region, begins, sizes)
+        return region.view
+
+    def expect(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
+        """Begin to fetch what somebody will ask for, where there is room; errors are for them."""
+        if self.size and _expected(int(sizes.sum())):
+            self._start(begins, sizes, expected=True)
+
+    def start(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
+        """Begin to fetch what somebody is about to ask for; errors are for them."""
+        if self.size:
+            self._start(begins, sizes, expected=False)
+
+    def _start(self, begins: NDArray[np.int64], sizes: NDArray[np.int64], expected: bool) -> None:
+        with contextlib.suppress(Exception):
+            region = self._current()
+            missing = self._missing(region, self._units(region, begins, sizes))
+            own, _ = self._claimed(region, missing)
+            start(own, expected)
+
+    def stream(self) -> Streamed:
+        """The object for who reads it from begin to end."""
+        return Streamed(self)
+
+    def close(self) -> None:
+        """Let go of its memory, as soon as nobody holds a part of it."""
+        with self._lock:
+            self._region = self._old = None
+
+    # --- what is there ---
+
+    def _units(
+        self, region: Region, begins: NDArray[np.int64], sizes: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """The units in which these ranges are."""
+        ends = np.minimum(begins + sizes, self.size)
+        firsts = np.maximum(begins, 0) // region.unit
+        counts = np.maximum(-(-ends // region.unit) - firsts, 0)
+        counts[(ends <= begins) | (begins < 0)] = 0
+        if len(counts) == 1:
+            return np.arange(firsts[0], firsts[0] + counts[0])
+        places = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
+        units: NDArray[np.int64] = np.repeat(firsts, counts) + places
+        return units
+
+    def _bring(self, region: Region, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> bool:
+        """Wait until these ranges are in a region; whether they are."""
+        units = self._units(region, begins, sizes)
+        for _ in range(_TRIES):
+            if region.here[units].all():
+                if isinstance(region, CachedRegion):
+                    account(self, int(sizes.sum()))
+                    if region.use():
+                        self._drop(region)
+                return True
+            missing = self._missing(region, units)
+            own, others = self._claimed(region, missing)
+            if len(own) > 1:
+                start(own)
+            failed = None
+            for piece in own + others:
+                piece.wait()
+                failed = failed or piece.error
+            if failed is not None:
+                raise copy.copy(failed) from None
+        return bool(region.here[units].all())
+
+    def _missing(self, region: Region, units: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Those that must be fetched, ascending, each once."""
+        missing: NDArray[np.int64] = np.unique(units[~region.here[units]])
+        if isinstance(region, CachedRegion):
+            try:
+                region.look(missing)
+            except NoMapError:
+                raise
+            except OSError as error:
+                raise _CacheError(error) from error
+        elif self._old is not None:
+            self._copy(region, missing)
+        rest: NDArray[np.int64] = missing[~region.here[missing]]
+        return rest
+
+    def _copy(self, region: Region, units: NDArray[np.int64]) -> None:
+        """Take over what the region before has of these."""
+        old = self._old
+        if old is None:
+            return
+        for begin, end in runs(units[old.here[units]], 0, 1 << 20):
+            data = old.view[begin * old.unit : end * old.unit]
+            region.put(begin, data)
+            region.here[begin:end] = True
+            _came(len(data))
+
+    def _claimed(
+        self, region: Region, missing: NDArray[np.int64]
+    ) -> tuple[list[Piece], list[Piece]]:
+        """Pieces that bring these units: new ones, and those that are under way."""
+        with self._lock:
+            missing = missing[~region.here[missing]]
+            flying = region.flying[missing]
+            old = self._old
+            if old is not None and old.unit == region.unit:
+                flying = np.where(flying == 0, old.flying[missing], flying)
+            others = [
+                self._pieces[number]
+                for number in np.unique(flying[flying > 0]).tolist()
+                if number in self._pieces
+            ]
+            known = np.isin(flying, list(self._pieces))
+            own = []
+            gap, longest = GAP_BYTES // region.unit, PIECE_BYTES // region.unit
+            for begin, end in runs(missing[~known], gap, longest):
+                number = next(self._numbers)
+                piece = Piece(begin, end, lambda piece, n=number: self._fetch(region, piece, n))
+                self._pieces[number] = piece
+                region.flying[begin:end] = number
+                own.append(piece)
+            return own, others
+
+    def _fetch(self, region: Region, piece: Piece, number: int) -> None:
+        begin, end = piece.begin * region.unit, min(piece.end * region.unit, self.size)
+        try:
+            data = self._got(begin, end)
+            try:
+                region.put(piece.begin, data)
+            except (EvictedError, NoMapError):
+                raise
+            except OSError as error:
+                raise _CacheError(error) from error
+            region.here[piece.begin : piece.end] = True
+        finally:
+            with self._lock:
+                self._pieces.pop(number, None)
+                flying = region.flying[piece.begin : piece.end]
+                flying[flying == number] = 0
+        if isinstance(region, MemoryRegion):
+            _came(len(data))
+
+    def _got(self, begin: int, end: int) -> bytes | memoryview:
+        client, key = client_of(self.url)
+
+        def once() -> bytes:
+            data = client.get(key, begin, end, self._head)
+            if len(data) != end - begin:
+                raise ConnectionError(f"{len(data)} of {end - begin} bytes came")
+            return data
+
+        try:
+            return persistently(once, self.name)
+        except Changed as error:
+            what = f"the object that was opened, of {self.size} bytes, version {self._head.version}"
+            found = f"one that was changed since: {error.found}; open it anew"
+            raise RecordError(self.name, None, begin, what, found) from None
+
+    # --- regions ---
+
+    def _current(self) -> Region:
+        region = self._region
+        if region is not None:
+            return region
+        if not self._uncached and living() > most():
+            for other in list(_files):
+                other._drop(None)
+        with self._lock:
+            if self._region is None:
+                if self._uncached:
+                    self._region = MemoryRegion(self.size)
+                else:
+                    self._region = CachedRegion(self.size, self.cached())
+            return self._region
+
+    def _drop(self, region: Region | None) -> None:
+        """Begin another cached region in the place of this one, or of whichever there is."""
+        with self._lock:
+            if isinstance(self._region, CachedRegion) and region in (None, self._region):
+                self._region = None
+
+    def _without_cache(self, region: Region) -> None:
+        """Take memory from now on."""
+        with self._lock:
+            self._uncached = True
+            if self._region is region and not isinstance(region, MemoryRegion):
+                self._region = None
+
+    def _turn(self) -> None:
+        """Begin a new region in memory, and keep the one before."""
+        with self._lock:
+            if self._region is None or isinstance(self._region, MemoryRegion):
+                self._old, self._region = self._region, None
+
+    def cached(self) -> CachedObject:
+        """What the cache has of it; only with a cache."""
+        assert self._cache is not None
+        return self._cache.object_of(self.name, self._head)
+
+    @property
+    def has_cache(self) -> bool:
+        """Whether what is fetched is kept."""
+        return self._cache is not None
+
+    def _let_go(self) -> None:
+        region = self._region
+        if isinstance(region, CachedRegion):
+            region.memory.let_go()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"url": self.url, "cache": self._cache, "head": self._head}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(RemoteFile(state["url"], state["cache"], state["head"]).__dict__)
+        _files.add(self)
+
+
+class Streamed:
+    """A remote file for who reads it from begin to end: many pieces at once, and as many ahead.
+
+    Args:
+        file: The file.
+    """
+
+    def __init__(self, file: RemoteFile) -> None:
+        self._file = file
+        self.name = file.name
+        self.size = file.size
+        self._until = 0
+
+    def read(self, offset: int, size: int) -> memoryview:
+        """These bytes; fewer where the object ends before."""
+        if offset + size > self._until:
+            end = offset + max(size, _STREAM_BYTES)
+            self._file.covering(offset, end - offset)
+            self._file.expect(np.array([end]), np.array([_STREAM_BYTES]))
+            self._until = end
+        return self._file.read(offset, size)
+
+    def close(self) -> None:
+        """The file is for others to close."""
+
+
+class _CacheError(Exception):
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
+def head_of(url: str) -> Head:
+    """Size and version of an object.
+
+    Raises:
+        ConnectionError: The store doesn't answer.
+        FileNotFoundError: There is no such object.
+    """
+    client, key = client_of(url)
+    return persistently(lambda: client.head(key), clean(url))
+
+
+_files: weakref.WeakSet[RemoteFile] = weakref.WeakSet()
+_ledger = threading.Lock()
+# Of what lies in memory since all files last began new regions.
+_young_bytes = 0
+# Of what is fetched ahead, and wasn't asked for yet.
+_ahead_bytes = 0
+
+
+def _came(size: int) -> None:
+    """Note what was put into memory; when it is half of what may be kept, begin new regions."""
+    global _young_bytes, _ahead_bytes
+    with _ledger:
+        _young_bytes += size
+        if _young_bytes < _HALF_BYTES:
+            return
+        _young_bytes = _ahead_bytes = 0
+    for file in list(_files):
+        file._turn()
+
+
+def _expected(size: int) -> bool:
+    global _ahead_bytes
+    with _ledger:
+        if _ahead_bytes + size > _MOST_EXPECTED_BYTES:
+            return False
+        _ahead_bytes += size
+        return True
+
+
+def _used(size: int) -> None:
+    global _ahead_bytes
+    if _ahead_bytes:
+        with _ledger:
+            _ahead_bytes = max(0, _ahead_bytes - size)
+
+
+def _in_child() -> None:
+    global _ledger, _young_bytes, _ahead_bytes
+    _ledger, _young_bytes, _ahead_bytes = threading.Lock(), 0, 0
+    for file in list(_files):
+        file._begin()
+
+
+os.register_at_fork(after_in_child=_in_child)

@@ -1,0 +1,90 @@
+"""Where the records of a remote file are: the index beside it, else found out by reading it once.
+
+``train.idx`` or ``train.rec.idx`` beside ``train.rec``, as ``sidecar`` has it for local files: one
+small request each. Of an index, the first and the last record are looked at, not 64, as each is a
+request. What had to be found out is kept in the cache, where there is one; nothing is written beside
+the object, which ``adapters index`` does.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+
+from adapters.errors import RecordError
+from adapters.records.codec import Codec
+from adapters.records.index import Index, misfit, parse, text_of
+from adapters.records.remotefile import RemoteFile
+from adapters.records.sidecar import SUFFIX
+from adapters.remote.client import client_of
+from adapters.remote.fetching import side_by_side
+from adapters.remote.retrying import persistently
+from adapters.remote.urls import beside, clean
+
+log = logging.getLogger("adapters")
+
+_LOOKED_AT = 2
+
+
+def remote_index_of(storage: RemoteFile, codec: Codec, verify: bool) -> Index:
+    """The index of a remote file: read where there is one that fits, else built.
+
+    Raises:
+        ConnectionError: The store doesn't answer.
+        RecordError: The file is damaged, so that no index can be built.
+    """
+    names = [beside(storage.url, SUFFIX, replace) for replace in (True, False)]
+    for name, found in zip(names, side_by_side(_text_of, names)):
+        if found is None:
+            continue
+        text, changed_ns = found
+        try:
+            index = parse(text, codec)
+        except ValueError as error:
+            log.info("%s is not the index of %s: %s", clean(name), storage.name, error)
+            continue
+        newer = changed_ns > storage.changed_ns
+        _announce(storage, codec, index)
+        obstacle = misfit(index, storage, codec, newer=newer, looked_at=_LOOKED_AT)
+        if obstacle is None:
+            return index
+        log.warning("%s is not used, as it doesn't fit %s: %s", clean(name), storage.name, obstacle)
+    return _kept(storage, codec) or _built(storage, codec, verify)
+
+
+def _text_of(url: str) -> tuple[bytes, int] | None:
+    """A small object, and when it was written; None where there is none."""
+    client, key = client_of(url)
+    try:
+        text, head = persistently(lambda: client.get_all(key), clean(url))
+    except (FileNotFoundError, PermissionError):  # S3 says the latter to who may not list.
+        return None
+    return text, head.changed_ns
+
+
+def _announce(storage: RemoteFile, codec: Codec, index: Index) -> None:
+    """Have both places fetched at once that ``misfit`` looks at."""
+    if len(index.offsets):
+        ends = np.array([index.offsets.min(), index.offsets.max()])
+        storage.touch(ends, np.full(2, codec.header_bytes + 4))
+
+
+def _kept(storage: RemoteFile, codec: Codec) -> Index | None:
+    """The index that the cache has of this version of the object."""
+    text = storage.cached().index() if storage.has_cache else None
+    if text is None:
+        return None
+    try:
+        index = parse(text, codec)
+        fits = misfit(index, storage, codec, newer=False, looked_at=_LOOKED_AT) is None
+    except (ValueError, RecordError):
+        return None
+    return index if fits else None
+
+
+def _built(storage: RemoteFile, codec: Codec, verify: bool) -> Index:
+    index = Index(*codec.scan(storage.stream(), verify))
+    if storage.has_cache and len(index.offsets):
+        storage.cached().keep_index(text_of(index, codec))
+    return index

@@ -1,0 +1,354 @@
+"""``Cache``: a folder on a local disk that keeps what was read of objects, up to a limit in bytes.
+
+::
+
+    <folder>/objects/<name>/object.json     URL without secrets, version, size
+                            index           where its records are, if it had to be found out
+                            00000000.seg    its first part, see ``segments``
+                            00000001.seg
+    <folder>/lock                           held by who evicts
+
+``name`` is made of the URL, the version and the size, so that another version is another object.
+All processes and ranks of a host may share a folder. Whoever has written a 64th of the limit looks
+how much there is; above seven eighths of the limit, the segments that were used longest ago go.
+With up to eight processes the folder so stays below its limit. An evicted file is unlinked: who has
+it mapped reads on, and the disk is free when they let go of it.
+
+A segment counts as used when a process maps it, and once a minute while it reads from it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+import threading
+import uuid
+from typing import Any, NamedTuple
+
+from adapters.remote.answers import Head
+from adapters.remote.segments import Segment
+
+log = logging.getLogger("adapters")
+
+# Few files, and little that goes at once: 200 GB are 12,800 of them. Measured on a disk of a
+# virtual machine, 2026-11: from 4 to 64 MiB it makes no difference to reading.
+SEGMENT_BYTES = 16 << 20
+_LEAST_SEGMENT_BYTES = 64 << 10
+DEFAULT_LIMIT_BYTES = 100 * 10**9
+_UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_UNITS |= {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
+_TEXT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?i?B)?\s*", re.IGNORECASE)
+_DESCRIPTION, _INDEX, _SUFFIX = "object.json", "index", ".seg"
+_LEAST_LIMIT_BYTES = 1 << 20
+
+
+class Kept(NamedTuple):
+    """What a cache has of one object."""
+
+    url: str
+    size: int
+    """Of the object, in bytes."""
+    kept: int
+    """Of it, on the disk, in bytes."""
+    folder: str
+
+
+class Cache:
+    """A folder that keeps what is read of remote or slow files, up to a limit.
+
+    It is filled by what is read, and shared by all processes of a host that name the same folder.
+    What was kept is checked, by a CRC, when a process first reads it. What was used longest ago goes
+    first. A full disk, or ``kill -9`` of any process, harms nobody: what isn't kept is fetched.
+
+    Args:
+        folder: On a local disk. It is made when something is kept.
+        limit: In bytes, or ``"200GB"``, ``"64 GiB"``. At least 1 MiB; 100 GB by default.
+
+    Raises:
+        TypeError: A folder that is no path, or a limit that is no number and no text.
+        ValueError: A limit that isn't such a text, or is below 1 MiB.
+
+    Example:
+        >>> from adapters import Cache
+        >>> Cache("/tmp/records", "200GB").limit
+        200000000000
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str], limit: int | str = DEFAULT_LIMIT_BYTES
+    ) -> None:
+        try:
+            self.folder = os.path.abspath(os.fspath(folder))
+        except TypeError:
+            raise TypeError(f"folder must be a path, got {folder!r}") from None
+        if not isinstance(self.folder, str):
+            raise TypeError(f"folder must be a path as text, got {folder!r}")
+        self.limit = _bytes_of(limit)
+        self._forget()
+
+    def __repr__(self) -> str:
+        return f"Cache({self.folder!r}, {self.limit})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Cache) and (other.folder, other.limit) == (self.folder, self.limit)
+
+    def __hash__(self) -> int:
+        return hash((self.folder, self.limit))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"folder": self.folder, "limit": self.limit}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._written = 0
+        self.looks = 0
+        self._told = False
+        self._evicting = threading.Lock()
+
+    # --- what users ask ---
+
+    def objects(self) -> list[Kept]:
+        """What there is, by URL."""
+        found = []
+        for folder in self._folders():
+            description = _description(folder)
+            if description is not None:
+                kept = sum(size for _, size, _ in _segments(folder))
+                found.append(Kept(description["url"], description["size"], kept, folder))
+        return sorted(found)
+
+    @property
+    def used(self) -> int:
+        """Bytes of the disk that it takes."""
+        return sum(size for folder in self._folders() for _, size, _ in _segments(folder))
+
+    def clear(self) -> int:
+        """Remove everything that is kept; who reads from it reads on.
+
+        Returns:
+            How many bytes that were.
+        """
+        used = self.used
+        with self._locked(wait=True) as held:
+            if held:
+                for folder in self._folders():
+                    shutil.rmtree(folder, ignore_errors=True)
+        return used
+
+    # --- for files ---
+
+    def object_of(self, url: str, head: Head) -> CachedObject:
+        """What it has, or will have, of this version of an object."""
+        named = json.dumps([url, head.version, head.size, self.segment_bytes])
+        name = hashlib.sha256(named.encode()).hexdigest()[:32]
+        return CachedObject(self, os.path.join(self._objects, name), url, head)
+
+    @property
+    def segment_bytes(self) -> int:
+        """Of an object in one file: less than a 16th of the limit."""
+        size = SEGMENT_BYTES
+        while size > _LEAST_SEGMENT_BYTES and size * 16 > self.limit:
+            size //= 2
+        return size
+
+    def wrote(self, size: int) -> None:
+        """Take note of so many bytes, and evict where there are too many."""
+        self._written += size  # Threads may lose some of it, which does little harm.
+        if self._written > self.limit // 64:
+            self._written = 0
+            self.evict()
+            self.looks += 1
+
+    def evict(self, least: int = 0) -> int:
+        """Unlink what was used longest ago, down to seven eighths of the limit.
+
+        Args:
+            least: Bytes that shall be free, whatever the limit says.
+
+        Returns:
+            How many bytes were unlinked.
+        """
+        if not self._evicting.acquire(blocking=False):
+            return 0
+        try:
+            with self._locked(wait=False) as held:
+                return self._evicted(least) if held else 0
+        finally:
+            self._evicting.release()
+
+    def failed(self, error: OSError) -> None:
+        """Say once that something can't be kept."""
+        if not self._told:
+            self._told = True
+            log.warning(
+                "the cache in %s can't be written to, and reading goes on without it: %s",
+                self.folder,
+                error,
+            )
+
+    def _evicted(self, least: int) -> int:
+        files = [each for folder in self._folders() for each in _segments(folder)]
+        total, gone = sum(size for _, size, _ in files), 0
+        aim = min(self.limit - self.limit // 8, total - least)
+        for _, size, path in sorted(files):
+            if total - gone <= aim:
+                break
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+                gone += size
+        return gone
+
+    @property
+    def _objects(self) -> str:
+        return os.path.join(self.folder, "objects")
+
+    def _folders(self) -> list[str]:
+        try:
+            with os.scandir(self._objects) as entries:
+                return [entry.path for entry in entries if entry.is_dir()]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    @contextlib.contextmanager
+    def _locked(self, wait: bool) -> Any:
+        """Hold the folder's lock, which ends with the process; whether it is held."""
+        try:
+            os.makedirs(self.folder, exist_ok=True)
+            place = os.path.join(self.folder, "lock")
+            descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError:
+            yield False
+            return
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except OSError:
+                yield False
+                return
+            yield True
+        finally:
+            os.close(descriptor)
+
+
+class CachedObject:
+    """One version of an object in a cache; any thread and any process may ask.
+
+    Args:
+        cache: It is in there.
+        folder: Its own.
+        url: Of the object, without secrets.
+        head: Of the object.
+    """
+
+    def __init__(self, cache: Cache, folder: str, url: str, head: Head) -> None:
+        self.cache = cache
+        self._folder = folder
+        self._url = url
+        self._head = head
+        self.segment_bytes = cache.segment_bytes
+
+    def segment(self, number: int) -> Segment:
+        """One part, from 0.
+
+        Raises:
+            OSError: It can't be made or read.
+        """
+        size = min(self.segment_bytes, self._head.size - number * self.segment_bytes)
+        path = os.path.join(self._folder, f"{number:08}{_SUFFIX}")
+        if not os.path.exists(path):
+            self._describe()
+        segment = Segment(path, size)
+        segment.used()
+        return segment
+
+    def index(self) -> bytes | None:
+        """The index that was kept, if one was."""
+        try:
+            with open(os.path.join(self._folder, _INDEX), "rb") as file:
+                return file.read()
+        except OSError:
+            return None
+
+    def keep_index(self, text: bytes) -> None:
+        """Keep an index that had to be found out."""
+        try:
+            self._describe()
+            _write_atomically(os.path.join(self._folder, _INDEX), text)
+        except OSError as error:
+            self.cache.failed(error)
+
+    def _describe(self) -> None:
+        place = os.path.join(self._folder, _DESCRIPTION)
+        if not os.path.exists(place):
+            os.makedirs(self._folder, exist_ok=True)
+            about = {"url": self._url, "version": self._head.version, "size": self._head.size}
+            _write_atomically(place, json.dumps(about).encode())
+
+
+def cache_of(given: Any) -> Cache | None:
+    """What ``cache=`` asks for.
+
+    Raises:
+        TypeError: Neither None, nor a folder, nor a ``Cache``.
+    """
+    if given is None or isinstance(given, Cache):
+        return given
+    if isinstance(given, (str, os.PathLike)):
+        return Cache(given)
+    raise TypeError(f"cache must be a folder, a Cache or None, got {given!r}")
+
+
+def _bytes_of(limit: Any) -> int:
+    if isinstance(limit, str):
+        match = _TEXT.fullmatch(limit)
+        if match is None:
+            raise ValueError(f'limit must be bytes, or a text like "200GB", got {limit!r}')
+        number, unit = match.groups()
+        limit = int(float(number) * _UNITS[(unit or "").lower()])
+    if isinstance(limit, bool) or not isinstance(limit, int):
+        raise TypeError(f'limit must be bytes, or a text like "200GB", got {limit!r}')
+    if limit < _LEAST_LIMIT_BYTES:
+        raise ValueError(f"limit must be >= {_LEAST_LIMIT_BYTES} bytes (1 MiB), got {limit}")
+    return limit
+
+
+def _description(folder: str) -> dict[str, Any] | None:
+    try:
+        with open(os.path.join(folder, _DESCRIPTION), encoding="utf-8") as file:
+            found = json.load(file)
+        return {"url": str(found["url"]), "size": int(found["size"])}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _segments(folder: str) -> list[tuple[int, int, str]]:
+    """When each segment was last used, in ns; how many bytes of the disk it takes; its path."""
+    found = []
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(_SUFFIX):
+                with contextlib.suppress(OSError):
+                    status = entry.stat()
+                    found.append((status.st_mtime_ns, status.st_blocks * 512, entry.path))
+    return found
+
+
+def _write_atomically(path: str, content: bytes) -> None:
+    hidden = f"{path}.{uuid.uuid4().hex}.tmp"
+    try:
+        with open(hidden, "wb") as file:
+            file.write(content)
+        os.replace(hidden, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(hidden)
+        raise

@@ -1,0 +1,100 @@
+"""What is asked of whoever talks to a store, and which of them there are.
+
+A client answers one request at a time, and any thread may ask; who wants many at once asks from
+many threads (``fetching``). It tries once: ``retrying`` tries again after whatever isn't one of
+
+- ``FileNotFoundError``, ``PermissionError``: what they say;
+- ``Changed``: another object has the name by now;
+- ``ImportError``, ``NotImplementedError``, ``ValueError``: it can't be done.
+
+A new kind is a class in a file of its own and a line in ``_made``.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from adapters.remote import filesystems, localfiles, obstores
+from adapters.remote.answers import Changed as Changed
+from adapters.remote.answers import Head as Head
+from adapters.remote.urls import clean, is_url, split
+
+
+class Client(Protocol):
+    """One store: a bucket, a host, a file system."""
+
+    def head(self, key: str) -> Head:
+        """Size and version of an object."""
+        ...
+
+    def get(self, key: str, begin: int, end: int, head: Head | None) -> bytes:
+        """The bytes from ``begin`` to before ``end``, of the version that ``head`` is of.
+
+        Raises:
+            Changed: It is another by now.
+        """
+        ...
+
+    def get_all(self, key: str) -> tuple[bytes, Head]:
+        """A small object as a whole."""
+        ...
+
+    def list(self, folder: str) -> Iterator[tuple[str, Head]]:
+        """All keys below a folder, "" for all that there are."""
+        ...
+
+    def put(self, key: str, data: bytes | str) -> None:
+        """Write an object whole or not at all: these bytes, or those of the file of this path."""
+        ...
+
+
+_clients: dict[str, Client] = {}
+_opening = threading.Lock()
+
+
+def client_of(url: str) -> tuple[Client, str]:
+    """Who talks to the store that a URL names, or a path; and the object's key there.
+
+    Raises:
+        ImportError: Nobody can that is installed; it names the command.
+    """
+    if not is_url(url):
+        return localfiles.LocalFiles(), os.path.abspath(url)
+    root, key = split(url)
+    known = root + ("?" if "?" in key else "")
+    with _opening:
+        client = _clients.get(known)
+        if client is None:
+            client = _clients[known] = _made(root, url)
+    return client, key
+
+
+def _made(root: str, url: str) -> Client:
+    if obstores.takes(url):
+        return obstores.Obstore(root)
+    if filesystems.takes(url):
+        return filesystems.FileSystem(root)
+    scheme = url.partition("://")[0]
+    raise ImportError(
+        f"{clean(url)}: {scheme}:// needs obstore: pip install 'loader-adapters[remote]'; or the "
+        f"fsspec file system of that name: pip install fsspec, and what it names for {scheme}"
+    )
+
+
+def forget() -> None:
+    """Talk to stores anew: in a forked process, or after credentials in the environment changed."""
+    with _opening:
+        _clients.clear()
+
+
+def _in_child() -> None:
+    global _opening
+    _opening = threading.Lock()
+    _clients.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)

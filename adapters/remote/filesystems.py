@@ -1,0 +1,107 @@
+"""Objects by a file system of fsspec's: ``memory://``, ``hdfs://``, ``s3://`` by s3fs, and so on."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
+
+from adapters.remote.answers import Changed, Head
+
+# Of what fsspec says of an object, what tells versions apart, the surest first.
+_VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "checksum", "generation")
+_TIMES = ("LastModified", "last_modified", "mtime", "modified", "created", "updated")
+# It can't send a version along, so it is asked which one it has; not for each range of a store that
+# is far away.
+_ASK_AGAIN_SECONDS = 1.0
+
+
+def takes(url: str) -> bool:
+    """Whether fsspec is installed, and knows such URLs."""
+    if find_spec("fsspec") is None:
+        return False
+    from fsspec.registry import known_implementations, registry
+
+    scheme = url.partition("://")[0]
+    return scheme in registry or scheme in known_implementations
+
+
+class FileSystem:
+    """One of fsspec's; any thread may ask.
+
+    Args:
+        root: ``memory://`` and perhaps a host.
+
+    Raises:
+        ImportError: It needs something that isn't installed.
+    """
+
+    def __init__(self, root: str) -> None:
+        import fsspec
+
+        self._root = root
+        self._files, _ = fsspec.core.url_to_fs(root + "/", skip_instance_cache=False)
+        self._asked: dict[str, tuple[float, Head]] = {}
+
+    def head(self, key: str) -> Head:
+        """Size and version of an object."""
+        path = self._path(key)
+        self._files.invalidate_cache()
+        return _head(self._files.info(path))
+
+    def get(self, key: str, begin: int, end: int, head: Head | None) -> bytes:
+        """These bytes; another version is noticed within a second."""
+        data: bytes = self._files.cat_file(self._path(key), start=begin, end=end)
+        now = time.monotonic()
+        if head is not None and now - self._asked.get(key, (-1e9, head))[0] > _ASK_AGAIN_SECONDS:
+            found = self.head(key)
+            if self._files.async_impl:
+                self._asked[key] = (now, found)
+            if (found.size, found.version) != (head.size, head.version):
+                raise Changed(f"{found.size} bytes of version {found.version}")
+        if len(data) != end - begin:
+            raise ConnectionError(f"{len(data)} of {end - begin} bytes came")
+        return data
+
+    def get_all(self, key: str) -> tuple[bytes, Head]:
+        """An object as a whole."""
+        head = self.head(key)
+        return self._files.cat_file(self._path(key)), head
+
+    def list(self, folder: str) -> Iterator[tuple[str, Head]]:
+        """All below a folder."""
+        base = self._files._strip_protocol(self._root + "/").rstrip("/")
+        self._files.invalidate_cache()
+        found = self._files.find(self._path(folder), detail=True)
+        for path, info in found.items():
+            yield str(path).removeprefix(base).lstrip("/"), _head(info)
+
+    def put(self, key: str, data: bytes | str) -> None:
+        """Write an object."""
+        path = self._path(key)
+        parent = self._files._parent(path)
+        if parent:
+            self._files.makedirs(parent, exist_ok=True)
+        if isinstance(data, bytes):
+            self._files.pipe_file(path, data)
+        else:
+            self._files.put_file(data, path)
+
+    def _path(self, key: str) -> str:
+        return str(self._files._strip_protocol(f"{self._root}/{key}"))
+
+
+def _head(info: dict[str, Any]) -> Head:
+    size = int(info.get("size") or 0)
+    changed = next((info[name] for name in _TIMES if info.get(name)), None)
+    changed_ns = 0
+    if hasattr(changed, "timestamp"):
+        changed_ns = int(changed.timestamp() * 1e6) * 1000
+    elif isinstance(changed, (int, float)):
+        changed_ns = int(changed * 1e6) * 1000
+    version = next((str(info[name]) for name in _VERSIONS if info.get(name)), "")
+    if not version and changed is not None:
+        version = hashlib.sha256(str(changed).encode()).hexdigest()[:16]
+    return Head(size, version, changed_ns)

@@ -1,0 +1,65 @@
+"""Files of slow disks, as a cache on a fast one asks for them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+
+from adapters.remote.answers import Changed, Head
+
+
+class LocalFiles:
+    """Any file, by its path; any thread may ask."""
+
+    def head(self, key: str) -> Head:
+        """Size and version of a file."""
+        return _head(os.stat(key))
+
+    def get(self, key: str, begin: int, end: int, head: Head | None) -> bytes:
+        """These bytes of that version."""
+        descriptor = os.open(key, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            found = _head(os.fstat(descriptor))
+            if head is not None and found[:2] != head[:2]:
+                raise Changed(f"{found.size} bytes, changed since")
+            pieces = []
+            while begin < end and (piece := os.pread(descriptor, end - begin, begin)):
+                pieces.append(piece)
+                begin += len(piece)
+        finally:
+            os.close(descriptor)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def get_all(self, key: str) -> tuple[bytes, Head]:
+        """A file as a whole."""
+        with open(key, "rb") as file:
+            return file.read(), _head(os.fstat(file.fileno()))
+
+    def list(self, folder: str) -> Iterator[tuple[str, Head]]:
+        """All below a folder."""
+        for parent, _, names in os.walk(folder):
+            for name in names:
+                path = os.path.join(parent, name)
+                yield path, self.head(path)
+
+    def put(self, key: str, data: bytes | str) -> None:
+        """Write a file whole or not at all."""
+        folder, name = os.path.split(key)
+        hidden = os.path.join(folder, f".{name}.{uuid.uuid4().hex}.tmp")
+        try:
+            if isinstance(data, bytes):
+                with open(hidden, "wb") as file:
+                    file.write(data)
+            else:
+                shutil.copyfile(data, hidden)
+            os.replace(hidden, key)
+        except BaseException:
+            if os.path.exists(hidden):
+                os.unlink(hidden)
+            raise
+
+
+def _head(status: os.stat_result) -> Head:
+    return Head(status.st_size, str(status.st_mtime_ns), status.st_mtime_ns)

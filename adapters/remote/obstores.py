@@ -1,0 +1,173 @@
+"""Objects by obstore: S3, Google Cloud Storage, Azure, and any web server that gives ranges.
+
+Credentials come from where each provider's own tools look for them: the environment, a machine's
+role, Google's application credentials; for S3 also ``~/.aws`` and ``AWS_PROFILE``, where boto3 is
+installed. ``AWS_ENDPOINT_URL`` names another server that speaks S3.
+
+Measured against others in 2026-11, ranges of 64 KiB: 0.08 to 0.13 ms of CPU a request from threads,
+a tenth of boto3's and s3fs's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from adapters.remote.answers import Changed, Head
+
+_SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https")
+# That a server may take to answer, and between two pieces of a body: 10,000 requests of which a
+# hundred hung took 10 s longer for each hundredth of the threads that waited.
+READ_SECONDS = 5.0
+CONNECT_SECONDS = 5.0
+# In one request to write; larger ones go in parts.
+_PUT_AT_ONCE_BYTES = 16 << 20
+
+# The process in which obstore was first used: its threads don't survive a fork.
+_used_in: int | None = None
+
+
+def takes(url: str) -> bool:
+    """Whether obstore is installed, and knows such URLs; a web URL with a query is not for it."""
+    scheme = url.partition("://")[0].lower()
+    if scheme not in _SCHEMES or (scheme in ("http", "https") and "?" in url):
+        return False
+    forked = _used_in not in (None, os.getpid())
+    return not forked and find_spec("obstore") is not None
+
+
+class Obstore:
+    """One bucket, container or host; any thread may ask.
+
+    Args:
+        root: ``s3://bucket``.
+    """
+
+    def __init__(self, root: str) -> None:
+        global _used_in
+        import obstore
+
+        _used_in = os.getpid()
+        self._obstore = obstore
+        self._store = _store(root)
+
+    def head(self, key: str) -> Head:
+        """Size and version of an object."""
+        with _translated():
+            return _head(self._obstore.head(self._store, key))
+
+    def get(self, key: str, begin: int, end: int, head: Head | None) -> bytes:
+        """These bytes of that version."""
+        options: dict[str, Any] = {"range": (begin, end)}
+        if head is not None and head.is_etag:
+            options["if_match"] = head.version
+        with _translated():
+            result = self._obstore.get(self._store, key, options=options)
+            _check(head, result.meta)
+            data = result.bytes()
+        return data  # type: ignore[no-any-return]
+
+    def get_all(self, key: str) -> tuple[bytes, Head]:
+        """An object as a whole."""
+        with _translated():
+            result = self._obstore.get(self._store, key)
+            return bytes(result.bytes()), _head(result.meta)
+
+    def list(self, folder: str) -> Iterator[tuple[str, Head]]:
+        """All below a folder."""
+        with _translated():
+            for some in self._obstore.list(self._store, prefix=folder or None):
+                for meta in some:
+                    yield meta["path"], _head(meta)
+
+    def put(self, key: str, data: bytes | str) -> None:
+        """Write an object; a large one in parts, of which nothing is seen before the last."""
+        with _translated():
+            given: Any = data if isinstance(data, bytes) else Path(data)
+            self._obstore.put(self._store, key, given, chunk_size=_PUT_AT_ONCE_BYTES)
+
+
+def _store(root: str) -> Any:
+    import obstore.store
+
+    scheme, _, bucket = root.partition("://")
+    options: dict[str, Any] = {
+        "read_timeout": f"{int(READ_SECONDS * 1000)}ms",
+        "connect_timeout": f"{int(CONNECT_SECONDS * 1000)}ms",
+        "timeout": "600s",  # Of a body that keeps coming.
+        "pool_max_idle_per_host": "256",
+    }
+    given: dict[str, Any] = {"client_options": options, "retry_config": {"max_retries": 0}}
+    scheme = scheme.lower()
+    if scheme in ("http", "https"):
+        options["allow_http"] = scheme == "http"
+        return obstore.store.HTTPStore(root, **given)
+    if scheme in ("s3", "s3a"):
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+        if endpoint:
+            options["allow_http"] = endpoint.startswith("http://")
+            given["endpoint"] = endpoint
+        provider = _from_profile()
+        if provider is not None:
+            given["credential_provider"] = provider
+        return obstore.store.S3Store(bucket, **given)
+    return obstore.store.from_url(root, **given)
+
+
+def _from_profile() -> Any:
+    """Credentials of ``~/.aws``, which obstore doesn't read itself; None where there are others."""
+    if "AWS_ACCESS_KEY_ID" in os.environ or find_spec("boto3") is None:
+        return None
+    place = os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")
+    if "AWS_PROFILE" not in os.environ and not os.path.exists(os.path.expanduser(place)):
+        return None
+    from obstore.auth.boto3 import Boto3CredentialProvider
+
+    return Boto3CredentialProvider()
+
+
+def _head(meta: Any) -> Head:
+    changed: datetime = meta["last_modified"]
+    changed_ns = int(changed.timestamp()) * 10**9 + changed.microsecond * 1000
+    etag = meta.get("e_tag")
+    if etag and not etag.startswith("W/"):
+        return Head(meta["size"], etag, changed_ns, True)
+    return Head(meta["size"], etag or str(changed_ns), changed_ns)
+
+
+def _check(head: Head | None, meta: Any) -> None:
+    if head is None:
+        return
+    found = _head(meta)
+    if (found.size, found.version) != (head.size, head.version):
+        raise Changed(f"{found.size} bytes of version {found.version}")
+
+
+class _translated:
+    """Errors of obstore as those that ``client`` names; others may pass."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None or not type(error).__module__.startswith("obstore"):
+            return
+        name, text = type(error).__name__, str(error).partition("\n")[0]
+        if name == "PreconditionError":
+            raise Changed("another version") from None
+        if name in ("PermissionDeniedError", "UnauthenticatedError"):
+            raise PermissionError(f"the store refuses: {name}") from None
+        if name in ("NotSupportedError", "UnknownConfigurationKeyError", "InvalidPathError"):
+            raise NotImplementedError(f"the store can't: {name}") from None
+        raise ConnectionError(_without_urls(text)) from None
+
+
+def _without_urls(text: str) -> str:
+    """An error's text, in which signed URLs may stand, for logs."""
+    import re
+
+    return re.sub(r"(https?://)([^\s/@]*@)?([^\s?)\"']*)(\?[^\s)\"']*)?", r"\1\3", text)

@@ -1,0 +1,74 @@
+"""Another try after what passes, with waits that grow, up to a limit in time.
+
+What no other try mends is raised at once: ``client`` says what that is. Waits double from a tenth
+of a second to five, each shortened by chance, so that many who failed at once don't come back at
+once.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from adapters.remote.answers import Changed
+
+log = logging.getLogger("adapters")
+
+_FINAL = (FileNotFoundError, PermissionError, Changed, ImportError, NotImplementedError, ValueError)
+_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.1, 5.0
+LIMIT_VARIABLE = "ADAPTERS_REMOTE_SECONDS"
+LIMIT_SECONDS = 60.0
+# Its own, as nobody's random state may be touched.
+_chance = random.Random()
+
+_Result = TypeVar("_Result")
+
+
+def limit_seconds() -> float:
+    """How long one request is tried: ``ADAPTERS_REMOTE_SECONDS``, else 60."""
+    try:
+        return float(os.environ.get(LIMIT_VARIABLE, LIMIT_SECONDS))
+    except ValueError:
+        return LIMIT_SECONDS
+
+
+def persistently(request: Callable[[], _Result], name: str) -> _Result:
+    """What a request gives, tried again after what passes.
+
+    Args:
+        request: Tries once.
+        name: Of the object, for people.
+
+    Raises:
+        ConnectionError: It failed for as long as ``limit_seconds`` says.
+        FileNotFoundError, PermissionError, Changed, ...: At once.
+    """
+    started, wait, tries = time.monotonic(), _FIRST_WAIT_SECONDS, 0
+    while True:
+        tries += 1
+        try:
+            return request()
+        except FileNotFoundError:
+            raise FileNotFoundError(errno.ENOENT, "No such object", name) from None
+        except PermissionError as error:
+            raise PermissionError(
+                errno.EACCES, f"{error}, or the credentials are missing", name
+            ) from None
+        except _FINAL:
+            raise
+        except Exception as error:
+            spent, limit = time.monotonic() - started, limit_seconds()
+            why = f"{type(error).__name__}: {str(error)[:300]}"
+            if spent + wait > limit:
+                raise ConnectionError(
+                    f"{name}: no answer after {tries} tries in {spent:.1f} s (limit {limit:g} s, "
+                    f"which {LIMIT_VARIABLE} sets); the last: {why}"
+                ) from None
+            log.debug("%s: try %d failed, %s", name, tries, why)
+        time.sleep(wait * _chance.uniform(0.5, 1))
+        wait = min(2 * wait, _LONGEST_WAIT_SECONDS)

@@ -1,0 +1,137 @@
+"""Which names are URLs, and what of them people may see.
+
+``s3://bucket/train.rec``, ``gs://``, ``az://``, ``http(s)://`` and whatever fsspec knows. A file's
+URL, ``file:///data/train.rec``, is its path. A user, a password, a query and a fragment are sent to
+the store, and stand in no message, no log, no manifest and no cache: they may be secrets.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from adapters.remote.answers import Head
+
+# Two letters or more, so that no drive of Windows is one.
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_WEB = ("http", "https")
+
+
+class ListedUrl(str):
+    """A URL of which a listing has told size and version, so that nobody has to ask for them."""
+
+    head: Head
+
+
+def head_in(path: Any) -> Head | None:
+    """What a listing has told of an object."""
+    return path.head if isinstance(path, ListedUrl) else None
+
+
+def is_url(path: Any) -> bool:
+    """Whether this names an object in a store; a ``file://`` URL does not."""
+    return (
+        isinstance(path, str)
+        and _URL.match(path) is not None
+        and not path.lower().startswith("file://")
+    )
+
+
+def as_path(path: str) -> str:
+    """The path of a ``file://`` URL; any other name as it is.
+
+    Raises:
+        ValueError: It names another machine.
+    """
+    if not path.lower().startswith("file://"):
+        return path
+    parts = urlsplit(path)
+    if parts.netloc not in ("", "localhost"):
+        raise ValueError(f"a file:// URL must be file:///path, got {clean(path)!r}")
+    return unquote(parts.path)
+
+
+def clean(url: str) -> str:
+    """The URL without what may be a secret, for people and for files."""
+    if not is_url(url):
+        return url
+    if not _is_web(url):  # A "?" or "#" is a part of an object's key there.
+        scheme, _, rest = url.partition("://")
+        host, slash, key = rest.partition("/")
+        return f"{scheme}://{host.rpartition('@')[2]}{slash}{key}"
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def split(url: str) -> tuple[str, str]:
+    """Store and key: ``("s3://bucket", "folder/train.rec")``; a query stays with the key."""
+    scheme, _, rest = url.partition("://")
+    host, _, key = rest.partition("/")
+    return f"{scheme}://{host}", key
+
+
+def beside(url: str, suffix: str, replace: bool) -> str:
+    """The name of what lies beside an object: with another ending, or with one more."""
+    query = ""
+    if _is_web(url):
+        url, mark, rest = url.partition("?")
+        query = mark + rest
+    stem = os.path.splitext(url)[0] if replace else url
+    return stem + suffix + query
+
+
+def has_magic(url: str) -> bool:
+    """Whether it is a glob; a ``?`` of an ``http`` URL begins its query."""
+    key = split(url)[1]
+    if _is_web(url):
+        return any(each in key.partition("?")[0] for each in "*[")
+    return any(each in key for each in "*?[")
+
+
+def folder_of(key: str) -> str:
+    """What comes before the first part of a glob that isn't plain."""
+    plain: list[str] = []
+    for part in key.split("/")[:-1]:
+        if any(each in part for each in "*?["):
+            break
+        plain.append(part)
+    return "/".join(plain)
+
+
+def matching(pattern: str, keys: Iterator[str]) -> Iterator[str]:
+    """Those that a glob means: ``*`` and ``?`` stay within a folder, ``**`` doesn't."""
+    compiled = re.compile(_translated(pattern))
+    return (key for key in keys if compiled.fullmatch(key))
+
+
+def _translated(pattern: str) -> str:
+    pieces: list[str] = []
+    at = 0
+    while at < len(pattern):
+        if pattern.startswith("**/", at):
+            pieces.append("(?:[^/]+/)*")
+            at += 3
+        elif pattern.startswith("**", at):
+            pieces.append(".*")
+            at += 2
+        elif pattern[at] == "*":
+            pieces.append("[^/]*")
+            at += 1
+        elif pattern[at] == "?":
+            pieces.append("[^/]")
+            at += 1
+        elif pattern[at] == "[" and (end := pattern.find("]", at + 2)) > 0:
+            held = pattern[at + 1 : end].replace("\\", "\\\\")
+            pieces.append(f"[^{held[1:]}]" if held[0] == "!" else f"[{held}]")
+            at = end + 1
+        else:
+            pieces.append(re.escape(pattern[at]))
+            at += 1
+    return "".join(pieces)
+
+
+def _is_web(url: str) -> bool:
+    return url.partition("://")[0].lower() in _WEB
