@@ -33,7 +33,7 @@ BELOW_ENGINE = {
     "sources",
     "structure",
 }
-ANY = BELOW_ENGINE | {"engine", "images", "ranks", "records"}
+ANY = BELOW_ENGINE | {"engine", "images", "ranks", "records", "remote"}
 ALLOWED = {
     "errors": set(),
     "alignment": set(),
@@ -45,10 +45,20 @@ ALLOWED = {
     "clock": set(),
     "seeding": {"generators"},
     "ranks": set(),
-    "records": {"errors"},
+    "remote": set(),
+    "records": {"errors", "remote"},
     "images": {"errors", "generators"},
-    "sources": {"records", "images", "clock", "ownership", "structure", "generators", "errors"},
-    "packing": {"arguments", "errors", "generators", "images", "records", "sources"},
+    "sources": {
+        "records",
+        "remote",
+        "images",
+        "clock",
+        "ownership",
+        "structure",
+        "generators",
+        "errors",
+    },
+    "packing": {"arguments", "errors", "generators", "images", "records", "remote", "sources"},
     "batch": {
         "alignment",
         "arguments",

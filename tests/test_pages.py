@@ -33,6 +33,7 @@ _THEN = {
     "folders.md": "assert train[0][0].shape[1:] == (224, 224, 3)",
     "gluon.md": "assert data.shape[1:] == (1, 28, 28) and len(loader) == 94",
     "keras.md": "assert len(train) == 94",
+    "storage.md": "assert images.shape[1:] == (64, 64, 3) and cache.used > 0",
     "records.md": "assert records[0][0].shape == (28, 28, 1)",
 }
 _PROGRAM = re.compile(r"^( *)```python\n(.*?)^ *```", re.MULTILINE | re.DOTALL)

@@ -12,6 +12,7 @@ import errno
 import mmap
 import os
 import weakref
+from typing import Any
 
 import numpy as np
 
@@ -119,7 +120,7 @@ class Reserved:
         size = memoryview(data).nbytes
         if not 0 <= offset <= self._size - size:
             raise ValueError(f"offset must be in range(0, {self._size - size + 1}), got {offset}")
-        there = (ctypes.c_char * size).from_address(self._address + offset)
+        there: Any = (ctypes.c_char * size).from_address(self._address + offset)
         np.frombuffer(there, np.uint8)[:] = np.frombuffer(data, np.uint8)
 
     def put(self, offset: int, descriptor: int, size: int) -> None:

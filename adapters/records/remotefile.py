@@ -1,14 +1,15 @@
 """``RemoteFile``: an object in a store, or a file of a slow disk, as storage of records.
 
-    covering, will_touch, touch --units--> region: there?  --no--> Pieces, fetched at once --> region
+    covering, will_touch, touch --units--> region: there?  --no--> Pieces, all at once --> region
 
-It has one view as long as the object, in which the bytes are there that were announced: whoever asks
-for a view gets those and waits for them. ``expect`` has bytes fetched that somebody will ask for.
+It has one view as long as the object, in which the bytes are there that were announced: whoever
+asks for a view gets those and waits for them. ``expect`` has bytes fetched that somebody will ask
+for.
 
 Without a cache the bytes lie in memory: all files together keep the last 512 MiB that were fetched.
-When half of that has come, each file begins a new region; what it is asked for and the region before
-still has is copied from there, and the one before that is let go of, when nobody holds a part of it.
-With a cache they lie in its files. Where these can't be written, memory is taken instead.
+When half of that has come, each file begins a new region; what it is asked for and the region
+before still has is copied from there, and the one before that is let go of, when nobody holds a
+part of it. With a cache they lie in its files. Where these can't be written, memory is taken instead.
 
 Another version of the object (ETag, or size and time) is a ``RecordError``. Any thread may ask. In
 another process, and in a forked one, it is opened anew, with the version that it had here.
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import itertools
 import os
 import threading
@@ -242,13 +244,13 @@ class RemoteFile:
             gap, longest = GAP_BYTES // region.unit, PIECE_BYTES // region.unit
             for begin, end in runs(missing[~known], gap, longest):
                 number = next(self._numbers)
-                piece = Piece(begin, end, lambda piece, n=number: self._fetch(region, piece, n))
+                piece = Piece(begin, end, functools.partial(self._fetch, region, number))
                 self._pieces[number] = piece
                 region.flying[begin:end] = number
                 own.append(piece)
             return own, others
 
-    def _fetch(self, region: Region, piece: Piece, number: int) -> None:
+    def _fetch(self, region: Region, number: int, piece: Piece) -> None:
         begin, end = piece.begin * region.unit, min(piece.end * region.unit, self.size)
         try:
             data = self._got(begin, end)
@@ -270,7 +272,7 @@ class RemoteFile:
     def _got(self, begin: int, end: int) -> bytes | memoryview:
         client, key = client_of(self.url)
 
-        def once() -> bytes:
+        def once() -> bytes | memoryview:
             data = client.get(key, begin, end, self._head)
             if len(data) != end - begin:
                 raise ConnectionError(f"{len(data)} of {end - begin} bytes came")

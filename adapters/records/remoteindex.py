@@ -2,8 +2,8 @@
 
 ``train.idx`` or ``train.rec.idx`` beside ``train.rec``, as ``sidecar`` has it for local files: one
 small request each. Of an index, the first and the last record are looked at, not 64, as each is a
-request. What had to be found out is kept in the cache, where there is one; nothing is written beside
-the object, which ``adapters index`` does.
+request. What had to be found out is kept in the cache, where there is one; nothing is written
+beside the object, which ``adapters index`` does.
 """
 
 from __future__ import annotations

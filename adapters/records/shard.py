@@ -13,8 +13,8 @@ from adapters.records.codec import Codec
 from adapters.records.formats import CODECS
 from adapters.records.index import Index
 from adapters.records.inflated import InflatedObject
-from adapters.records.remoteindex import remote_index_of
 from adapters.records.remotefile import RemoteFile
+from adapters.records.remoteindex import remote_index_of
 from adapters.records.sidecar import index_of
 from adapters.records.storage import InflatedFile, MappedFile
 from adapters.remote import Cache, is_url

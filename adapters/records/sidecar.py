@@ -31,7 +31,7 @@ from adapters.errors import RecordError
 from adapters.records.codec import Codec
 from adapters.records.formats import CODECS, codec_of
 from adapters.records.index import Index, misfit, parse, text_of, write_atomically
-from adapters.records.storage import MappedFile, Storage
+from adapters.records.storage import MappedFile, MappedStorage, Storage
 
 log = logging.getLogger("adapters")
 
@@ -63,7 +63,7 @@ def record_files(names: Sequence[str], manifests: bool = False) -> list[str]:
     return [name for name in names if not name.endswith(beside)]
 
 
-def index_of(storage: MappedFile, codec: Codec, verify: bool) -> Index:
+def index_of(storage: MappedStorage, codec: Codec, verify: bool) -> Index:
     """The index of a file: read where there is one that fits, else built and written.
 
     Raises:
@@ -144,7 +144,7 @@ def belongs(index: Path, file: str | os.PathLike[str], codec: Codec) -> bool:
         return False
 
 
-def _warn_of_what_is_behind(path: Path, index: Index, storage: MappedFile, codec: Codec) -> None:
+def _warn_of_what_is_behind(path: Path, index: Index, storage: MappedStorage, codec: Codec) -> None:
     """An index may leave out records on purpose, but those at the end were perhaps appended."""
     if not len(index.offsets):
         return

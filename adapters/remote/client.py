@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from adapters.remote import filesystems, localfiles, obstores
 from adapters.remote.answers import Changed as Changed
@@ -30,7 +30,7 @@ class Client(Protocol):
         """Size and version of an object."""
         ...
 
-    def get(self, key: str, begin: int, end: int, head: Head | None) -> bytes:
+    def get(self, key: str, begin: int, end: int, head: Head | None) -> bytes | memoryview:
         """The bytes from ``begin`` to before ``end``, of the version that ``head`` is of.
 
         Raises:
@@ -42,8 +42,8 @@ class Client(Protocol):
         """A small object as a whole."""
         ...
 
-    def list(self, folder: str) -> Iterator[tuple[str, Head]]:
-        """All keys below a folder, "" for all that there are."""
+    def list(self, folder: str) -> Iterator[tuple[str, Head | None]]:
+        """All keys below a folder, "" for all that there are; None where it tells no version."""
         ...
 
     def put(self, key: str, data: bytes | str) -> None:
@@ -78,6 +78,12 @@ def _made(root: str, url: str) -> Client:
     if filesystems.takes(url):
         return filesystems.FileSystem(root)
     scheme = url.partition("://")[0]
+    if obstores.is_forked():
+        raise RuntimeError(
+            f"{clean(url)}: obstore was used before this process was forked, and its threads are "
+            'not here; start worker processes with "spawn" or "forkserver", open the file in the '
+            f"child alone, or install the fsspec file system for {scheme}"
+        )
     raise ImportError(
         f"{clean(url)}: {scheme}:// needs obstore: pip install 'loader-adapters[remote]'; or the "
         f"fsspec file system of that name: pip install fsspec, and what it names for {scheme}"

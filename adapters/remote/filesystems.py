@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from importlib.util import find_spec
 from typing import Any
 
@@ -70,13 +71,16 @@ class FileSystem:
         head = self.head(key)
         return self._files.cat_file(self._path(key)), head
 
-    def list(self, folder: str) -> Iterator[tuple[str, Head]]:
-        """All below a folder."""
+    def list(self, folder: str) -> Iterator[tuple[str, Head | None]]:
+        """All below a folder; times of a listing may be written otherwise, and are no version."""
         base = self._files._strip_protocol(self._root + "/").rstrip("/")
         self._files.invalidate_cache()
         found = self._files.find(self._path(folder), detail=True)
         for path, info in found.items():
-            yield str(path).removeprefix(base).lstrip("/"), _head(info)
+            yield (
+                str(path).removeprefix(base).lstrip("/"),
+                (_head(info) if any(info.get(name) for name in _VERSIONS) else None),
+            )
 
     def put(self, key: str, data: bytes | str) -> None:
         """Write an object."""
@@ -97,7 +101,7 @@ def _head(info: dict[str, Any]) -> Head:
     size = int(info.get("size") or 0)
     changed = next((info[name] for name in _TIMES if info.get(name)), None)
     changed_ns = 0
-    if hasattr(changed, "timestamp"):
+    if isinstance(changed, datetime):
         changed_ns = int(changed.timestamp() * 1e6) * 1000
     elif isinstance(changed, (int, float)):
         changed_ns = int(changed * 1e6) * 1000

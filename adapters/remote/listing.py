@@ -18,7 +18,7 @@ def found_by(pattern: str) -> list[str]:
     client, key = client_of(pattern)
     root, _ = split(pattern)
 
-    def listed() -> dict[str, Head]:
+    def listed() -> dict[str, Head | None]:
         return dict(client.list(folder_of(key)))
 
     try:
@@ -31,7 +31,11 @@ def found_by(pattern: str) -> list[str]:
         ) from None
     found: list[str] = []
     for name in sorted(matching(key, iter(heads))):
+        head = heads[name]
+        if head is None:
+            found.append(f"{root}/{name}")
+            continue
         url = ListedUrl(f"{root}/{name}")
-        url.head = heads[name]
+        url.head = head
         found.append(url)
     return found

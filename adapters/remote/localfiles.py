@@ -37,7 +37,7 @@ class LocalFiles:
         with open(key, "rb") as file:
             return file.read(), _head(os.fstat(file.fileno()))
 
-    def list(self, folder: str) -> Iterator[tuple[str, Head]]:
+    def list(self, folder: str) -> Iterator[tuple[str, Head | None]]:
         """All below a folder."""
         for parent, _, names in os.walk(folder):
             for name in names:

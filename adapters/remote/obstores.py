@@ -11,6 +11,7 @@ a tenth of boto3's and s3fs's.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from datetime import datetime
 from importlib.util import find_spec
@@ -36,8 +37,12 @@ def takes(url: str) -> bool:
     scheme = url.partition("://")[0].lower()
     if scheme not in _SCHEMES or (scheme in ("http", "https") and "?" in url):
         return False
-    forked = _used_in not in (None, os.getpid())
-    return not forked and find_spec("obstore") is not None
+    return not is_forked() and find_spec("obstore") is not None
+
+
+def is_forked() -> bool:
+    """Whether obstore was used in the process that this one was forked from."""
+    return _used_in not in (None, os.getpid())
 
 
 class Obstore:
@@ -60,16 +65,15 @@ class Obstore:
         with _translated():
             return _head(self._obstore.head(self._store, key))
 
-    def get(self, key: str, begin: int, end: int, head: Head | None) -> bytes:
+    def get(self, key: str, begin: int, end: int, head: Head | None) -> memoryview:
         """These bytes of that version."""
-        options: dict[str, Any] = {"range": (begin, end)}
+        options: Any = {"range": (begin, end)}
         if head is not None and head.is_etag:
             options["if_match"] = head.version
         with _translated():
             result = self._obstore.get(self._store, key, options=options)
             _check(head, result.meta)
-            data = result.bytes()
-        return data  # type: ignore[no-any-return]
+            return memoryview(result.bytes())
 
     def get_all(self, key: str) -> tuple[bytes, Head]:
         """An object as a whole."""
@@ -77,7 +81,7 @@ class Obstore:
             result = self._obstore.get(self._store, key)
             return bytes(result.bytes()), _head(result.meta)
 
-    def list(self, folder: str) -> Iterator[tuple[str, Head]]:
+    def list(self, folder: str) -> Iterator[tuple[str, Head | None]]:
         """All below a folder."""
         with _translated():
             for some in self._obstore.list(self._store, prefix=folder or None):
@@ -168,6 +172,4 @@ class _translated:
 
 def _without_urls(text: str) -> str:
     """An error's text, in which signed URLs may stand, for logs."""
-    import re
-
     return re.sub(r"(https?://)([^\s/@]*@)?([^\s?)\"']*)(\?[^\s)\"']*)?", r"\1\3", text)

@@ -19,12 +19,12 @@ from adapters.remote.answers import Changed
 
 log = logging.getLogger("adapters")
 
-_FINAL = (FileNotFoundError, PermissionError, Changed, ImportError, NotImplementedError, ValueError)
+_FINAL = (Changed, ImportError, NotImplementedError, ValueError, TypeError)
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.1, 5.0
 LIMIT_VARIABLE = "ADAPTERS_REMOTE_SECONDS"
 LIMIT_SECONDS = 60.0
 # Its own, as nobody's random state may be touched.
-_chance = random.Random()
+_chance = random.Random()  # noqa: S311 - no secret hangs on it.
 
 _Result = TypeVar("_Result")
 

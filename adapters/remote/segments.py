@@ -14,6 +14,7 @@ little-endian.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import zlib
 
@@ -114,10 +115,8 @@ class Segment:
 
     def used(self) -> None:
         """Note that it was used now, for whoever evicts."""
-        try:
+        with contextlib.suppress(OSError):  # Evicted, or of a folder that can't be written to.
             os.utime(self.path)
-        except OSError:  # Evicted, or of a folder that can't be written to.
-            pass
 
     def _opened(self) -> int:
         try:

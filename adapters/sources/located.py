@@ -169,7 +169,7 @@ class Located:
             try:
                 self._files.check_open()  # Reading would open it again.
                 buffer = shards[place].storage.covering(begin, size)
-            except Exception:  # Which reading the record says, or does without a map.
+            except Exception:
                 owners.append(_GONE)
                 continue
             if place not in opened:

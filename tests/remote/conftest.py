@@ -1,0 +1,64 @@
+"""A range server for each test, and record files that it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adapters import RecordWriter
+from adapters.records import regions, remotefile
+from adapters.remote import client
+from benchmarks.harness.rangeserver import RangeServer
+
+pytest.importorskip("obstore", reason="remote files are read by obstore: the extra remote")
+
+SIZE = 300
+
+
+class Poisoned(regions.MemoryRegion):
+    """Memory in which what wasn't fetched is no zeros, so that reading it shows."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.memory.write(0, b"\xa5" * size)
+
+
+@pytest.fixture(autouse=True)
+def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What isn't there yet holds garbage."""
+    monkeypatch.setattr(remotefile, "MemoryRegion", Poisoned)
+
+
+@pytest.fixture
+def server() -> Iterator[RangeServer]:
+    """Serves what a test puts into ``objects``."""
+    with RangeServer() as serving:
+        yield serving
+    client.forget()
+
+
+def payloads(count: int = SIZE, most: int = 3000) -> list[bytes]:
+    """Records of many sizes."""
+    rng = np.random.default_rng(3)
+    return [rng.bytes(int(rng.integers(1, most))) for _ in range(count)]
+
+
+def written(folder: Path, format: str, records: Any = None, name: str = "train") -> Path:
+    """A record file and its index beside it."""
+    suffix = {"tfrecord": ".tfrecord", "recordio": ".rec"}[format]
+    path = folder / (name + suffix)
+    with RecordWriter(path, format=format) as writer:
+        for each in payloads() if records is None else records:
+            writer.write(each)
+    return path
+
+
+def serve(server: RangeServer, folder: Path, prefix: str = "") -> None:
+    """Serve all files of a folder."""
+    for path in folder.iterdir():
+        if path.is_file():
+            server.objects[prefix + path.name] = path.read_bytes()

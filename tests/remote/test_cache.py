@@ -1,0 +1,192 @@
+"""The cache: what it keeps, what it lets go of, and that it is never the cause of a wrong byte."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adapters import Cache, open_records
+from adapters.remote import segments
+from adapters.remote.cache import SEGMENT_BYTES, cache_of
+from tests.remote.conftest import payloads, serve, written
+
+COUNT = 400
+
+
+@pytest.fixture
+def url(server, tmp_path):
+    folder = tmp_path / "files"
+    folder.mkdir()
+    path = written(folder, "tfrecord", payloads(COUNT, 20_000))
+    serve(server, folder)
+    return server.url(path.name)
+
+
+@pytest.fixture
+def expected():
+    return payloads(COUNT, 20_000)
+
+
+@pytest.mark.parametrize(
+    ("given", "limit"),
+    [(5_000_000, 5_000_000), ("200GB", 200 * 10**9), ("1.5 GiB", 3 << 29), ("2mb", 2_000_000)],
+)
+def test_a_limit_is_bytes_or_a_text(given, limit):
+    assert Cache("/tmp/x", given).limit == limit
+
+
+@pytest.mark.parametrize(
+    ("limit", "error"), [("many", ValueError), (5, ValueError), (None, TypeError), (2.5, TypeError)]
+)
+def test_another_limit_is_refused(limit, error):
+    with pytest.raises(error, match="limit must be"):
+        Cache("/tmp/x", limit)
+
+
+def test_cache_may_be_a_folder(tmp_path):
+    assert cache_of(str(tmp_path)) == Cache(tmp_path)
+    with pytest.raises(TypeError, match="cache must be a folder"):
+        cache_of(5)
+
+
+def test_a_cache_can_be_sent(tmp_path):
+    assert pickle.loads(pickle.dumps(Cache(tmp_path, "2GB"))) == Cache(tmp_path, 2 * 10**9)
+
+
+def test_what_is_used_is_what_is_kept(server, url, tmp_path, expected):
+    """A fifth of the records take a fifth of the room."""
+    cache = Cache(tmp_path / "cache")
+    with open_records(url, cache=cache) as source:
+        source.__getitems__(list(range(COUNT // 5)))
+    whole = len(server.objects["train.tfrecord"])
+    assert 0.15 * whole < cache.used < 0.3 * whole
+
+
+def test_a_second_reader_fetches_nothing(server, url, tmp_path, expected):
+    cache = Cache(tmp_path / "cache")
+    assert open_records(url, cache=cache)[:] == expected
+    server.counted.ranges.clear()
+    assert open_records(url, cache=Cache(tmp_path / "cache"))[:] == expected
+    assert [name for name, _, _ in server.counted.ranges if name == "train.tfrecord"] == []
+
+
+def test_another_version_is_another_object(server, url, tmp_path, expected):
+    cache = Cache(tmp_path / "cache")
+    assert open_records(url, cache=cache)[:] == expected
+    folder = tmp_path / "new"
+    folder.mkdir()
+    server.objects["train.tfrecord"] = written(folder, "tfrecord", expected[::-1]).read_bytes()
+    server.objects["train.idx"] = (folder / "train.idx").read_bytes()
+    assert open_records(url, cache=cache)[:] == expected[::-1]
+    assert len(cache.objects()) == 2
+
+
+def test_the_limit_is_kept(server, url, tmp_path, expected):
+    cache = Cache(tmp_path / "cache", 1 << 20)
+    with open_records(url, cache=cache) as source:
+        for _ in range(2):
+            for number in np.random.default_rng(0).permutation(COUNT).tolist():
+                assert source[number] == expected[number]
+            assert cache.used <= cache.limit
+
+
+def test_who_reads_is_not_hurt_when_all_is_cleared(server, url, tmp_path, expected):
+    cache = Cache(tmp_path / "cache")
+    source = open_records(url, cache=cache)
+    held = [source._files.read(number) for number in range(0, COUNT, 7)]
+    assert cache.clear() > 0
+    assert [bytes(each) for each in held] == expected[::7]
+    assert source[:] == expected
+    assert cache.objects() == [] or cache.used >= 0
+
+
+@pytest.mark.parametrize("place", ["page", "table", "both zeros"])
+def test_a_damaged_page_is_fetched_again(server, url, tmp_path, expected, place, caplog):
+    cache = Cache(tmp_path / "cache")
+    assert open_records(url, cache=cache)[:] == expected
+    (path,) = Path(cache.objects()[0].folder).glob("*.seg")
+    size = len(server.objects["train.tfrecord"])
+    pages = -(-size // segments.PAGE_BYTES)
+    data = bytearray(path.read_bytes())
+    if place == "page":
+        data[5 * segments.PAGE_BYTES + 17] ^= 4
+    elif place == "table":
+        data[pages * segments.PAGE_BYTES + 8 * 5] ^= 4
+    else:  # As after a loss of power.
+        data[: 20 * segments.PAGE_BYTES] = bytes(20 * segments.PAGE_BYTES)
+    path.write_bytes(data)
+    server.counted.bytes = 0
+    assert open_records(url, cache=cache)[:] == expected
+    assert 0 < server.counted.bytes < size
+    assert "damaged page" in caplog.text
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])
+def test_a_full_disk_is_done_without(url, tmp_path, expected, monkeypatch, number, caplog):
+    def full(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(segments, "_written", full)
+    with open_records(url, cache=tmp_path / "cache") as source:
+        assert source[:] == expected
+    assert caplog.text.count("can't be written to") == 1
+
+
+def test_a_folder_that_cannot_be_is_done_without(url, tmp_path, expected):
+    (tmp_path / "cache").write_text("a file")
+    assert open_records(url, cache=tmp_path / "cache")[:] == expected
+
+
+def test_segments_are_small_where_the_limit_is(tmp_path):
+    assert Cache(tmp_path, "100GB").segment_bytes == SEGMENT_BYTES
+    assert Cache(tmp_path, 1 << 20).segment_bytes == 1 << 16
+
+
+FILLING = """
+import sys
+import numpy as np
+from adapters import Cache, open_records
+url, folder, seed, limit = sys.argv[1:]
+source = open_records(url, cache=Cache(folder, int(limit)))
+print("ready", flush=True)
+rng = np.random.default_rng(int(seed))
+while True:
+    for number in rng.permutation(len(source)).tolist():
+        source[number]
+"""
+
+
+def kill_while_filling(url, folder, times, limit, expected):
+    """Kill processes that fill a cache, at moments that a seed draws; read what they left."""
+    rng = np.random.default_rng(0)
+    arguments = [sys.executable, "-c", FILLING, url, str(folder)]
+    for turn in range(times):
+        process = subprocess.Popen([*arguments, str(turn), str(limit)], stdout=subprocess.PIPE)
+        assert process.stdout.readline() == b"ready\n"
+        try:
+            process.wait(float(rng.uniform(0, 0.1)))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+        process.wait(20)
+        process.stdout.close()
+        with open_records(url, cache=Cache(folder, limit)) as source:
+            numbers = rng.permutation(COUNT)[:40].tolist()
+            assert source.__getitems__(numbers) == [expected[number] for number in numbers]
+
+
+def test_a_killed_process_leaves_a_cache_that_is_right(url, tmp_path, expected):
+    kill_while_filling(url, tmp_path / "cache", 2, 1 << 30, expected)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("limit", [1 << 30, 1 << 20])
+def test_many_killed_processes_leave_a_cache_that_is_right(url, tmp_path, expected, limit):
+    kill_while_filling(url, tmp_path / "cache", 15, limit, expected)

@@ -1,0 +1,226 @@
+"""Remote files give what local ones do, bit for bit, on every way into a batch."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adapters import Cache, Feature, ImageDecoder, RecordError, open_records
+from adapters.images import kernel
+from adapters.records import remotefile
+from tests.plans import plan_of
+from tests.remote.conftest import SIZE, payloads, serve, written
+from tests.sources.example_files import encoded, file_of
+from tests.sources.record_files import jpeg_file, raw_file
+
+FORMATS = ("tfrecord", "recordio")
+
+
+def batches(source: Any, size: int = 16) -> list[list[np.ndarray]]:
+    """All batches of a shuffled epoch, as arrays, by way of ``fill`` or one by one."""
+    plan = plan_of(source, size, shuffle=True)
+    found = []
+    for index in range(len(plan)):
+        numbers = plan.order.batch(0, index)
+        source.expect(numbers, elsewhere=False)
+        source.bring(numbers)
+        if source.leaves is None:
+            found.append([source.sample(number) for number in numbers.tolist()])
+            continue
+        rows = [np.empty((len(numbers), *shape), dtype) for shape, dtype in source.leaves]
+        assert source.fill(numbers, None, rows) == []
+        found.append(rows)
+    return found
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("indexed", [False, True])
+@pytest.mark.parametrize("format", FORMATS)
+def test_records_are_those_of_the_local_file(server, tmp_path, format, indexed, cached):
+    path = written(tmp_path, format)
+    serve(server, tmp_path)
+    if not indexed:
+        del server.objects["train.idx"]
+    cache = Cache(tmp_path / "cache") if cached else None
+    with open_records(server.url(path.name), cache=cache) as source:
+        expected = payloads()
+        numbers = np.random.default_rng(1).permutation(SIZE).tolist()
+        assert source.__getitems__(numbers) == [expected[number] for number in numbers]
+        assert list(source) == expected
+        assert source[-1] == expected[-1]
+        assert source[3:9] == expected[3:9]
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("gatherer", ["kernel", "numpy"])
+@pytest.mark.parametrize(
+    ("format", "kind"),
+    [
+        *((format, kind) for format in FORMATS for kind in ("raw", "jpeg")),
+        ("tfrecord", "features"),
+        ("tfrecord", "image feature"),
+        ("recordio", "header"),
+    ],
+)
+def test_batches_are_those_of_the_local_file(
+    server, tmp_path, monkeypatch, format, kind, gatherer, cached
+):
+    """Raw arrays and typed features are gathered, encoded images located: nothing is read early."""
+    if gatherer == "numpy":
+        monkeypatch.setattr(kernel, "load", lambda: None)
+    elif kernel.load() is None:
+        pytest.skip("the kernel wasn't built")
+    decode: Any = "image"
+    if kind == "raw":
+        path = raw_file(tmp_path, format)
+    elif kind == "jpeg":
+        path, decode = jpeg_file(tmp_path, format), ImageDecoder(16, crop="center")
+    elif kind == "image feature":
+        path = jpeg_file(tmp_path, format)
+        decode = {"image/encoded": ImageDecoder(16), "image/class/label": Feature("int64")}
+    elif kind == "features":
+        records = [encoded({"x": [0.5 * number] * 7, "y": [number % 3]}) for number in range(90)]
+        path, decode = file_of(tmp_path, records), {"x": Feature("float32", (7,))}
+    else:
+        path = raw_file(tmp_path, format)
+        size = len(open_records(path)[0]) - 24
+        decode = {"data": Feature("uint8", (size,), stored="raw"), "label": Feature("float32")}
+    serve(server, tmp_path)
+    cache = Cache(tmp_path / "cache", 1 << 20) if cached else None
+    local = open_records(path, decode=decode)
+    remote = open_records(server.url(path.name), decode=decode, cache=cache)
+    for _ in range(2):
+        for mine, own in zip(batches(remote), batches(local), strict=True):
+            for one, other in zip(mine, own, strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
+def test_only_what_is_read_is_fetched(server, tmp_path):
+    path = written(tmp_path, "tfrecord", payloads(1000))
+    serve(server, tmp_path)
+    whole = path.stat().st_size
+    with open_records(server.url(path.name)) as source:
+        server.counted.bytes = 0
+        source.__getitems__([5, 500, 990])
+        assert 0 < server.counted.bytes < whole // 20
+
+
+def test_a_batch_is_fetched_in_merged_ranges(server, tmp_path):
+    """Records that lie near each other are one request, those far away one each."""
+    path = written(tmp_path, "tfrecord", [bytes([each]) * 100_000 for each in range(64)])
+    serve(server, tmp_path)
+    with open_records(server.url(path.name)) as source:
+        server.counted.requests = 0
+        source.bring(np.array([3, 4, 5, 40, 41]))
+        assert server.counted.requests == 2
+
+
+def test_opening_with_an_index_takes_few_requests(server, tmp_path):
+    path = written(tmp_path, "tfrecord")
+    serve(server, tmp_path)
+    open_records(server.url(path.name)).close()
+    # Its size; its begin, the index by both names, the last record.
+    assert server.counted.requests <= 5
+
+
+def test_a_file_without_an_index_is_read_once(server, tmp_path):
+    path = written(tmp_path, "recordio")
+    serve(server, tmp_path)
+    del server.objects["train.idx"]
+    cache = Cache(tmp_path / "cache")
+    open_records(server.url(path.name), cache=cache).close()
+    server.counted.bytes = 0
+    with open_records(server.url(path.name), cache=cache) as source:
+        assert len(source) == SIZE
+        assert server.counted.bytes == 0
+
+
+def test_the_index_of_another_file_is_not_believed(server, tmp_path, caplog):
+    path = written(tmp_path, "tfrecord")
+    other = written(tmp_path, "tfrecord", payloads(20), "other")
+    server.objects = {"a.tfrecord": path.read_bytes()}
+    server.objects["a.idx"] = other.with_suffix(".idx").read_bytes()
+    with caplog.at_level(logging.WARNING, "adapters"):
+        assert open_records(server.url("a.tfrecord"))[:] == payloads()
+    assert "is not used, as it doesn't fit" in caplog.text
+
+
+def test_several_files_are_one(server, tmp_path):
+    expected = []
+    for place in range(5):
+        records = [b"%d %d" % (place, each) for each in range(30)]
+        written(tmp_path, "tfrecord", records, f"t-{place}")
+        expected += records
+    serve(server, tmp_path)
+    urls = [server.url(f"t-{place}.tfrecord") for place in range(5)]
+    with open_records(urls) as source:
+        numbers = np.random.default_rng(2).permutation(150).tolist()
+        assert source.__getitems__(numbers) == [expected[number] for number in numbers]
+
+
+def test_a_compressed_file_is_inflated(server, tmp_path):
+    path = written(tmp_path, "tfrecord")
+    server.objects["a.tfrecord.gz"] = gzip.compress(path.read_bytes())
+    assert open_records(server.url("a.tfrecord.gz"))[:] == payloads()
+
+
+def test_an_empty_file_has_no_records(server):
+    server.objects["a.rec"] = b""
+    assert len(open_records(server.url("a.rec"), format="recordio")) == 0
+
+
+def test_a_flipped_bit_is_noticed(server, tmp_path):
+    path = written(tmp_path, "tfrecord")
+    serve(server, tmp_path)
+    damaged = bytearray(server.objects[path.name])
+    damaged[len(damaged) // 2] ^= 1
+    server.objects[path.name] = bytes(damaged)
+    with pytest.raises(RecordError, match=r"http://127.0.0.1:\d+/train.tfrecord, record"):
+        list(open_records(server.url(path.name)))
+
+
+def test_memory_is_bounded(server, tmp_path, monkeypatch):
+    """What was fetched goes in halves; what somebody holds stays as it is."""
+    monkeypatch.setattr(remotefile, "_HALF_BYTES", 200_000)
+    path = written(tmp_path, "tfrecord", payloads(600))
+    serve(server, tmp_path)
+    expected = payloads(600)
+    with open_records(server.url(path.name)) as source:
+        held = source._files.read(0)
+        storage = source._files.shards[0].storage
+        for number in range(0, 600, 5):
+            assert source[number] == expected[number]
+            regions = [each for each in (storage._region, storage._old) if each is not None]
+            kept = sum(int(each.here.sum()) * each.unit for each in regions)
+            assert kept < 500_000
+        assert bytes(held) == expected[0]
+
+
+def test_what_was_fetched_ahead_is_not_fetched_again(server, tmp_path):
+    path = written(tmp_path, "tfrecord", [bytes([each]) * 200_000 for each in range(20)])
+    serve(server, tmp_path)
+    with open_records(server.url(path.name)) as source:
+        server.counted.ranges.clear()
+        numbers = np.arange(0, 20, 2)
+        source.expect(numbers, elsewhere=False)
+        source.bring(numbers)
+        source.bring(numbers)
+        firsts = [begin for _, begin, _ in server.counted.ranges]
+        assert len(firsts) == len(set(firsts)) == len(numbers)
+
+
+def test_a_local_file_is_read_through_a_cache(tmp_path):
+    path = written(tmp_path, "recordio")
+    cache = Cache(tmp_path / "cache")
+    assert open_records(path, cache=cache)[:] == payloads()
+    assert cache.used >= path.stat().st_size
+    assert [kept.url for kept in cache.objects()] == [str(path)]
+
+
+def test_file_urls_are_paths(tmp_path):
+    path = written(tmp_path, "recordio")
+    assert open_records(path.as_uri())[:] == payloads()

@@ -1,0 +1,63 @@
+"""The real API of S3, by moto's server: listing, ranges, versions, credentials."""
+
+from __future__ import annotations
+
+import pytest
+
+from adapters import RecordError, open_records
+from adapters.remote import client
+from tests.remote.conftest import payloads, written
+
+pytest.importorskip("moto.server", reason="moto[server] speaks S3 to these tests")
+boto3 = pytest.importorskip("boto3", reason="boto3 writes what these tests read")
+
+
+@pytest.fixture(scope="module")
+def endpoint():
+    """A server in this process, and credentials that it takes, in the environment."""
+    from moto.server import ThreadedMotoServer
+
+    patch = pytest.MonkeyPatch()
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+    patch.setenv("AWS_ACCESS_KEY_ID", "an-id")
+    patch.setenv("AWS_SECRET_ACCESS_KEY", "a-secret")
+    patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    client.forget()
+    yield f"http://{host}:{port}"
+    client.forget()
+    patch.undo()
+    server.stop()
+
+
+@pytest.fixture
+def bucket(endpoint, tmp_path):
+    """Two shards and their indexes."""
+    found = boto3.client("s3", endpoint_url=endpoint)
+    found.create_bucket(Bucket="bucket")
+    for place, name in enumerate(("train-0", "train-1")):
+        path = written(tmp_path, "tfrecord", payloads(20 + place), name)
+        for each in (path, path.with_suffix(".idx")):
+            found.upload_file(str(each), "bucket", f"data/{each.name}")
+    return found
+
+
+def test_a_glob_in_a_bucket(bucket):
+    with open_records("s3://bucket/data/train-*.tfrecord") as source:
+        assert source[:] == payloads(20) + payloads(21)
+        assert source.__getitems__([40, 3]) == [payloads(21)[20], payloads(20)[3]]
+
+
+def test_an_object_that_is_replaced(bucket):
+    source = open_records("s3://bucket/data/train-0.tfrecord")
+    bucket.put_object(Bucket="bucket", Key="data/train-0.tfrecord", Body=b"another")
+    source._files.shards[0].storage.close()
+    with pytest.raises(RecordError, match="changed since"):
+        source[10]
+
+
+def test_a_missing_key(bucket):
+    with pytest.raises(FileNotFoundError, match="s3://bucket/data/none.rec"):
+        open_records("s3://bucket/data/none.rec")
