@@ -9,7 +9,8 @@ for.
 Without a cache the bytes lie in memory: all files together keep the last 512 MiB that were fetched.
 When half of that has come, each file begins a new region; what it is asked for and the region
 before still has is copied from there, and the one before that is let go of, when nobody holds a
-part of it. With a cache they lie in its files. Where these can't be written, memory is taken instead.
+part of it. With a cache they lie in its files. Where these can't be written, memory is taken
+instead.
 
 Another version of the object (ETag, or size and time) is a ``RecordError``. Any thread may ask. In
 another process, and in a forked one, it is opened anew, with the version that it had here.
@@ -30,21 +31,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import RecordError
+from adapters.records import kept
 from adapters.records.mapping import NoMapError, living, most
 from adapters.records.regions import CachedRegion, EvictedError, MemoryRegion, Region
 from adapters.records.storage import account
+from adapters.records.streamed import Streamed
 from adapters.remote import Cache, Changed, Head, clean, client_of
 from adapters.remote.cache import CachedObject
 from adapters.remote.fetching import GAP_BYTES, PIECE_BYTES, Piece, runs, start
 from adapters.remote.retrying import persistently
 
-# Kept of all files that have no cache: twice this. A window of 10 batches of 256 pictures of 47 kB,
-# which are fetched ahead, has 120 MB.
-_HALF_BYTES = 256 << 20
-# Fetched ahead of who asks, of all files.
-_MOST_EXPECTED_BYTES = 128 << 20
-# Of records that are read one after another: fetched at once, and as much ahead.
-_STREAM_BYTES = 32 << 20
 _TRIES = 5
 
 
@@ -113,7 +109,7 @@ class RemoteFile:
         """
         if not self.size:
             return memoryview(b"")
-        _used(int(sizes.sum()))
+        kept.used(int(sizes.sum()))
         for _ in range(_TRIES):
             region = self._current()
             try:
@@ -136,7 +132,7 @@ class RemoteFile:
 
     def expect(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
         """Begin to fetch what somebody will ask for, where there is room; errors are for them."""
-        if self.size and _expected(int(sizes.sum())):
+        if self.size and kept.expected(int(sizes.sum())):
             self._start(begins, sizes, expected=True)
 
     def start(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
@@ -222,7 +218,7 @@ class RemoteFile:
             data = old.view[begin * old.unit : end * old.unit]
             region.put(begin, data)
             region.here[begin:end] = True
-            _came(len(data))
+            kept.came(len(data), _turned)
 
     def _claimed(
         self, region: Region, missing: NDArray[np.int64]
@@ -267,7 +263,7 @@ class RemoteFile:
                 flying = region.flying[piece.begin : piece.end]
                 flying[flying == number] = 0
         if isinstance(region, MemoryRegion):
-            _came(len(data))
+            kept.came(len(data), _turned)
 
     def _got(self, begin: int, end: int) -> bytes | memoryview:
         client, key = client_of(self.url)
@@ -344,32 +340,6 @@ class RemoteFile:
         _files.add(self)
 
 
-class Streamed:
-    """A remote file for who reads it from begin to end: many pieces at once, and as many ahead.
-
-    Args:
-        file: The file.
-    """
-
-    def __init__(self, file: RemoteFile) -> None:
-        self._file = file
-        self.name = file.name
-        self.size = file.size
-        self._until = 0
-
-    def read(self, offset: int, size: int) -> memoryview:
-        """These bytes; fewer where the object ends before."""
-        if offset + size > self._until:
-            end = offset + max(size, _STREAM_BYTES)
-            self._file.covering(offset, end - offset)
-            self._file.expect(np.array([end]), np.array([_STREAM_BYTES]))
-            self._until = end
-        return self._file.read(offset, size)
-
-    def close(self) -> None:
-        """The file is for others to close."""
-
-
 class _CacheError(Exception):
     def __init__(self, cause: OSError) -> None:
         super().__init__(cause)
@@ -388,44 +358,15 @@ def head_of(url: str) -> Head:
 
 
 _files: weakref.WeakSet[RemoteFile] = weakref.WeakSet()
-_ledger = threading.Lock()
-# Of what lies in memory since all files last began new regions.
-_young_bytes = 0
-# Of what is fetched ahead, and wasn't asked for yet.
-_ahead_bytes = 0
 
 
-def _came(size: int) -> None:
-    """Note what was put into memory; when it is half of what may be kept, begin new regions."""
-    global _young_bytes, _ahead_bytes
-    with _ledger:
-        _young_bytes += size
-        if _young_bytes < _HALF_BYTES:
-            return
-        _young_bytes = _ahead_bytes = 0
+def _turned() -> None:
     for file in list(_files):
         file._turn()
 
 
-def _expected(size: int) -> bool:
-    global _ahead_bytes
-    with _ledger:
-        if _ahead_bytes + size > _MOST_EXPECTED_BYTES:
-            return False
-        _ahead_bytes += size
-        return True
-
-
-def _used(size: int) -> None:
-    global _ahead_bytes
-    if _ahead_bytes:
-        with _ledger:
-            _ahead_bytes = max(0, _ahead_bytes - size)
-
-
 def _in_child() -> None:
-    global _ledger, _young_bytes, _ahead_bytes
-    _ledger, _young_bytes, _ahead_bytes = threading.Lock(), 0, 0
+    kept.forget()
     for file in list(_files):
         file._begin()
 

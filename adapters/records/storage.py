@@ -1,7 +1,7 @@
 """Where bytes lie: a size, and the reading of a range. All formats read through this and no more.
 
-Formats need a ``Storage``: ``name``, ``size`` and ``read``. What fills batches takes many records out
-of one view of a file, a ``MappedStorage``: ``MappedFile`` is a local file, ``RemoteFile`` of
+Formats need a ``Storage``: ``name``, ``size`` and ``read``. What fills batches takes many records
+out of one view of a file, a ``MappedStorage``: ``MappedFile`` is a local file, ``RemoteFile`` of
 ``remotefile`` one that comes piece by piece. Of a view, those bytes may be read that were announced
 when it was asked for (``covering``, ``will_touch``), and no others: what of a remote file wasn't
 announced isn't there. Any thread may read at any time. Memory that was returned stays valid for as
@@ -313,7 +313,10 @@ def _map_of(file: IO[bytes], size: int) -> Mapping:
 
 
 def inflate(name: str, compressed: IO[bytes], file: IO[bytes]) -> None:
-    """Write what compressed data hold. Several members after each other, with zeros between them, are one stream, as gzip has it."""
+    """Write what compressed data hold.
+
+    Several members after each other, with zeros between them, are one stream, as gzip has it.
+    """
     inflater: Any = None
     read = 0
     while block := compressed.read(_INFLATED_BYTES):

@@ -63,8 +63,9 @@ class Cache:
     """A folder that keeps what is read of remote or slow files, up to a limit.
 
     It is filled by what is read, and shared by all processes of a host that name the same folder.
-    What was kept is checked, by a CRC, when a process first reads it. What was used longest ago goes
-    first. A full disk, or ``kill -9`` of any process, harms nobody: what isn't kept is fetched.
+    What was kept is checked, by a CRC, when a process first reads it. What was used longest ago
+    goes first. A full disk, or ``kill -9`` of any process, harms nobody: what isn't kept is
+    fetched.
 
     Args:
         folder: On a local disk. It is made when something is kept.

@@ -1,4 +1,4 @@
-"""Objects by a file system of fsspec's: ``memory://``, ``hdfs://``, ``s3://`` by s3fs, and so on."""
+"""Objects by a file system of fsspec's: ``memory://``, ``hdfs://``, ``s3://`` by s3fs, ..."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Obstore:
 
     def head(self, key: str) -> Head:
         """Size and version of an object."""
-        with _translated():
+        with _Translated():
             return _head(self._obstore.head(self._store, key))
 
     def get(self, key: str, begin: int, end: int, head: Head | None) -> memoryview:
@@ -70,27 +70,27 @@ class Obstore:
         options: Any = {"range": (begin, end)}
         if head is not None and head.is_etag:
             options["if_match"] = head.version
-        with _translated():
+        with _Translated():
             result = self._obstore.get(self._store, key, options=options)
             _check(head, result.meta)
             return memoryview(result.bytes())
 
     def get_all(self, key: str) -> tuple[bytes, Head]:
         """An object as a whole."""
-        with _translated():
+        with _Translated():
             result = self._obstore.get(self._store, key)
             return bytes(result.bytes()), _head(result.meta)
 
     def list(self, folder: str) -> Iterator[tuple[str, Head | None]]:
         """All below a folder."""
-        with _translated():
+        with _Translated():
             for some in self._obstore.list(self._store, prefix=folder or None):
                 for meta in some:
                     yield meta["path"], _head(meta)
 
     def put(self, key: str, data: bytes | str) -> None:
         """Write an object; a large one in parts, of which nothing is seen before the last."""
-        with _translated():
+        with _Translated():
             given: Any = data if isinstance(data, bytes) else Path(data)
             self._obstore.put(self._store, key, given, chunk_size=_PUT_AT_ONCE_BYTES)
 
@@ -151,7 +151,7 @@ def _check(head: Head | None, meta: Any) -> None:
         raise Changed(f"{found.size} bytes of version {found.version}")
 
 
-class _translated:
+class _Translated:
     """Errors of obstore as those that ``client`` names; others may pass."""
 
     def __enter__(self) -> None:

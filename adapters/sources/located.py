@@ -195,7 +195,7 @@ class Located:
                     buffer = storage.touch(first[own], length[own])
                 else:
                     buffer = storage.will_touch(first[own], int(length[own].max()))
-            except Exception:  # Which reading the record says, or does without a map.
+            except Exception:  # noqa: S112 - reading the record says it, or needs no map.
                 continue
             owners[own] = len(buffers)
             buffers.append(buffer)

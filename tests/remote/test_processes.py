@@ -57,11 +57,11 @@ def test_a_forked_process_fetches_or_says_what_to_do(server, tmp_path):
 def test_a_spawned_process_opens_the_file_for_itself(server, tmp_path):
     path = written(tmp_path, "tfrecord")
     serve(server, tmp_path)
-    with open_records(server.url(path.name)) as source:
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            found = pool.apply(source.__getitems__, ([3, 200],))
-            pool.close()
-            pool.join()
+    source = open_records(server.url(path.name))
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        found = pool.apply(source.__getitems__, ([3, 200],))
+        pool.close()
+        pool.join()
     assert found == [payloads()[3], payloads()[200]]
 
 

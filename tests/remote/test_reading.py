@@ -11,7 +11,7 @@ import pytest
 
 from adapters import Cache, Feature, ImageDecoder, RecordError, open_records
 from adapters.images import kernel
-from adapters.records import remotefile
+from adapters.records import kept
 from tests.plans import plan_of
 from tests.remote.conftest import SIZE, payloads, serve, written
 from tests.sources.example_files import encoded, file_of
@@ -185,7 +185,7 @@ def test_a_flipped_bit_is_noticed(server, tmp_path):
 
 def test_memory_is_bounded(server, tmp_path, monkeypatch):
     """What was fetched goes in halves; what somebody holds stays as it is."""
-    monkeypatch.setattr(remotefile, "_HALF_BYTES", 200_000)
+    monkeypatch.setattr(kept, "HALF_BYTES", 200_000)
     path = written(tmp_path, "tfrecord", payloads(600))
     serve(server, tmp_path)
     expected = payloads(600)
@@ -195,8 +195,8 @@ def test_memory_is_bounded(server, tmp_path, monkeypatch):
         for number in range(0, 600, 5):
             assert source[number] == expected[number]
             regions = [each for each in (storage._region, storage._old) if each is not None]
-            kept = sum(int(each.here.sum()) * each.unit for each in regions)
-            assert kept < 500_000
+            held_bytes = sum(int(each.here.sum()) * each.unit for each in regions)
+            assert held_bytes < 500_000
         assert bytes(held) == expected[0]
 
 

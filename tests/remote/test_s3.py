@@ -59,5 +59,5 @@ def test_an_object_that_is_replaced(bucket):
 
 
 def test_a_missing_key(bucket):
-    with pytest.raises(FileNotFoundError, match="s3://bucket/data/none.rec"):
+    with pytest.raises(FileNotFoundError, match=r"s3://bucket/data/none\.rec"):
         open_records("s3://bucket/data/none.rec")
