@@ -74,10 +74,8 @@ class SourcePlan(Plan):
     _known: Layout | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
-        self._generator_arguments = (
-            generator_argument(self.transform),
-            generator_argument(self.batch_transform),
-        )
+        named = generator_argument
+        self._generator_arguments = named(self.transform), named(self.batch_transform)
         plain = self.transform is None and self.batch_transform is None and not self.draws
         self._only_reads = plain and not (self.source.makes_samples or callable(self.on_error))
 
@@ -156,8 +154,6 @@ class SourcePlan(Plan):
         if self._only_reads:
             held, layout, skipped = self._collated(key, allocate)
             return Assembled(held[0], layout, skipped)
-        if not self.draws:
-            return self._turns.compute(self._assembled, key, allocate)
         with seeded(self.draws):
             return self._turns.compute(self._assembled, key, allocate)
 
@@ -169,8 +165,7 @@ class SourcePlan(Plan):
 
     def _collated(self, key: BatchKey, allocate: Allocate) -> tuple[list[Any], Layout | None, int]:
         """The batch before ``batch_transform``, which nothing but this list refers to."""
-        layout, skipped = None, 0
-        source = self.source
+        layout, skipped, source = None, 0, self.source
         if source.whole_batches:
             number = self.order.first(*key.place)
             return [self._whole(number, key, allocate)], None, 0
@@ -286,10 +281,9 @@ class SourcePlan(Plan):
         self, key: BatchKey, numbers: NDArray[np.int64], rows: Sequence[NDArray[Any]]
     ) -> int:
         """Have the source write these samples; how many ``on_error`` replaced."""
-        source = self.source
-        source.bring(numbers)
-        rng_of = Generators(self.seed, key.epoch, DECODE, numbers) if source.draws else None
-        failures = source.fill(numbers, rng_of, rows)
+        self.source.bring(numbers)
+        rng_of = Generators(self.seed, key.epoch, DECODE, numbers) if self.source.draws else None
+        failures = self.source.fill(numbers, rng_of, rows)
         return self._replaced(key, numbers, rows, failures) if failures else 0
 
     def _replaced(

@@ -135,6 +135,15 @@ class RemoteFile:
         if self.size and kept.expected(int(sizes.sum())):
             self._start(begins, sizes, expected=True)
 
+    def will_read(self, offset: int, size: int) -> None:
+        """This range is going to be read, in whatever order: begin to fetch it into the cache.
+
+        Without one it would push out of memory what is read sooner, and batches are fetched ahead
+        by themselves.
+        """
+        if self.has_cache:
+            self.expect(np.array([offset]), np.array([size]))
+
     def start(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
         """Begin to fetch what somebody is about to ask for; errors are for them."""
         if self.size:
