@@ -22,10 +22,14 @@ SCRIPTS = {
     "image_data_generator.py": ([], "now: "),
     "own_source.py": ([], "the same with no worker and with two"),
     "photos_to_resnet.py": (["--size", "32", "--epochs", "1"], "val_accuracy"),
+    "several_jax.py": (["--epochs", "2"], "1 processes, accuracy"),
+    "several_mxnet.py": ([], "stands at {'epoch': 3, 'samples': 0}"),
+    "several_tensorflow.py": ([], "stands at {'epoch': 3, 'samples': 0}"),
+    "several_torch.py": ([], "stands at {'epoch': 3, 'samples': 0}"),
     "typed_tfrecords.py": (["--samples", "640", "--epochs", "1"], "accuracy"),
 }
 # ResNet-50 alone takes a minute to compile.
-_LONG = {"photos_to_resnet.py"}
+_LONG = {"photos_to_resnet.py", "several_tensorflow.py"}
 NOTEBOOK = EXAMPLES / "first_steps.ipynb"
 
 

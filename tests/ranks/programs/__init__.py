@@ -1,0 +1,1 @@
+"""One process of a job each, which a test starts several times."""
