@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters import SafeSequence
+from adapters import Blocks, SafeSequence
 from adapters.keras import internals
 from tests.keras.py_datasets import Numbered
 from tests.keras.recording import (
@@ -67,6 +67,28 @@ def test_a_run_of_eight_shards_goes_on_with_others(count, batch_size):
     with opened((0, 1), batch_size) as sequence:
         sequence.set_epoch(2)
         assert sorted(after) == sorted(read(sequence)[: SIZE // count * count])
+
+
+@pytest.mark.parametrize(
+    "order", [{"shuffle": Blocks(64, 2)}, {"weights": np.arange(1, SIZE + 1)}, {"shuffle": False}]
+)
+def test_other_orders_go_on_with_other_shards(order):
+    with opened((0, 1), **order) as sequence:
+        expected = read(sequence)
+    rest = []
+    for index in range(3):
+        with opened((index, 3), 5, **order) as sequence:
+            sequence.load_state_dict({"epoch": 0, "samples": 20})
+            rest.append(read(sequence))
+    assert np.stack(rest, axis=1).ravel().tolist() == expected[20:][: 81 // 3 * 3]
+
+
+def test_an_order_that_depends_on_the_batch_is_counted_in_batches():
+    with opened((0, 2), bucket_by=X % 7) as sequence:
+        next(iter(sequence))
+        assert sequence.state_dict() == {"epoch": 0, "batch": 1}
+        with pytest.raises(ValueError, match="state must be what state_dict"):
+            sequence.load_state_dict({"epoch": 0, "samples": 8})
 
 
 def test_a_run_that_changes_twice_goes_on():
