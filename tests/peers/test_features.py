@@ -133,7 +133,43 @@ def batches(pipeline, count):
     return [[part.as_array().ravel().tolist() for part in batch] for batch in found]
 """
 
+_KERAS = """
+import multiprocessing, os, signal, threading, time
+import keras
+import numpy as np
+
+class Batches(keras.utils.PyDataset):
+    def __len__(self):
+        return 40
+    def __getitem__(self, index):
+        time.sleep(0.1)
+        return np.zeros((4, 2), "float32"), np.zeros((4, 1), "float32")
+
+class Kill(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 5:
+            os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+
+def ends(callbacks):
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    data = Batches(workers=2, use_multiprocessing=True)
+    options = {"verbose": 0, "callbacks": callbacks}
+    fit = threading.Thread(target=lambda: model.fit(data, **options), daemon=True)
+    fit.start()
+    fit.join(30)
+    return not fit.is_alive()
+"""
+
 FACTS = {
+    "Keras's PyDataset waits for what a killed worker process had": (
+        "keras",
+        _KERAS
+        + "print(ends([]), ends([Kill()]), flush=True)\n"
+        + "for child in multiprocessing.active_children():\n    child.kill()\n"
+        + "os._exit(0)",
+        "True False",
+    ),
     "DALI gives the same batches for every number of threads, each sample once": (
         "nvidia.dali",
         _DALI
@@ -260,7 +296,12 @@ def test_a_fact_of_a_peer(fact, tmp_path):
     script.write_text(program)
     finished = subprocess.run(
         [sys.executable, str(script)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "KERAS_BACKEND": "jax" if is_installed("jax") else "tensorflow",
+        },
         capture_output=True,
         text=True,
         timeout=100,
