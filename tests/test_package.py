@@ -58,7 +58,16 @@ ALLOWED = {
         "generators",
         "errors",
     },
-    "packing": {"arguments", "errors", "generators", "images", "records", "remote", "sources"},
+    "packing": {
+        "arguments",
+        "batch",
+        "errors",
+        "generators",
+        "images",
+        "records",
+        "remote",
+        "sources",
+    },
     "batch": {
         "alignment",
         "arguments",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 SAMPLES, BATCHES, SPLIT = 0, 1, 2
 BLOCKS, IN_BLOCKS, REST = 3, 4, 5
 DRAWS, MIXED, BUCKETS, IN_BUCKETS = 6, 7, 8, 9
+PACKED = 10
 
 # Rounds until the pair statistics in tests/batch/ can't tell the result from NumPy's own
 # permutation, doubled.

@@ -56,3 +56,12 @@ def workers(text: str) -> int | str:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f'must be a number or "auto", got {text!r}')
     return int(text)
+
+
+def seed(text: str) -> int | str | None:
+    """A number, "auto" or "none"."""
+    if text in ("auto", "none"):
+        return None if text == "none" else text
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f'must be a number, "auto" or "none", got {text!r}')
+    return int(text)

@@ -44,6 +44,7 @@ def run_pack(options: argparse.Namespace) -> int:
             on_error=options.on_error,
             root=options.root,
             progress=progress,
+            seed=options.seed,
         )
     for skipped in manifest.skipped:
         print(f"skipped {skipped.name}: {skipped.reason}")

@@ -90,6 +90,12 @@ def _parser() -> argparse.ArgumentParser:
     pack.add_argument(
         "--on-error", choices=["raise", "skip"], default="raise", help="with what is no image"
     )
+    pack.add_argument(
+        "--seed",
+        type=arguments.seed,
+        default="auto",
+        help='of the order: a number shuffles, "none" doesn\'t; else what comes sorted by class',
+    )
     pack.set_defaults(run=commands.run_pack)
 
     index = subparsers.add_parser("index", help="write the index beside record files")

@@ -47,11 +47,13 @@ class Inputs:
         classes: Names of the classes by label; None where there are none.
         fingerprint: Changes when the input does, so that an interrupted run can go on; None where
             that can't be told.
+        seed: Of the order, where they were shuffled.
     """
 
     items: Sequence[Item]
     classes: list[str] | None
     fingerprint: str | None
+    seed: int | None = None
 
 
 def inputs_of(source: Any, root: str | os.PathLike[str] | None) -> Inputs:
@@ -140,6 +142,11 @@ class _Samples(Sequence[Item]):
 
     def __len__(self) -> int:
         return len(self._source)
+
+    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
+        """The labels of these samples, where they are had without making the samples."""
+        labels: NDArray[Any] | None = self._source.labels_of(numbers)
+        return labels
 
     def __getitem__(self, number: Any) -> Any:
         sample = self._source.sample(number)

@@ -65,6 +65,7 @@ class Manifest:
         packed: Records.
         skipped: What was left out.
         files: In order.
+        seed: By which samples were shuffled; None: they are in the order of the input.
     """
 
     format: str
@@ -74,6 +75,7 @@ class Manifest:
     packed: int = 0
     skipped: list[Skipped] = field(default_factory=list)
     files: list[PackedFile] = field(default_factory=list)
+    seed: int | None = None
 
     def write(self, path: Path) -> None:
         """Write it as JSON, the same bytes for the same content."""

@@ -13,6 +13,7 @@ from adapters.packing.encoding import ENCODINGS, Encoder
 from adapters.packing.inputs import inputs_of
 from adapters.packing.manifest import Manifest
 from adapters.packing.run import OnError, Run
+from adapters.packing.shuffling import check_seed, shuffled
 from adapters.records import CODECS
 from adapters.records.formats import listed
 
@@ -30,6 +31,7 @@ def pack(
     on_error: OnError = "raise",
     root: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], Any] | None = None,
+    seed: int | Literal["auto"] | None = "auto",
 ) -> Manifest:
     """Pack images into record files: few large ones to read in training instead of many small ones.
 
@@ -59,6 +61,9 @@ def pack(
             ``"skip"``: it is named in the manifest.
         root: Of the paths in a list; else the list's folder.
         progress: Called with the inputs that are done and all there are.
+        seed: Of the order in which samples are written. ``"auto"`` shuffles what comes sorted by
+            class, as folders do, by seed 0, and keeps any other order; a number shuffles all, None
+            nothing. The manifest says which. Ids stay those of the input's order.
 
     Returns:
         The manifest: counts, classes, files with checksums, and what was skipped, for which reason.
@@ -83,9 +88,11 @@ def pack(
         ((28, 28), 3.0)
     """
     _check(format, shard_bytes, resize, quality, encoding, workers, on_error)
+    check_seed(seed)
     inputs = inputs_of(source, root)
     if not len(inputs.items):
         raise ValueError("source must hold at least one image, got none")
+    inputs = shuffled(inputs, seed)
     encoder = Encoder(format, encoding, resize, quality)
     run = Run(out, inputs, encoder, shard_bytes, on_error)
     try:

@@ -102,6 +102,7 @@ class Run:
     def write_all(self, workers: int, progress: Callable[[int, int], Any]) -> None:
         """Write the files that aren't there yet, and the manifest."""
         manifest = Manifest(self._encoder.format, self._settings, self._inputs.classes)
+        manifest.seed = self._inputs.seed
         done = self._load(manifest)
         total = len(self._inputs.items)
         progress(done, total)
@@ -175,6 +176,7 @@ class Run:
                 self._on_error,
                 self._suffix,
                 self._single,
+                self._inputs.seed,
             ]
         )
         path = self._folder / "plan.json"

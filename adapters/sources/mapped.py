@@ -48,6 +48,19 @@ class MapSource(Source):
             )
         return samples  # type: ignore[no-any-return]
 
+    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
+        """The second members of pairs in a list, if each is one number or text."""
+        if type(self.data) not in (list, tuple):
+            return None
+        labels = []
+        for number in numbers.tolist():
+            sample = self.data[number]
+            if not isinstance(sample, tuple) or len(sample) != 2 or np.ndim(sample[1]):
+                return None
+            labels.append(sample[1])
+        array = np.array(labels)
+        return array if array.dtype.kind in "biufU" else None
+
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """The sample of this number."""
         return self.data[number]

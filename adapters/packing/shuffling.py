@@ -1,0 +1,98 @@
+"""The order in which ``pack`` writes: what comes sorted by class is shuffled, by a seed.
+
+A file of sorted classes is a trap for whoever reads it a part at a time: an order in blocks, or a
+shuffle buffer, gives batches of few classes. So inputs whose labels come in runs are permuted; an
+order that has no such runs is somebody's own, and is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.arguments import check_integer
+from adapters.batch.permutation import PACKED, permute
+from adapters.packing.inputs import Inputs, Item
+
+Seed = int | Literal["auto"] | None
+
+# Pairs of neighbours whose labels are compared.
+_MOST_PAIRS = 4096
+# Of fewer samples, neighbours say nothing.
+_LEAST = 8
+# Of the changes of label that a shuffled order has; fewer are runs.
+_RUNS = 0.5
+
+
+def check_seed(seed: Any) -> None:
+    """Check ``seed``.
+
+    Raises:
+        TypeError: No integer.
+        ValueError: Below 0.
+    """
+    if seed is not None and not (isinstance(seed, str) and seed == "auto"):
+        check_integer("seed", seed, 0, ', "auto" or None')
+
+
+def shuffled(inputs: Inputs, seed: Seed) -> Inputs:
+    """The inputs in the order in which they are written.
+
+    Args:
+        inputs: As they come.
+        seed: Of the permutation; ``"auto"`` permutes what comes in runs; None nothing.
+    """
+    if seed == "auto":
+        seed = 0 if in_runs(inputs.items) else None
+    if seed is None:
+        return inputs
+    return replace(inputs, items=_Permuted(inputs.items, int(seed)), seed=int(seed))
+
+
+class _Permuted(Sequence[Item]):
+    """Items in the order that a key names."""
+
+    def __init__(self, items: Sequence[Item], seed: int) -> None:
+        self._items = items
+        size = len(items)
+        self._order = permute(np.arange(size), size, (seed, 0, PACKED))
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, number: Any) -> Any:
+        return self._items[int(self._order[number])]
+
+
+def in_runs(items: Sequence[Item]) -> bool:
+    """Whether neighbours have one label far more often than they would in a random order."""
+    if len(items) < _LEAST:
+        return False
+    count = min(len(items) - 1, _MOST_PAIRS)
+    first = np.linspace(0, len(items) - 2, count).astype(np.int64)
+    one, other = _labels(items, first), _labels(items, first + 1)
+    if one is None or other is None:
+        return False
+    _, counts = np.unique(np.concatenate([one, other]), return_counts=True)
+    parts = counts / counts.sum()
+    expected = (1 - (parts**2).sum()) * len(items) / (len(items) - 1)
+    return bool((one != other).mean() < _RUNS * expected)
+
+
+def _labels(items: Sequence[Item], numbers: NDArray[np.int64]) -> NDArray[Any] | None:
+    """One label each; None where they have others, or nobody knows them yet."""
+    known = getattr(items, "labels_of", None)
+    if known is not None:
+        try:
+            labels = known(numbers)
+        except Exception:  # What is damaged is told when it is packed.
+            return None
+        return None if labels is None else np.asarray(labels)
+    found = [items[number].label for number in numbers.tolist()]
+    if any(np.ndim(label) for label in found):
+        return None
+    return np.array(found)
