@@ -12,9 +12,10 @@ from adapters.records import CODECS
 from adapters.records.files import expanded
 from adapters.records.formats import codec_of
 from adapters.records.index import Index, text_of, write_atomically
-from adapters.records.shard import Shard
+from adapters.records.remoteindex import put_index
+from adapters.records.shard import INFLATED, Shard
 from adapters.records.sidecar import place_of_command, record_files
-from adapters.records.storage import InflatedFile
+from adapters.remote import is_url
 
 
 def run_pack(options: argparse.Namespace) -> int:
@@ -80,10 +81,15 @@ def run_index(options: argparse.Namespace) -> int:
         for done, path in enumerate(paths):
             progress(done, len(paths))
             shard = Shard(path, "auto", True, index="search")
-            if isinstance(shard.storage, InflatedFile):
+            if isinstance(shard.storage, INFLATED):
                 raise ValueError(f"{path} is compressed: its records have no offsets to be listed")
-            target = place_of_command(path)
-            write_atomically(target, text_of(Index(shard.offsets, shard.sizes), shard.codec))
+            text = text_of(Index(shard.offsets, shard.sizes), shard.codec)
+            if is_url(path):
+                target = put_index(path, text)
+            else:
+                place = place_of_command(path)
+                write_atomically(place, text)
+                target = str(place)
             written.append(f"{target}: {len(shard)} records")
         progress(len(paths), len(paths))
     for line in written:

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Sequence
 
 from adapters import __version__
-from adapters.cli import arguments, commands, completion, doctor, planning, tune
+from adapters.cli import arguments, caching, commands, completion, doctor, planning, tune
 from adapters.diagnosis.script import ScriptError
 from adapters.errors import AdapterError
 from adapters.packing import ENCODINGS
@@ -123,6 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("--sheet", metavar="PNG", help="also draw their images into this file")
     inspect.set_defaults(run=commands.run_inspect)
 
+    caching.add_parser(subparsers)
     doctor.add_parser(subparsers)
     planning.add_parser(subparsers)
     tune.add_parser(subparsers)

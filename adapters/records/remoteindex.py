@@ -14,6 +14,7 @@ import numpy as np
 
 from adapters.errors import RecordError
 from adapters.records.codec import Codec
+from adapters.records.formats import codec_of
 from adapters.records.index import Index, misfit, parse, text_of
 from adapters.records.remotefile import RemoteFile
 from adapters.records.sidecar import SUFFIX
@@ -51,6 +52,22 @@ def remote_index_of(storage: RemoteFile, codec: Codec, verify: bool) -> Index:
             return index
         log.warning("%s is not used, as it doesn't fit %s: %s", clean(name), storage.name, obstacle)
     return _kept(storage, codec) or _built(storage, codec, verify)
+
+
+def put_index(url: str, text: bytes) -> str:
+    """Write an index beside an object, by the shared name where its ending tells the format.
+
+    Returns:
+        What it is called, for people.
+
+    Raises:
+        ConnectionError: The store doesn't answer.
+        PermissionError: It may not be written to.
+    """
+    name = beside(url, SUFFIX, replace=codec_of(clean(url)) is not None)
+    client, key = client_of(name)
+    persistently(lambda: client.put(key, text), clean(name))
+    return clean(name)
 
 
 def _text_of(url: str) -> tuple[bytes, int] | None:

@@ -52,7 +52,7 @@ class Shard:
         self.storage, self.codec = _opened(path, format, cache)
         storage = self.storage
         self.verify = verify
-        if index == "search" or (index is None and isinstance(storage, _INFLATED)):
+        if index == "search" or (index is None and isinstance(storage, INFLATED)):
             whole = storage.stream() if isinstance(storage, RemoteFile) else storage
             index = Index(*self.codec.scan(whole, verify))
         elif index == "readable":
@@ -116,6 +116,17 @@ class Shard:
             return self.storage.touch(*self.extents(numbers))
         return self.storage.will_touch(self.offsets, size, numbers)
 
+    def bring(self, first: int, last: int) -> None:
+        """Fetch records ``first`` to ``last - 1`` of a remote file at once, and begin with more.
+
+        Raises:
+            ConnectionError: The store doesn't answer.
+        """
+        if isinstance(self.storage, RemoteFile):
+            self.storage.touch(*self.extents(np.arange(first, min(last, len(self)))))
+            more = np.arange(min(last, len(self)), min(2 * last - first, len(self)))
+            self.storage.expect(*self.extents(more))
+
     def extents(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Where these records begin, and at most how many bytes are read of each.
 
@@ -137,7 +148,8 @@ class Shard:
         self.storage.close()
 
 
-_INFLATED = (InflatedFile, InflatedObject)
+INFLATED = (InflatedFile, InflatedObject)
+"""Files whose records have no offsets in what is stored."""
 
 
 def _readable(storage: MappedFile | RemoteFile, codec: Codec) -> Index:

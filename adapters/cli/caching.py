@@ -1,0 +1,84 @@
+"""``adapters cache``: what a cache holds, filling it beforehand, and emptying it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+import numpy as np
+
+from adapters.cli.progress import bar
+from adapters.records import RecordFiles
+from adapters.remote import Cache
+from adapters.remote.cache import DEFAULT_LIMIT_BYTES
+
+# Records that are fetched at once: of 100 kB each, 25 MB.
+_AT_ONCE = 256
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the command and its own three."""
+    cache = subparsers.add_parser("cache", help="show, fill or empty a cache of remote files")
+    own = cache.add_subparsers(dest="action", required=True, metavar="ACTION")
+    show = own.add_parser("show", help="what is kept, and how much of the disk it takes")
+    show.add_argument("folder")
+    show.set_defaults(run=run_show)
+    warm = own.add_parser("warm", help="fetch record files into it before a training")
+    warm.add_argument("folder")
+    warm.add_argument("files", nargs="+", help="record files: URLs, globs of them, paths")
+    warm.add_argument(
+        "--limit",
+        default=str(DEFAULT_LIMIT_BYTES),
+        help='in bytes or like "200GB", as open_records will be told; 100GB by default',
+    )
+    warm.set_defaults(run=run_warm)
+    clear = own.add_parser("clear", help="remove what is kept; who reads from it reads on")
+    clear.add_argument("folder")
+    clear.set_defaults(run=run_clear)
+
+
+def run_show(options: argparse.Namespace) -> int:
+    """``adapters cache show``."""
+    cache, total = _existing(options.folder), 0
+    for kept in cache.objects():
+        total += kept.kept
+        share = kept.kept / max(kept.size, 1)
+        print(f"{kept.url}: {_mib(kept.kept)} of {_mib(kept.size)} MiB ({min(share, 1):.0%})")
+    print(f"{cache.folder}: {_mib(total)} MiB")
+    return 0
+
+
+def run_warm(options: argparse.Namespace) -> int:
+    """``adapters cache warm``."""
+    limit = int(options.limit) if options.limit.isdecimal() else options.limit
+    cache = Cache(options.folder, limit)
+    files = RecordFiles(options.files, cache=cache)
+    with bar("cache", "record") as progress:
+        for first in range(0, len(files), _AT_ONCE):
+            last = min(first + _AT_ONCE, len(files))
+            files.expect(np.arange(last, min(last + _AT_ONCE, len(files))), elsewhere=False)
+            files.bring(np.arange(first, last))
+            progress(last, len(files))
+    files.close()
+    print(
+        f"{cache.folder}: {len(files)} records of {len(files.shards)} files, {_mib(cache.used)} MiB"
+    )
+    return 0
+
+
+def run_clear(options: argparse.Namespace) -> int:
+    """``adapters cache clear``."""
+    cache = _existing(options.folder)
+    print(f"{cache.folder}: {_mib(cache.clear())} MiB removed")
+    return 0
+
+
+def _existing(folder: str) -> Cache:
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(f"{folder}: no such folder")
+    return Cache(folder)
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:,.1f}"

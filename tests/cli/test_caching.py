@@ -1,0 +1,62 @@
+"""``adapters cache``, and the other commands over URLs."""
+
+from __future__ import annotations
+
+import pytest
+
+from adapters import open_records
+from adapters.cli import main
+from benchmarks.harness.rangeserver import RangeServer
+from tests.remote.conftest import payloads, written
+
+fsspec = pytest.importorskip("fsspec", reason="memory:// is fsspec's")
+
+
+@pytest.fixture
+def url(tmp_path):
+    """A record file in fsspec's memory, without its index."""
+    files = fsspec.filesystem("memory")
+    files.store.clear()
+    path = written(tmp_path, "tfrecord", payloads(600))
+    files.pipe_file(f"/data/{path.name}", path.read_bytes())
+    yield f"memory://data/{path.name}"
+    files.store.clear()
+
+
+def test_a_cache_is_filled_shown_and_cleared(url, tmp_path, capsys):
+    folder = str(tmp_path / "cache")
+    assert main(["cache", "warm", folder, url, "--limit", "1GB"]) == 0
+    assert "600 records of 1 files" in capsys.readouterr().out
+    assert main(["cache", "show", folder]) == 0
+    assert f"{url}: 0.9 of 0.9 MiB (100%)" in capsys.readouterr().out
+    assert main(["cache", "clear", folder]) == 0
+    assert "0.9 MiB removed" in capsys.readouterr().out
+    assert main(["cache", "show", folder]) == 0
+    assert ": 0.0 MiB" in capsys.readouterr().out
+
+
+def test_a_folder_that_is_not_there(tmp_path, capsys):
+    assert main(["cache", "show", str(tmp_path / "none")]) == 1
+    assert "no such folder" in capsys.readouterr().err
+
+
+def test_an_index_is_written_beside_the_object(url, capsys):
+    assert main(["index", url]) == 0
+    assert capsys.readouterr().out == "memory://data/train.idx: 600 records\n"
+    with open_records(url) as source:
+        assert source[599] == payloads(600)[599]
+
+
+def test_an_object_is_verified_and_shown(url, capsys):
+    assert main(["verify", url]) == 0
+    assert "600 records are right, 0 things are wrong" in capsys.readouterr().out
+    assert main(["inspect", url]) == 0
+    assert "600 records" in capsys.readouterr().out
+
+
+def test_verify_fetches_many_records_at_once(tmp_path, capsys):
+    pytest.importorskip("obstore", reason="http:// is read by obstore")
+    path = written(tmp_path, "tfrecord", payloads(600))
+    with RangeServer({path.name: path.read_bytes()}) as server:
+        assert main(["verify", server.url(path.name)]) == 0
+        assert server.counted.requests < 30
