@@ -70,6 +70,7 @@ def test_pack_index_and_verify_show_theirs(watched, tmp_path, capsys):
         assert re.search(rf"{name}: .*{unit}", terminal.getvalue()), name
 
 
+@pytest.mark.full  # It tries processes, too.
 def test_tune_shows_its_own(watched, tmp_path, capsys):
     terminal = watched()
     pytest.importorskip("keras", reason="Keras is an extra")

@@ -28,7 +28,7 @@ def scaled(
     batch: tuple[NDArray[np.uint8], NDArray[np.int64]],
 ) -> tuple[NDArray[np.float32], object]:
     """A `batch_transform`."""
-    return batch[0].astype(np.float32) / 255, batch[1]
+    return (batch[0] / 255).astype(np.float32), batch[1]
 
 
 def trained(folder: str) -> float:
