@@ -103,3 +103,21 @@ def _renew_lock() -> None:
 
 
 os.register_at_fork(after_in_child=_renew_lock)
+
+
+def process_generators() -> dict[str, Any]:
+    """Where ``random`` and ``numpy.random`` stand, as plain values; nobody is within ``seeded``."""
+    with _lock:
+        version, numbers, gauss = random.getstate()
+        return {
+            "random": (version, np.array(numbers, np.uint64), gauss),
+            "numpy": _numpy.get_state(legacy=False),
+        }
+
+
+def set_process_generators(state: dict[str, Any]) -> None:
+    """Have them stand where they stood when ``process_generators`` gave that."""
+    with _lock:
+        version, numbers, gauss = state["random"]
+        random.setstate((version, tuple(numbers.tolist()), gauss))
+        _numpy.set_state(state["numpy"])

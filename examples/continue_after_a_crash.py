@@ -5,7 +5,6 @@ It trains three times: without a break, until it is killed, and from there on.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -17,25 +16,22 @@ import numpy as np
 from shapes import arrays_of
 
 from adapters import SafeSequence
+from adapters.keras import Resume
 
 EPOCHS, KILLED_AFTER = 3, 40
 
 
-class Checkpoint(keras.callbacks.Callback):
-    """Keeps model and position together, after every tenth batch."""
+class Crash(keras.callbacks.Callback):
+    """Dies as a machine does."""
 
-    def __init__(self, folder: Path, train: SafeSequence, killed: bool) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.folder, self.train, self.left = folder, train, KILLED_AFTER if killed else None
-        self.batches = 0
+        self.left = KILLED_AFTER
 
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
-        """Save; then, if it was asked for, die as a machine does."""
-        self.batches += 1
-        if self.batches % 10 == 0:
-            self.model.save(self.folder / "model.keras")
-            (self.folder / "position.json").write_text(json.dumps(self.train.state_dict()))
-        if self.batches == self.left:
+        """Count down."""
+        self.left -= 1
+        if not self.left:
             os._exit(9)
 
 
@@ -43,21 +39,13 @@ def run(folder: Path, killed: bool) -> None:
     """Train what is left, and keep the weights."""
     x, y = arrays_of(1600)
     train = SafeSequence((x.astype("float32") / 255, y), batch_size=32, shuffle=True, seed=1)
-    if (folder / "model.keras").exists():
-        model = keras.saving.load_model(folder / "model.keras")
-        train.load_state_dict(json.loads((folder / "position.json").read_text()))
-    else:
-        keras.utils.set_random_seed(1)
-        model = keras.Sequential([keras.Input((28, 28, 1)), keras.layers.Flatten()])
-        model.add(keras.layers.Dense(2, "softmax"))
-        model.compile("adam", "sparse_categorical_crossentropy")
-    callbacks = [Checkpoint(folder, train, killed)]
-    batch = train.state_dict()["batch"]
-    if batch:  # First what is left of an epoch, which Keras must know to be shorter.
-        left, epoch = len(train) - batch, train.epoch
-        model.fit(train, steps_per_epoch=left, callbacks=callbacks, verbose=0)
-        assert train.epoch == epoch + 1
-    model.fit(train, initial_epoch=train.epoch, epochs=EPOCHS, callbacks=callbacks, verbose=0)
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((28, 28, 1)), keras.layers.Flatten()])
+    model.add(keras.layers.Dropout(0.2))
+    model.add(keras.layers.Dense(2, "softmax"))
+    model.compile("adam", "sparse_categorical_crossentropy")
+    callbacks = [Resume(folder, every="10 batches"), *([Crash()] if killed else [])]
+    model.fit(train, epochs=EPOCHS, callbacks=callbacks, verbose=0)
     np.save(folder / "weights.npy", np.concatenate([w.ravel() for w in model.get_weights()]))
 
 
@@ -69,7 +57,6 @@ if __name__ == "__main__":
         outcomes = {}
         for name, kinds in {"whole": ["whole"], "continued": ["killed", "continued"]}.items():
             folder = Path(made, name)
-            folder.mkdir()
             for kind in kinds:
                 code = subprocess.call([sys.executable, __file__, str(folder), kind])
                 print(f"{kind}: exit status {code}")

@@ -15,6 +15,7 @@ import keras
 from adapters.engine import Reading, Stream, raise_as_itself
 from adapters.errors import ClosedError
 from adapters.keras.dataset import Groups, small, tf_dataset
+from adapters.keras.fits import Fit
 from adapters.keras.hooks import turn
 from adapters.keras.internals import PyDatasetAdapter, get_tensor_spec, jax_lag
 from adapters.keras.progress import Account
@@ -70,6 +71,8 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         self._consumed: Any = None
         self._signature: tuple[list[Any], Any] | None = None
         self._error: BaseException | None = None
+        self.fit: Fit | None = None
+        """What the adapter was made for, if a callback was told of it."""
         self._engine.retain()
         self._reads = True
 
@@ -92,6 +95,13 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
     def num_batches(self) -> int | None:
         """Batches that Keras may ask an iterator for; None for an endless one."""
         return None if self._endless else len(self._engine.plan)
+
+    @property
+    def done(self) -> int:
+        """Batches of the epoch that begins that need not be delivered any more."""
+        if self._endless:
+            return self.fit.steps_done if self.fit is not None else 0
+        return (self._next_start() or self._progress.start)[1]
 
     def on_epoch_begin(self) -> None:
         """Keras begins an epoch, or the symbolic build that looks like one."""

@@ -6,7 +6,9 @@ Python's global generator and asks for one batch after another, so that nothing 
 first, and keeps its say in what it refuses and how it shards the data of a distribution; of what it
 answers, only a ``PyDatasetAdapter`` of a ``SafeSequence`` is replaced. Nothing in Keras says
 that a ``fit`` is over which an exception or ``stop_training`` has ended, so its three callers are
-wrapped too: the adapters that were made in a call end with it.
+wrapped too: the adapters that were made in a call end with it. ``fit`` is wrapped once more for the
+callbacks that must know of it, see ``fits``, and what counts the batches of an epoch begins where
+the sequence stands.
 
 Where Keras has changed too much for that, only those three are wrapped, and the stock adapter reads
 ahead what ``fallback`` gives it. With ``ADAPTERS_STOCK_KERAS=1``, nothing of Keras is touched: the
@@ -21,22 +23,23 @@ import inspect
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import keras
 
 from adapters.keras import internals
 from adapters.keras.arguments import check_steps
 from adapters.keras.fallback import ReadAhead, known, reading_ahead
+from adapters.keras.fits import running_over, told
 from adapters.keras.interrupts import released_by_interrupts
 from adapters.keras.sequence import SafeSequence, calls_of_threads
 
 if TYPE_CHECKING:
     from adapters.keras.adapter import SafeSequenceAdapter
 
-    Reader = SafeSequenceAdapter | ReadAhead
+    Reader: TypeAlias = SafeSequenceAdapter | ReadAhead
     """Reads a ``SafeSequence`` for one of Keras's calls."""
 
 log = logging.getLogger("adapters")
@@ -95,6 +98,7 @@ def install() -> bool:
         adapter = SafeSequenceAdapter(
             x, given.get("class_weight"), given.get("shuffle", False), steps
         )
+        adapter.fit = running_over(x)
         _note(adapter)
         return adapter
 
@@ -103,7 +107,23 @@ def install() -> bool:
     internals.by_own_adapter = False
     for name in _CALLS:
         setattr(keras.Model, name, _ends_what_it_began(getattr(keras.Model, name)))
+    keras.Model.fit = told(keras.Model.fit)
+    if not internals.missing_to_continue():
+        _count_from_where_it_stands(SafeSequenceAdapter)
     return True
+
+
+def _count_from_where_it_stands(kind: type[SafeSequenceAdapter]) -> None:
+    """Have Keras ask for the rest of an epoch only, and number its batches accordingly."""
+    stock = internals.EpochIterator._enumerate_iterator
+
+    @functools.wraps(stock)
+    def _enumerate_iterator(self: Any) -> Iterator[Any]:
+        adapter = self.data_adapter
+        done = adapter.done if type(adapter) is kind else 0
+        return internals.rest_of_epoch(self, stock, done) if done else stock(self)
+
+    internals.EpochIterator._enumerate_iterator = _enumerate_iterator
 
 
 def _fall_back(missing: list[str]) -> None:
@@ -121,6 +141,7 @@ def _fall_back(missing: list[str]) -> None:
     if internals.ahead_by_public_names:
         for name, method in methods.items():
             setattr(keras.Model, name, _ends_what_it_began(reading_ahead(method, _note)))
+    keras.Model.fit = told(keras.Model.fit)
 
 
 def _note(reader: Reader) -> None:

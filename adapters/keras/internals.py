@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -41,6 +42,10 @@ PyDatasetAdapter: Any = _found(f"{_ADAPTERS}.py_dataset_adapter", "PyDatasetAdap
 """How Keras reads a ``PyDataset``."""
 get_tensor_spec: Any = _found(f"{_ADAPTERS}.data_adapter_utils", "get_tensor_spec")
 """The ``tf.TensorSpec`` that some batches have in common; TensorFlow only."""
+
+EpochIterator: Any = _found("keras.src.trainers.epoch_iterator", "EpochIterator")
+"""Counts the batches of an epoch; its ``_enumerate_iterator`` does."""
+_global_attribute: Any = _found("keras.src.backend.common.global_state", "get_global_attribute")
 
 by_own_adapter = True
 """Whether Keras's own adapter reads a ``SafeSequence``; ``installation.install`` changes it."""
@@ -114,3 +119,63 @@ def called_by_keras() -> bool:
 def tensorflow() -> Any:
     """TensorFlow, which Keras has imported if it is the backend."""
     return sys.modules["tensorflow"]
+
+
+# --- continuing a training ---
+
+
+def missing_to_continue() -> list[str]:
+    """What Keras hasn't got of what it takes to begin within an epoch."""
+    if hasattr(EpochIterator, "_enumerate_iterator"):
+        return []
+    return ["EpochIterator._enumerate_iterator"]
+
+
+def rest_of_epoch(iterator: Any, stock: Callable[[Any], Iterator[Any]], done: int) -> Iterator[Any]:
+    """What ``_enumerate_iterator`` yields, for an epoch some of whose batches are done.
+
+    Args:
+        iterator: The ``EpochIterator``.
+        stock: Its own way, which begins to count at 0.
+        done: Batches.
+    """
+    name = "_num_batches" if iterator.steps_per_epoch is None else "steps_per_epoch"
+    all_of_them = getattr(iterator, name)
+    setattr(iterator, name, all_of_them - done)
+    try:
+        for *steps, batches in stock(iterator):
+            yield (*(step + done for step in steps), batches)
+    finally:
+        setattr(iterator, name, all_of_them)
+
+
+def build(model: Any, batch: Any) -> None:
+    """Make the variables of a model, its optimizer and its metrics, which training would make.
+
+    Args:
+        model: Compiled.
+        batch: One like those that it will be given.
+
+    Raises:
+        RuntimeError: Keras has another way to do that.
+    """
+    if not hasattr(model, "_symbolic_build"):
+        raise RuntimeError(
+            f"Keras {keras.__version__} has no Model._symbolic_build: build the model before fit, "
+            "and its optimizer, model.optimizer.build(model.trainable_variables)"
+        )
+    model._symbolic_build(data_batch=batch if isinstance(batch, tuple) else (batch,))
+
+
+def compiled_metrics(model: Any) -> Any:
+    """Those that ``compile`` was given, which have variables when they are built; or None."""
+    return getattr(model, "_compile_metrics", None)
+
+
+def global_seed() -> Any:
+    """The state of the generator that functions of ``keras.random`` without a seed draw from.
+
+    None as long as nobody has, or where Keras keeps it elsewhere.
+    """
+    generator = _global_attribute("global_seed_generator") if _global_attribute else None
+    return getattr(generator, "state", None)

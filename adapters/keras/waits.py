@@ -57,6 +57,8 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
         self._waits: list[float] = []
         self._ended: float | None = None
         self._start = 0, 0
+        self._first: int | None = None
+        """Number of the batch of Keras's that is the start."""
         self._began = 0.0
         self.waits_seconds: NDArray[np.float64] = np.empty(0)
         self.shares: list[float] = []
@@ -65,13 +67,15 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
         """An epoch begins: its first batch is the one that the sequence says comes next."""
         state = self._sequence.state_dict()
         self._start = state["epoch"], state["batch"]
-        self._asked, self._waits, self._ended = [], [], None
+        self._asked, self._waits, self._ended, self._first = [], [], None, None
         self._began = time.perf_counter()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """The trainer is about to ask for a batch; on PyTorch, it has it."""
         if len(self._asked) >= _LOOKED_UP:
             self._look_up()
+        if self._first is None:
+            self._first = batch
         self._asked.append((batch, time.perf_counter()))
 
     def on_test_begin(self, logs: Any = None) -> None:
@@ -109,7 +113,7 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
         for place, asked in self._asked:
             # Of several in one execution, each is asked for when the one before is there.
             for number in range(place, min(place + together, most)):
-                epochs, step = divmod(self._start[1] + number, batches)
+                epochs, step = divmod(self._start[1] + number - (self._first or 0), batches)
                 wait = latest.get((self._start[0] + epochs, step))
                 if wait is not None:
                     self._waits.append(_of_the_trainer(wait, asked))

@@ -1,0 +1,263 @@
+"""``Resume``: a callback with which ``fit`` goes on where a killed one was, to the bit.
+
+A training is saved at two kinds of places: before an epoch begins, when all callbacks have seen the
+end of the one before, and between two batches, when all callbacks have seen the first of them.
+``Resume`` is the first callback to be called, see ``fits``, and saves in ``on_epoch_begin`` and
+``on_train_batch_begin``; there it also puts back what was saved, so that what other callbacks did
+before, in ``on_train_begin``, say, which for them is the begin of a training, has no effect.
+
+    fit --> fit_begins: the newest file is read, the sequences are put there, ``initial_epoch``
+        --> on_train_begin: weights
+        --> on_epoch_begin, or on_train_batch_begin within an epoch: all that was saved, once more
+        --> batches; every so often a copy, which a thread writes
+        --> on_train_end: a last one
+
+Training stops for the copy alone; while a file is being written no other is begun.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+import keras
+
+from adapters.arguments import check_integer
+from adapters.keras import callbackstate, internals, modelstate
+from adapters.keras.fits import Fit, FitCallback
+from adapters.resuming import Background, Folder, Schedule
+
+log = logging.getLogger("adapters")
+
+
+class Resume(FitCallback):
+    """Saves a training while it runs, and has ``fit`` continue it exactly after a crash.
+
+    ``fit`` with this callback begins where the folder says, or anew if nothing is in it. The losses
+    of the batches that follow are those of a run that was never interrupted, to the bit on the same
+    backend and kind of device, for any number of workers. Saved are the weights, the optimizer, the
+    metrics of the epoch so far, Keras's epoch and batch, the positions of the ``SafeSequence`` that
+    ``fit`` trains on and of the one that it validates with, what Keras's own callbacks know (and
+    others that have ``state_dict()`` and ``load_state_dict(state)``), and the random generators:
+    Keras's, ``random``, ``numpy.random``, PyTorch's.
+
+    A training that has come to its end stays there: ``fit`` again trains nothing, with more
+    ``epochs`` it goes on. Give a new training a new folder, and each process of several its own.
+
+    Args:
+        folder: Where the files lie; is made if need be.
+        every: How often: seconds (30), or a text, ``"5 min"``, ``"500 batches"``, ``"1 epoch"``.
+        keep: How many files stay.
+
+    Raises:
+        TypeError: An argument of the wrong type.
+        ValueError: An argument out of range.
+
+    Example:
+        >>> import tempfile
+        >>> import keras, numpy as np
+        >>> from adapters import SafeSequence
+        >>> from adapters.keras import Resume
+        >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+        >>> model.compile("adam", "mse")
+        >>> train = SafeSequence((np.zeros((8, 3)), np.zeros(8)), batch_size=4, shuffle=True)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for _ in range(2):  # The second one finds that all is done.
+        ...         history = model.fit(train, epochs=2, callbacks=[Resume(folder)], verbose=0)
+        >>> history.epoch
+        [0, 1]
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str], every: float | str = 30, *, keep: int = 2
+    ) -> None:
+        super().__init__()
+        check_integer("keep", keep, 1)
+        if not isinstance(folder, (str, os.PathLike)):
+            raise TypeError(f"folder must be a path, got {folder!r}")
+        self._schedule = Schedule(every)
+        self._folder = Folder(folder, int(keep))
+        self._background = Background(self._folder)
+        self._fit: Fit | None = None
+        self._state: dict[str, Any] | None = None
+        self._epoch = self._next_step = 0
+        self._trained = self._stopped_inside = False
+        self._position: dict[str, Any] | None = None
+        """Of the sequence, where it can't be asked."""
+
+    # --- the call ---
+
+    def fit_begins(self, fit: Fit) -> None:
+        """Read what was saved, and put the sequences where they were.
+
+        Raises:
+            TypeError: What is trained on is no ``SafeSequence``.
+            ValueError: Another callback, too, says where ``fit`` begins.
+        """
+        if fit.sequence is None:
+            raise TypeError(
+                "fit must train on a SafeSequence for Resume to know which batch comes next: "
+                "wrap the data, SafeSequence((x, y), batch_size)"
+            )
+        if any(isinstance(each, keras.callbacks.BackupAndRestore) for each in fit.callbacks):
+            raise ValueError(
+                "callbacks must not have BackupAndRestore beside Resume, as both say where fit "
+                "begins: leave it out"
+            )
+        self._fit, self._trained, self._stopped_inside = fit, False, False
+        self._schedule.restart()
+        absent = internals.missing_to_continue()
+        if absent and self._schedule.epochs is None:
+            log.warning(
+                "Keras %s has no %s: Resume saves at the end of epochs only",
+                keras.__version__,
+                ", ".join(absent),
+            )
+            self._schedule = Schedule("1 epoch")
+        self._state = state = self._folder.newest()
+        if state is None:
+            # A pass that was given up is replayed from here, which is not where it stands.
+            fit.sequence._progress.move(*fit.sequence._progress.start)
+        else:
+            fit.sequence.load_state_dict(state["sequence"])
+        # Until a batch has been trained on; Keras looks at some before.
+        self._position = fit.sequence.state_dict()
+        if state is None:
+            return
+        if fit.validation is not None and state["validation"] is not None:
+            fit.validation.set_epoch(state["validation"])
+        fit.initial_epoch = max(state["epoch"], fit.epochs) if state["over"] else state["epoch"]
+        log.info(
+            "the training in %s goes on at epoch %d, batch %d",
+            self._folder.path,
+            state["epoch"],
+            state["step"],
+        )
+
+    def fit_ends(self, fit: Fit) -> None:
+        """What is being written is whole when ``fit`` is left, in whatever way."""
+        self._fit = self._state = None
+        self._background.wait()
+
+    # --- Keras's hooks ---
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Give the model its weights."""
+        if self._fit is None:
+            raise RuntimeError(
+                "Resume must be given to fit of a keras.Model, and needs to know of the call, "
+                "which ADAPTERS_STOCK_KERAS=1 prevents: unset it"
+            )
+        if self._state is not None:
+            if not modelstate.built(self.model):
+                assert self._fit.sequence is not None
+                internals.build(self.model, self._fit.sequence[0])
+            self._put_back()
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Before an epoch: put back what was saved there, or save."""
+        fit = self._running
+        self._epoch, self._next_step, fit.steps_done = epoch, 0, 0
+        if self._state is None:
+            if self._schedule.due and modelstate.built(self.model):
+                self._save(epoch, 0)
+        elif self._state["step"]:  # Put back before its first batch.
+            self._next_step = fit.steps_done = self._state["step"]
+        else:
+            self._put_back()
+            self._state = None
+            self._schedule.saved()
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Before a batch: put back what was saved there, or save."""
+        if not self._trained:
+            self._position = None
+        if self._state is not None:
+            self._put_back()
+            self._state = None
+            self._schedule.saved()
+        elif batch and self._schedule.due and modelstate.built(self.model):
+            self._save(self._epoch, batch)
+        together = int(getattr(self.model, "steps_per_execution", 1))
+        self._schedule.count(together)
+        self._next_step, self._trained = batch + together, True
+
+    if keras.backend.backend() == "torch":
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            """Note the position: on PyTorch the next batch has been taken when it begins."""
+            self._position = self._now()
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        """The batches of an epoch are over, and its metrics are still there."""
+        self._notice_stop()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """An epoch is over for Keras."""
+        self._notice_stop()
+        self._running.steps_done = 0
+        self._position = None
+        self._epoch, self._next_step = epoch + 1, 0
+        self._schedule.count_epoch()
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Save where it ended, unless it was stopped within an epoch."""
+        if self._state is not None:  # Nothing was left to train.
+            self._put_back()
+        if self._trained and not self._stopped_inside:
+            self._background.wait()
+            self._save(self._epoch, 0, over=bool(self.model.stop_training))
+        self._background.wait()
+
+    # --- the state ---
+
+    @property
+    def _running(self) -> Fit:
+        assert self._fit is not None, "Keras calls on_train_begin first"
+        return self._fit
+
+    def _now(self) -> dict[str, Any]:
+        assert self._running.sequence is not None
+        return self._running.sequence.state_dict()
+
+    @property
+    def _callbacks(self) -> list[Any]:
+        """The others, and the history, which Keras adds by itself."""
+        others = self._running.callbacks
+        history = getattr(self.model, "history", None)
+        return others if history is None or history in others else [*others, history]
+
+    def _notice_stop(self) -> None:
+        """Where training was stopped within an epoch it can go on from there, and is saved."""
+        steps = (self.params or {}).get("steps")
+        inside = self._trained and steps is not None and 0 < self._next_step < steps
+        if inside and self.model.stop_training and not self._stopped_inside:
+            self._stopped_inside = True
+            self._background.wait()
+            self._position = None
+            self._save(self._epoch, self._next_step)
+
+    def _save(self, epoch: int, step: int, over: bool = False) -> None:
+        if self._background.busy:
+            return
+        fit = self._running
+        position = self._now() if self._position is None else self._position
+        value = {
+            "epoch": epoch,
+            "step": step,
+            "over": over,
+            "sequence": position,
+            "validation": None if fit.validation is None else fit.validation.epoch,
+            "keras": keras.__version__,
+            "backend": keras.backend.backend(),
+            **modelstate.state_of(self.model),
+            "callbacks": callbackstate.states_of(self._callbacks),
+        }
+        self._background.write(f"{epoch:06d}-{step:09d}", value)
+        self._schedule.saved()
+
+    def _put_back(self) -> None:
+        assert self._state is not None
+        modelstate.set_state(self.model, self._state, metrics=self._state["step"] > 0)
+        callbackstate.restore(self._callbacks, self._state["callbacks"])

@@ -1,0 +1,13 @@
+"""Where a training is kept, so that it can be continued: what the faces have in common.
+
+``values.py`` says what can be kept, ``folder.py`` where and how, ``schedule.py`` how often, and
+``background.py`` writes while the training goes on. No file here knows a framework.
+"""
+
+from __future__ import annotations
+
+from adapters.resuming.background import Background
+from adapters.resuming.folder import Folder
+from adapters.resuming.schedule import Schedule
+
+__all__ = ["Background", "Folder", "Schedule"]

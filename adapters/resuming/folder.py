@@ -1,0 +1,135 @@
+"""The folder that a training is kept in: a file for each time that it was saved, the last few.
+
+A file is what NumPy calls an ``.npz``, and ``np.load`` opens it: a ZIP archive, not compressed,
+
+    saved.json   what ``values.taken_apart`` made of the value
+    0.npy ...    its arrays
+
+It is written under a hidden name, forced to the disk and renamed, so that it is there whole or not
+at all, whenever the process or the machine dies. The archive has a CRC of each member: a file that
+has been damaged since is passed over with a warning, and the one before it is read. One process
+writes to a folder at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.resuming.values import Arrays, put_together, taken_apart
+
+log = logging.getLogger("adapters")
+
+_SUFFIX = ".npz"
+_VALUE = "saved.json"
+_FORMAT = 1
+_CHUNK_BYTES = 16 * 2**20
+_format: Any = np.lib.format  # NumPy's stubs don't know all of it.
+# What a damaged archive, or a member of one, may raise.
+_DAMAGED = (OSError, EOFError, ValueError, KeyError, IndexError, zipfile.BadZipFile)
+
+
+class Folder:
+    """What has been saved of one training.
+
+    Args:
+        path: Is made if it isn't there.
+        keep: Files that stay; older ones are removed when a new one is whole.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], keep: int) -> None:
+        self.path = Path(path)
+        self._keep = keep
+
+    def save(self, name: str, value: Any) -> Path:
+        """Keep a value, and remove what is too old.
+
+        Args:
+            name: Sorts behind those before it.
+            value: See ``values.taken_apart``.
+
+        Returns:
+            The file.
+
+        Raises:
+            OSError: It can't be written.
+            TypeError: Something in it can't be saved.
+        """
+        arrays: Arrays = []
+        text = json.dumps({"format": _FORMAT, "value": taken_apart(value, arrays)})
+        self.path.mkdir(parents=True, exist_ok=True)
+        final = self.path / f"{name}{_SUFFIX}"
+        hidden = self.path / f".{name}.{os.getpid()}.tmp"
+        try:
+            with open(hidden, "wb") as file:
+                with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+                    archive.writestr(_VALUE, text)
+                    for number, array in enumerate(arrays):
+                        with archive.open(f"{number}.npy", "w", force_zip64=True) as member:
+                            _write(member, array)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(hidden, final)
+        except BaseException:
+            hidden.unlink(missing_ok=True)
+            raise
+        self._force_names()
+        for old in list(self._files())[self._keep :]:
+            old.unlink(missing_ok=True)
+        return final
+
+    def newest(self) -> Any:
+        """The value that was saved last and is whole; None if there is none.
+
+        What a killed process has left half-written is removed.
+        """
+        for half in self.path.glob(".*.tmp"):
+            half.unlink(missing_ok=True)
+        for path in self._files():
+            try:
+                return _read(path)
+            except _DAMAGED as error:
+                log.warning("%s is damaged (%s): the one saved before it is used", path, error)
+        return None
+
+    def _files(self) -> Iterator[Path]:
+        """The newest first."""
+        return iter(sorted(self.path.glob(f"[!.]*{_SUFFIX}"), reverse=True))
+
+    def _force_names(self) -> None:
+        folder = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _write(member: IO[bytes], array: NDArray[Any]) -> None:
+    """As ``np.save`` does, without a copy of each piece."""
+    array = np.ascontiguousarray(array).reshape(array.shape)
+    header = _format.header_data_from_array_1_0(array)
+    _format.write_array_header_2_0(member, header)
+    octets = memoryview(array.reshape(-1).view(np.uint8).data if array.size else b"")
+    for start in range(0, len(octets), _CHUNK_BYTES):
+        member.write(octets[start : start + _CHUNK_BYTES])
+
+
+def _read(path: Path) -> Any:
+    with zipfile.ZipFile(path) as archive:
+        kept = json.loads(archive.read(_VALUE))
+        if kept["format"] != _FORMAT:
+            raise ValueError(f"its format is {kept['format']}, this version reads {_FORMAT}")
+        arrays = []
+        for number in range(len(archive.namelist()) - 1):
+            with archive.open(f"{number}.npy") as member:
+                arrays.append(_format.read_array(member, allow_pickle=False))
+                member.read()  # To the end, where the CRC is compared.
+    return put_together(kept["value"], arrays)

@@ -1,0 +1,82 @@
+"""How often something is saved: after some seconds, batches or epochs."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from typing import Any
+
+_SECONDS = {"s": 1, "second": 1, "min": 60, "minute": 60, "h": 3600, "hour": 3600}
+_FORM = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)(s?)\s*")
+
+
+class Schedule:
+    """Says when it is time again. The first time is at once.
+
+    Args:
+        every: Seconds as a number, or a text: ``"90 s"``, ``"5 min"``, ``"1 h"``,
+            ``"500 batches"``, ``"1 epoch"``.
+
+    Raises:
+        TypeError: Neither.
+        ValueError: Not above 0, or a unit that isn't known.
+
+    Example:
+        >>> Schedule("500 batches").seconds is None
+        True
+    """
+
+    def __init__(self, every: Any) -> None:
+        self.seconds: float | None = None
+        self.batches: int | None = None
+        self.epochs: int | None = None
+        remedy = 'give seconds, such as 30, or a text such as "5 min", "500 batches" or "1 epoch"'
+        if isinstance(every, str):
+            found = _FORM.fullmatch(every.lower())
+            if found is None:
+                raise ValueError(f"every must be a number and a unit, got {every!r}: {remedy}")
+            number, unit = float(found[1]), found[2] if found[2] else found[3]
+            if unit in _SECONDS:
+                self.seconds = number * _SECONDS[unit]
+            elif unit in ("batch", "batche") and number == int(number):
+                self.batches = int(number)
+            elif unit == "epoch" and number == int(number):
+                self.epochs = int(number)
+            else:
+                raise ValueError(f"every must have a unit that is known, got {every!r}: {remedy}")
+        elif isinstance(every, (int, float)) and not isinstance(every, bool):
+            self.seconds = number = float(every)
+        else:
+            raise TypeError(f"every must be a number or a text, got {every!r}: {remedy}")
+        if not number > 0 or math.isinf(number):
+            raise ValueError(f"every must be above 0, got {every!r}: {remedy}")
+        self._since = -math.inf
+        self._batches = self._epochs = -1
+
+    def restart(self) -> None:
+        """Nothing has been saved yet: it is time."""
+        self._since, self._batches, self._epochs = -math.inf, -1, -1
+
+    def saved(self) -> None:
+        """It has been done now."""
+        self._since, self._batches, self._epochs = time.monotonic(), 0, 0
+
+    def count(self, batches: int) -> None:
+        """So many batches more have been trained on."""
+        if self._batches >= 0:
+            self._batches += batches
+
+    def count_epoch(self) -> None:
+        """One epoch more has come to its end."""
+        if self._epochs >= 0:
+            self._epochs += 1
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time."""
+        if self.seconds is not None:
+            return time.monotonic() - self._since >= self.seconds
+        if self.batches is not None:
+            return not 0 <= self._batches < self.batches
+        return not 0 <= self._epochs < (self.epochs or 1)
