@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Sequence
 
 from adapters import __version__
-from adapters.cli import arguments, caching, commands, completion, doctor, planning, tune
+from adapters.cli import arguments, caching, commands, completion, doctor, planning, replay, tune
 from adapters.diagnosis.script import ScriptError
 from adapters.errors import AdapterError
 from adapters.packing import ENCODINGS
@@ -125,6 +125,7 @@ def _parser() -> argparse.ArgumentParser:
 
     caching.add_parser(subparsers)
     doctor.add_parser(subparsers)
+    replay.add_parser(subparsers)
     planning.add_parser(subparsers)
     tune.add_parser(subparsers)
     completion.add_parser(subparsers, parser)

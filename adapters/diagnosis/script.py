@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from adapters.diagnosis.examination import ROUNDS, Examination, Progress, examine
-from adapters.diagnosis.faces import Trainer, face_towards
+from adapters.diagnosis.faces import Observer, Trainer, face_towards
 from adapters.diagnosis.loaders import settled_of
 from adapters.diagnosis.registry import FACES
 from adapters.diagnosis.report import Diagnosis
@@ -51,7 +51,7 @@ def code_of(name: str) -> Iterator[None]:
 class _Examined(BaseException):
     """Ends the script: what there was to be found has been found, or can't be."""
 
-    def __init__(self, found: Diagnosis | Exception) -> None:
+    def __init__(self, found: Any) -> None:
         super().__init__()
         self.found = found
 
@@ -83,9 +83,37 @@ def diagnose_script(
         TypeError: The script trains on something that can't be examined.
         ScriptError: From what the script raises.
     """
+    found: Diagnosis | None = _run(path, arguments, _Observer(skip, t, seconds, progress))
+    return found
+
+
+def with_loader_of(
+    path: str, arguments: Sequence[str], act: Callable[[Any], Any], *, skip: int = 0
+) -> Any:
+    """Run a script up to its first training loop, and do something with what that is over.
+
+    Args:
+        path: Of the script.
+        arguments: Of the script.
+        act: Is given the loader, while the script has it open; for a call of ``fit``, what that
+            was given.
+        skip: Loops, or calls of ``fit``, that are left alone first.
+
+    Returns:
+        What ``act`` does; None where the script came to its end without a loop.
+
+    Raises:
+        OSError: There is no such script.
+        ScriptError: From what the script raises.
+        Exception: What ``act`` raises.
+    """
+    return _run(path, arguments, _Actor(skip, act))
+
+
+def _run(path: str, arguments: Sequence[str], observer: Observer) -> Any:
+    """What the observer has found when it ended the script; None if it didn't."""
     if not os.path.exists(path):
         raise FileNotFoundError(f"script must be the path of a file, got {path!r}: there is none")
-    observer = _Observer(skip, t, seconds, progress)
     notice = _Notice(observer)
     before = sys.argv, list(sys.path)
     sys.argv = [path, *arguments]
@@ -165,6 +193,40 @@ class _Observer:
                 examination.close()
 
 
+class _Actor:
+    """Does something with the first loader; a ``faces.Observer``.
+
+    Args:
+        skip: Loops that are left alone.
+        act: As in ``with_loader_of``.
+    """
+
+    def __init__(self, skip: int, act: Callable[[Any], Any]) -> None:
+        self._skip = skip
+        self._act = act
+
+    def fit(self, loader: Callable[[], Any], trainer: Callable[[], Trainer]) -> None:
+        """A framework's own ``fit`` was called."""
+        if self._skip:
+            self._skip -= 1
+        else:
+            self._do(loader)
+
+    def loop(self, loader: Any, plain: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+        """A loop over a loader has begun."""
+        if not self._skip:
+            self._do(lambda: loader)
+        self._skip -= 1
+        return plain()
+
+    def _do(self, loader: Callable[[], Any]) -> None:
+        try:
+            done = self._act(loader())
+        except Exception as error:
+            done = error
+        raise _Examined(done)
+
+
 class _Passes:
     """Gives a pass each time that it is iterated over."""
 
@@ -203,7 +265,7 @@ class _Loop:
 class _Notice(importlib.abc.MetaPathFinder):
     """Within it, stands in front of the loops of every framework, once that is imported."""
 
-    def __init__(self, observer: _Observer) -> None:
+    def __init__(self, observer: Observer) -> None:
         self._observer = observer
         self._wanted = set(FACES)
         self._stack = contextlib.ExitStack()

@@ -10,5 +10,6 @@ from adapters.gluon.importing import import_mxnet
 import_mxnet()
 
 from adapters.gluon.loader import DataLoader, gluon_loader  # noqa: E402
+from adapters.gluon.resume import Resume  # noqa: E402
 
-__all__ = ["DataLoader", "gluon_loader", "import_mxnet"]
+__all__ = ["DataLoader", "Resume", "gluon_loader", "import_mxnet"]

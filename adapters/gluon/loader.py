@@ -14,6 +14,7 @@ import numpy as np
 from mxnet.gluon.data.dataloader import default_batchify_fn
 from mxnet.util import is_np_array, is_np_shape
 
+from adapters.arguments import check_integer
 from adapters.batch.arranging import blocks_of
 from adapters.batch.blocks import Blocks
 from adapters.batch.key import WHOLE
@@ -30,15 +31,18 @@ from adapters.gluon.plan import GluonPlan
 from adapters.gluon.progress import Progress
 from adapters.gluon.recipe import Opaque, Recipe, numbered_source, recipe_of
 from adapters.gluon.recorddatasets import make_reading_atomic
+from adapters.gluon.replaying import replayed
 from adapters.gluon.samplers import (
     OWN_SAMPLERS,
     OrderBatchSampler,
     batch_sampler_of,
     sampler_twin,
+    tell_epoch,
 )
 from adapters.gluon.standing import Standing
 from adapters.gluon.workers import settings_of
 from adapters.ranks import AskedShard
+from adapters.replaying import Replay
 from adapters.sources import as_source, holds_stored, open_guessed
 
 _open: weakref.WeakSet[Engine] = weakref.WeakSet()
@@ -261,6 +265,31 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
     def explain(self) -> None:
         """Print which way the samples take, and why: a line for each part of the data set."""
         print("\n".join(explanation(self._settled()._plan, self._engine, self._batch_sampler)))
+
+    def replay(self, epoch: int, batch: int) -> Replay:
+        """That very batch once more, without a log: ``print`` it, or write its ``sheet(path)``.
+
+        Args:
+            epoch: Of the batch, from 0.
+            batch: Its number in the pass.
+
+        Raises:
+            IndexError: The pass has no such batch.
+            ValueError: Nobody can compute it again, see ``state_dict``.
+        """
+        check_integer("epoch", epoch, 0)
+        check_integer("batch", batch, None)
+        if (obstacle := self._settled()._obstacle) is not None:
+            raise ValueError(f"replay: no batch can be computed again, as {obstacle}")
+        twin = self._twin()
+
+        def computed(index: int) -> Any:
+            twin._move_to(epoch, index)
+            return next(iter(twin))
+
+        with twin:
+            tell_epoch(twin._batch_sampler, epoch)
+            return replayed(self._plan, twin._batch_sampler, int(epoch), int(batch), computed)
 
     @property
     def waits(self) -> Waits:

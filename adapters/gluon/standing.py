@@ -113,10 +113,16 @@ class Standing(abc.ABC):
         self._progress.move(epoch, batch)
         tell_epoch(self._batch_sampler, epoch)
 
-    def _check_replay(self, method: str, epoch: int, batch: int) -> None:
+    @property
+    def _obstacle(self) -> str | None:
+        """Why nobody can compute a batch again; None where anybody can."""
         obstacle = obstacle_to_replay(self._batch_sampler, self._seed)
         if self._fresh and obstacle is None:
-            obstacle = "what transforms draw depends on numpy.random: give seed=..."
+            return "what transforms draw depends on numpy.random: give seed=..."
+        return obstacle
+
+    def _check_replay(self, method: str, epoch: int, batch: int) -> None:
+        obstacle = self._obstacle
         begins = not batch and not (epoch and rolls_over(self._batch_sampler))
         if obstacle is not None and not begins:
             raise ValueError(

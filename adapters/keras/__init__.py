@@ -1,4 +1,4 @@
-"""The face towards Keras: ``SafeSequence``, and ``WaitReport``, a callback.
+"""The face towards Keras: ``SafeSequence``, and callbacks: ``Resume``, ``WaitReport``, ``Watch``.
 
 The only room that imports keras; TensorFlow, JAX and PyTorch are reached through Keras alone.
 """
@@ -15,9 +15,11 @@ except ImportError as error:
 
 from adapters.keras import pickling as pickling
 from adapters.keras.installation import install
+from adapters.keras.resume import Resume
 from adapters.keras.sequence import SafeSequence
 from adapters.keras.waits import WaitReport
+from adapters.keras.watch import Watch
 
-__all__ = ["SafeSequence", "WaitReport"]
+__all__ = ["Resume", "SafeSequence", "WaitReport", "Watch"]
 
 install()

@@ -118,7 +118,8 @@ class Resume(FitCallback):
         self._state = state = self._folder.newest()
         if state is None:
             # A pass that was given up is replayed from here, which is not where it stands.
-            fit.sequence._progress.move(*fit.sequence._progress.start)
+            progress = fit.sequence._progress
+            progress.move(*progress.start, progress.continuation)
         else:
             fit.sequence.load_state_dict(state["sequence"])
         # Until a batch has been trained on; Keras looks at some before.

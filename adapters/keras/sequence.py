@@ -28,6 +28,7 @@ from adapters.keras.hooks import HookedEngine, divert_keras, own_hooks
 from adapters.keras.internals import called_by_keras
 from adapters.keras.iteration import Iteration
 from adapters.keras.progress import Progress
+from adapters.keras.replayable import Replayable
 from adapters.keras.sources import Inner, source_of
 from adapters.keras.standing import Standing
 from adapters.ranks import AskedShard
@@ -41,7 +42,7 @@ calls_of_threads: set[threading.Event] = set()
 """What Python waits for before it exits, other than in daemon threads: calls of ``fit``."""
 
 
-class SafeSequence(Standing):
+class SafeSequence(Standing, Replayable):
     """Batches for Keras: thread-safe, process-safe, and the same for every number of workers.
 
     Args:

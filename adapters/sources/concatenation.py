@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from adapters.generators import DECODE, RngOf, chosen, generator
 from adapters.ownership import Allocate
 from adapters.sources.forms import Form, as_number, check_exact, common_form, form_of, holds
+from adapters.sources.origin import Origin
 from adapters.sources.source import Leaf, Source, Subset
 from adapters.structure import flatten, unflatten
 
@@ -89,6 +90,11 @@ class Concatenation(Source):
         place = bisect.bisect_right(self._first, number) - 1
         sample = self.parts[place].sample(number - self._first[place], rng)
         return self._as_common(place, sample) if self._cast[place] else sample
+
+    def origin(self, number: int, rng: np.random.Generator) -> Origin:
+        """Where a sample lies in the source that it is of."""
+        place = bisect.bisect_right(self._first, number) - 1
+        return self.parts[place].origin(number - self._first[place], rng)
 
     def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any] | None:
         """The samples of a batch, where a source fetches them at once."""

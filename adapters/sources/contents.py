@@ -7,16 +7,18 @@ batch, where all samples have one shape.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.images import ImageDecoder
+from adapters.images import ImageDecoder, size_of
 from adapters.images import decode as decode_image
 from adapters.records import CODECS, example
 from adapters.records.envelope import IMAGE, LABEL, no_feature
+from adapters.sources.origin import Origin
 
 _SHORT = {"image": IMAGE, "label": LABEL}
 
@@ -121,6 +123,17 @@ class Images:
         array = decode_image(encoded)
         # A raw array lies in the file, which it would keep mapped, and nobody may write there.
         return array if array.flags.writeable else array.copy("K")
+
+    def origin(self, place: Origin, encoded: bytes, rng: np.random.Generator) -> Origin:
+        """The same place, with the image and what is cut out of it.
+
+        Raises:
+            ContentError: It is none, or a damaged one.
+        """
+        crop = None
+        if self.decoder is not None and (self.decoder.crop is not None or self.decoder.flip):
+            crop = self.decoder.crop_of(*size_of(encoded), rng)
+        return replace(place, encoded=encoded, crop=crop)
 
     def split(self, payload: memoryview, format: str) -> tuple[memoryview, Any]:
         """The encoded image, where it lies, and the label.

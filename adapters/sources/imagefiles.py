@@ -14,6 +14,7 @@ from adapters.sources.contents import Custom, Images
 from adapters.sources.decoded import Decoded
 from adapters.sources.filereading import mean_size, new_memory, read_file, will_read_file
 from adapters.sources.files import Files
+from adapters.sources.origin import Origin
 from adapters.sources.selection import chosen_of
 from adapters.sources.source import Leaf, Subset
 
@@ -137,6 +138,16 @@ class ImageSource(Decoded):
             return self._content.image(encoded, rng), label
         except ContentError as error:
             raise self._told(number, error) from error
+
+    def origin(self, number: int, rng: np.random.Generator) -> Origin:
+        """The file, and what is cut out of its image."""
+        place = Origin(self._files[number])
+        if not isinstance(self._content, Images):
+            return place
+        try:
+            return self._content.origin(place, bytes(self._read(number)), rng)
+        except (ContentError, RecordError, OSError):  # Which the batch tells of.
+            return place
 
     @property
     def leaves(self) -> tuple[Leaf, ...] | None:

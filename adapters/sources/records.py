@@ -15,6 +15,7 @@ from adapters.sources.contents import Content, Images
 from adapters.sources.decoded import Decoded
 from adapters.sources.imageless import how_to_leave_out, is_without_image
 from adapters.sources.imagerows import ImageRows
+from adapters.sources.origin import Origin
 from adapters.sources.selection import chosen_of
 from adapters.sources.source import Leaf
 
@@ -107,6 +108,18 @@ class RecordSource(Decoded):
             return self._content.sample(payload, shard.format, rng)
         except ContentError as error:
             raise self._error(number, error) from error
+
+    def origin(self, number: int, rng: np.random.Generator) -> Origin:
+        """File, record and offset; of an image, what is cut out of it."""
+        shard, own = self._files.locate(number)
+        place = Origin(shard.storage.name, own, int(shard.offsets[own]))
+        if not isinstance(self._content, Images):
+            return place
+        try:
+            encoded, _ = self._content.split(shard.read(own), shard.format)
+            return self._content.origin(place, bytes(encoded), rng)
+        except (ContentError, RecordError):  # Which the batch tells of.
+            return place
 
     @property
     def sample_bytes(self) -> float:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from adapters.generators import DECODE, RngOf, generator
 from adapters.ownership import Allocate
+from adapters.sources.origin import Origin
 from adapters.sources.selection import chosen_of
 
 Leaf = tuple[tuple[int, ...], "np.dtype[Any]"]
@@ -81,6 +82,15 @@ class Source(abc.ABC):
             ValueError: A mask of another length.
         """
         return Subset(self, chosen_of(numbers, len(self)))
+
+    def origin(self, number: int, rng: np.random.Generator) -> Origin:
+        """Where a sample lies, and what is drawn for it; empty where there is nothing to say.
+
+        Args:
+            number: Of the sample.
+            rng: Its own generator, as ``sample`` is given.
+        """
+        return Origin()
 
     def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any] | None:
         """The samples of a batch, fetched at once; None where they are fetched one at a time."""
@@ -316,6 +326,10 @@ class Subset(Source):
         if rng is None and self.draws:
             rng = generator(0, 0, number, DECODE)
         return self.whole.sample(int(self.numbers[number]), rng)
+
+    def origin(self, number: int, rng: np.random.Generator) -> Origin:
+        """Where a sample lies in the whole source."""
+        return self.whole.origin(int(self.numbers[number]), rng)
 
     def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any] | None:
         """The samples of a batch, if the whole source fetches them at once."""

@@ -1,0 +1,69 @@
+"""``adapters replay``: a batch of a training script once more, to be looked at."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from adapters.diagnosis.script import with_loader_of
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``replay`` to the command line."""
+    replay = subparsers.add_parser(
+        "replay", help="a batch of a training script once more: records, labels, crops, pictures"
+    )
+    replay.add_argument("--epoch", type=int, required=True, metavar="E", help="from 0")
+    which = replay.add_mutually_exclusive_group(required=True)
+    which.add_argument("--batch", type=int, metavar="B", help="its number, as in seq[B]")
+    which.add_argument(
+        "--step",
+        type=int,
+        metavar="S",
+        help="how many batches fit had trained on before it in that epoch (with its shuffle=True)",
+    )
+    replay.add_argument("--sheet", metavar="PNG", help="write the pictures, before and after")
+    replay.add_argument("--skip", type=int, default=0, metavar="N", help="loops to leave alone")
+    replay.add_argument("script", help="a training script, run to its first loop")
+    replay.add_argument(
+        "--args",
+        nargs=argparse.REMAINDER,
+        default=[],
+        help="what follows is for the script",
+    )
+    replay.set_defaults(run=run_replay)
+
+
+def run_replay(options: argparse.Namespace) -> int:
+    """``adapters replay``; 1 if the script has no training loop.
+
+    Raises:
+        ScriptError: From what the script raises.
+        TypeError: What it trains on can't be replayed.
+    """
+
+    def act(loader: Any) -> str:
+        if not hasattr(loader, "replay"):
+            raise TypeError(
+                f"the script must train on a SafeSequence or a loader of gluon_loader to be "
+                f"replayed, got {type(loader).__name__}"
+            )
+        if options.batch is not None:
+            found = loader.replay(options.epoch, options.batch)
+        else:
+            shuffled = {"shuffled": True} if hasattr(loader, "num_batches") else {}
+            found = loader.replay(options.epoch, options.step, **shuffled)
+        sheet = f"\n{found.sheet(options.sheet)}" if options.sheet is not None else ""
+        return f"{found}{sheet}"
+
+    said = with_loader_of(options.script, options.args, act, skip=max(0, options.skip))
+    if said is None:
+        print(
+            f"adapters replay: {options.script} came to its end without a call of Keras's fit or a "
+            "loop over a Gluon loader",
+            file=sys.stderr,
+        )
+        return 1
+    print(said)
+    return 0

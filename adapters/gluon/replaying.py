@@ -1,0 +1,58 @@
+"""``loader.replay``: one batch of a Gluon loader once more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from adapters.batch.order import Order
+from adapters.generators import DECODE, generator
+from adapters.gluon.plan import GluonPlan
+from adapters.gluon.samplers import drawn_batches
+from adapters.replaying import Replay
+from adapters.sources.origin import Origin
+
+
+def replayed(
+    plan: GluonPlan, batch_sampler: Any, epoch: int, index: int, batch: Callable[[int], Any]
+) -> Replay:
+    """A batch, and which samples are in it.
+
+    Args:
+        plan: Makes it.
+        batch_sampler: Draws which samples, where the plan doesn't know.
+        epoch: Of the batch.
+        index: Of the batch.
+        batch: Computes the one of this number.
+
+    Raises:
+        IndexError: The pass has fewer batches.
+        ValueError: The sampler names its samples by something else than numbers.
+    """
+    if isinstance(plan.order, Order):
+        if not -len(plan.order) <= index < len(plan.order):
+            size = len(plan.order)
+            raise IndexError(f"batch must be in range({-size}, {size}), got {index}")
+        index %= len(plan.order)
+        names = plan.order.batch(epoch, index)
+    else:
+        drawn: Any = next(drawn_batches(batch_sampler, epoch, index), None)
+        if drawn is None:
+            raise IndexError(f"batch must be one of the pass, got {index}: it has fewer")
+        names = drawn
+    try:
+        numbers = np.array([int(name) for name in names], np.int64)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"batch_sampler must give numbers for a batch to be replayed, got {names!r}"
+        ) from None
+    records = plan.recipe.records
+    origins = [
+        Origin()
+        if records is None
+        else records.origin(number, generator(plan.seed, epoch, number, DECODE))
+        for number in numbers.tolist()
+    ]
+    return Replay(epoch, index, batch(index), numbers, origins, plan.data.__getitem__)

@@ -1,0 +1,302 @@
+"""``Resume``: trainings with Gluon that go on where a killed one was.
+
+    for epoch in resume.epochs(3, net, trainer):     what was saved is put back when it begins
+        for data, label in loader:                   the rest of the epoch, at first
+            ...
+            trainer.step(len(data))
+            resume.step()                            saves, if it is time
+
+A training is saved after a batch, within an epoch, or after an epoch; the loader's state says which
+batch comes next. With an ``Estimator``, the same object is one of its event handlers, and ends the
+training when it has had all epochs, as MXNet's own handler counts those of this call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+from mxnet.gluon.contrib.estimator import (
+    BatchBegin,
+    BatchEnd,
+    EpochBegin,
+    EpochEnd,
+    TrainBegin,
+    TrainEnd,
+)
+
+from adapters.arguments import check_integer
+from adapters.generators import generator
+from adapters.gluon.loader import DataLoader
+from adapters.resuming import Background, Folder, Schedule
+from adapters.seeding import process_generators, set_process_generators
+
+log = logging.getLogger("adapters")
+
+_STREAM = 4  # Of the numbers that MXNet's generator is seeded with.
+
+
+class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ignore[misc]
+    """Saves a training with Gluon while it runs, and has it continue exactly after a crash.
+
+    Saved are the parameters, the states of the ``Trainer`` with its optimizer, the position of the
+    loader, the epoch, ``random`` and ``numpy.random``, and what is in ``extra``. Nobody can read
+    where MXNet's own generator stands, which ``Dropout`` draws from: with ``seed``, it is seeded
+    before each batch with a number that depends on the seed, the epoch and the batch alone, so that
+    it, too, goes on exactly.
+
+    Args:
+        folder: Where the files lie; is made if need be. A new training needs a new one.
+        loader: What is trained on, of ``gluon_loader``, with a ``seed`` where anything is random.
+        every: How often: seconds (30), or a text, ``"5 min"``, ``"500 batches"``, ``"1 epoch"``.
+        keep: How many files stay.
+        seed: Of MXNet's generator; None leaves that alone.
+
+    Raises:
+        TypeError: An argument of the wrong type.
+        ValueError: An argument out of range.
+
+    Attributes:
+        extra: A dict of plain values of yours, which are saved as well.
+
+    Example:
+        >>> import tempfile
+        >>> import mxnet as mx, numpy as np
+        >>> from adapters import gluon_loader
+        >>> from adapters.gluon import Resume
+        >>> net = mx.gluon.nn.Dense(1)
+        >>> net.initialize()
+        >>> trainer = mx.gluon.Trainer(net.collect_params(), "adam")
+        >>> loader = gluon_loader(np.zeros((8, 3), "float32"), batch_size=4)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     resume = Resume(folder, loader)
+        ...     for epoch in resume.epochs(2, net, trainer):
+        ...         for data in loader:
+        ...             with mx.autograd.record():
+        ...                 loss = (net(data) ** 2).mean()
+        ...             loss.backward()
+        ...             trainer.step(len(data))
+        ...             resume.step()
+        >>> epoch
+        1
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        loader: DataLoader,
+        every: float | str = 30,
+        *,
+        keep: int = 2,
+        seed: int | None = None,
+    ) -> None:
+        check_integer("keep", keep, 1)
+        if seed is not None:
+            check_integer("seed", seed, 0)
+        if not isinstance(folder, (str, os.PathLike)):
+            raise TypeError(f"folder must be a path, got {folder!r}")
+        if not isinstance(loader, DataLoader):
+            raise TypeError(
+                "loader must be one of gluon_loader, which can go on within an epoch, got "
+                f"{type(loader).__name__}"
+            )
+        self._loader = loader
+        self._schedule = Schedule(every)
+        self._folder = Folder(folder, int(keep))
+        self._background = Background(self._folder)
+        self._seed = seed
+        self._net: Any = None
+        self._trainer: Any = None
+        self._state: dict[str, Any] | None = None
+        self._epoch = self._batch = 0
+        self._trained = False
+        self._metrics: list[dict[str, Any]] = []
+        self.extra: dict[str, Any] = {}
+        self.priority = np.inf  # Of an event handler: when the others have been called.
+
+    # --- a loop ---
+
+    def epochs(self, count: int, net: Any, trainer: Any) -> Iterator[int]:
+        """The numbers of the epochs that are left of ``count``.
+
+        Args:
+            count: Of all of them.
+            net: The block that is trained.
+            trainer: Its ``mxnet.gluon.Trainer``.
+
+        Yields:
+            The epoch, from 0.
+
+        Raises:
+            ValueError: ``net`` isn't made as it was when the training was saved.
+        """
+        check_integer("count", count, 0)
+        self._begin(net, trainer)
+        try:
+            while self._epoch < count:
+                self._seed_batch()
+                yield self._epoch
+                self._end_epoch()
+            self._end()
+        finally:
+            self._background.wait()
+
+    def step(self) -> None:
+        """A batch has been trained on; saves, if it is time."""
+        self._batch, self._trained = self._batch + 1, True
+        self._schedule.count(1)
+        # After the last one, the end of the epoch is at hand.
+        if self._schedule.due and self._batch < self._batches:
+            self._save()
+        self._seed_batch()
+
+    # --- an Estimator ---
+
+    def train_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
+        """``fit`` begins."""
+        self._begin(estimator.net, estimator.trainer)
+
+    def epoch_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
+        """An epoch begins."""
+        self._seed_batch()
+
+    def batch_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
+        """The metrics of a half epoch go on; MXNet has reset them."""
+        if self._state is not None:
+            for metric, state in zip(estimator.train_metrics, self._state["metrics"]):
+                vars(metric).update(state)
+            self._state = None
+
+    def batch_end(self, estimator: Any, *args: Any, **kwargs: Any) -> bool:
+        """A batch has been trained on."""
+        self._metrics = [_numbers_of(metric) for metric in estimator.train_metrics]
+        self.step()
+        return False
+
+    def epoch_end(self, estimator: Any, *args: Any, **kwargs: Any) -> bool:
+        """An epoch has ended; whether it was the last one."""
+        self._metrics = []
+        self._end_epoch()
+        return estimator.max_epoch is not None and self._epoch >= estimator.max_epoch
+
+    def train_end(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
+        """``fit`` has ended."""
+        self._end()
+        self._background.wait()
+
+    # --- the state ---
+
+    def _begin(self, net: Any, trainer: Any) -> None:
+        self._net, self._trainer = net, trainer
+        self._epoch = self._batch = 0
+        self._trained, self._metrics = False, []
+        self._schedule.restart()
+        self._state = state = self._folder.newest()
+        if state is None:
+            return
+        self._schedule.saved()
+        self._put_back(state)
+        self._epoch, self._batch = state["epoch"], state["batch"]
+        self.extra = state["extra"]
+        self._loader.load_state_dict(state["loader"])
+        set_process_generators(state["generators"])
+        if not state["metrics"]:
+            self._state = None
+        log.info(
+            "the training in %s goes on at epoch %d, batch %d",
+            self._folder.path,
+            self._epoch,
+            self._batch,
+        )
+
+    @property
+    def _batches(self) -> float:
+        try:
+            return len(self._loader)
+        except TypeError:  # A sampler of the user's own.
+            return np.inf
+
+    def _end_epoch(self) -> None:
+        self._epoch, self._batch = self._epoch + 1, 0
+        self._schedule.count_epoch()
+        if self._schedule.due and self._trained:
+            self._save()
+
+    def _end(self) -> None:
+        self._background.wait()
+        if self._trained:
+            self._save()
+
+    def _seed_batch(self) -> None:
+        if self._seed is not None:
+            drawn = generator(self._seed, self._epoch, self._batch, _STREAM).integers(2**31)
+            mx.random.seed(int(drawn))
+
+    def _save(self) -> None:
+        if self._background.busy:
+            return
+        parameters = self._net.collect_params().values()
+        value = {
+            "epoch": self._epoch,
+            "batch": self._batch,
+            "loader": self._loader.state_dict(),
+            "parameters": [each.data().asnumpy().copy() for each in parameters],
+            "trainer": self._trainer_states(),
+            "metrics": self._metrics,
+            "generators": process_generators(),
+            "extra": dict(self.extra),
+        }
+        self._background.write(f"{self._epoch:06d}-{self._batch:09d}", value)
+        self._schedule.saved()
+
+    def _put_back(self, state: dict[str, Any]) -> None:
+        parameters = list(self._net.collect_params().values())
+        saved = state["parameters"]
+        if len(parameters) != len(saved):
+            raise ValueError(
+                f"net must be made as it was when the training was saved, with {len(saved)} "
+                f"parameters, got {len(parameters)}: make the same net, or give Resume another "
+                "folder"
+            )
+        with _temporary() as path:
+            # By what they are called in this process; those whose shapes aren't known get them.
+            named = {here.name: mx.nd.array(a, dtype=a.dtype) for here, a in zip(parameters, saved)}
+            mx.nd.save(str(path), named)
+            try:
+                self._net.collect_params().load(str(path))
+            except AssertionError as error:
+                raise ValueError(
+                    "net must be made as it was when the training was saved: make the same net, or "
+                    f"give Resume another folder ({error})"
+                ) from error
+        with _temporary() as path:
+            path.write_bytes(state["trainer"])
+            self._trainer.load_states(str(path))
+
+    def _trainer_states(self) -> bytes:
+        with _temporary() as path:
+            self._trainer.save_states(str(path))
+            return path.read_bytes()
+
+
+@contextlib.contextmanager
+def _temporary() -> Iterator[Path]:
+    """A file's name; a ``Trainer`` knows its states by that alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder, "states")
+
+
+def _numbers_of(metric: Any) -> dict[str, Any]:
+    """What a metric has counted so far."""
+    return {
+        name: value
+        for name, value in vars(metric).items()
+        if isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    }

@@ -1,0 +1,154 @@
+"""``Watch``: which batch was the first whose loss is no number, or far above those before."""
+
+from __future__ import annotations
+
+import collections
+import logging
+import math
+import os
+import shlex
+import statistics
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from adapters.keras.fits import Fit, FitCallback
+from adapters.keras.resume import Resume
+
+log = logging.getLogger("adapters")
+
+# Batches whose losses are compared with, and how many of them there must be.
+_LATEST, _LEAST = 100, 20
+
+
+@dataclass(frozen=True)
+class Noticed:
+    """A batch that stands out.
+
+    Args:
+        kind: "not a number" or "spike".
+        epoch: Of the batch.
+        batch: Its number, for ``seq.replay(epoch, batch)``.
+        loss: Of the batch.
+        usual: The median of those before; None where there were too few.
+    """
+
+    kind: str
+    epoch: int
+    batch: int
+    loss: float
+    usual: float | None
+
+
+class Watch(FitCallback):
+    """Writes down the first batch of a ``fit`` whose loss is NaN or infinite, and the first spike.
+
+    The line is a WARNING of the logger ``adapters``, says how to see the batch again
+    (``adapters replay``), and is appended to a file where one is given. Keras tells a callback the
+    mean of an epoch's losses so far, of which those of the batches are worked out. It waits for
+    each batch's result for that, as with a progress bar.
+
+    Args:
+        path: Of the file; None for the log alone.
+        spike: How many times the median of the last 100 losses a batch's must be.
+
+    Raises:
+        TypeError: ``spike`` is no number.
+        ValueError: It isn't above 1.
+
+    Attributes:
+        noticed: What was found.
+
+    Example:
+        >>> from adapters.keras import Watch
+        >>> Watch(spike=20).noticed
+        []
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None, *, spike: float = 10.0) -> None:
+        super().__init__()
+        if isinstance(spike, bool) or not isinstance(spike, (int, float)):
+            raise TypeError(f"spike must be a number above 1, got {spike!r}")
+        if not spike > 1:
+            raise ValueError(f"spike must be above 1, got {spike!r}")
+        self._path = path
+        self._spike = float(spike)
+        self.noticed: list[Noticed] = []
+        self._fit: Fit | None = None
+        self._losses: collections.deque[float] = collections.deque(maxlen=_LATEST)
+        self._mean, self._counted = 0.0, 0
+
+    def fit_begins(self, fit: Fit) -> None:
+        """Begin anew.
+
+        Raises:
+            TypeError: What is trained on is no ``SafeSequence``.
+        """
+        if fit.sequence is None:
+            raise TypeError("fit must train on a SafeSequence for Watch to name its batches")
+        self._fit = fit
+        self._losses.clear()
+
+    def fit_ends(self, fit: Fit) -> None:
+        """Let go of what was trained on."""
+        self._fit = None
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """The mean begins anew."""
+        self._mean, self._counted = 0.0, 0
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """With ``Resume``, the mean is that of an epoch whose begin wasn't seen here."""
+        fit = self._fit
+        if batch and not self._counted and fit is not None:
+            goes_on = any(isinstance(each, Resume) for each in fit.told)
+            self._counted, self._mean = (batch, math.nan) if goes_on else (0, 0.0)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Work out the batch's loss, and compare."""
+        if self._fit is None or not logs or "loss" not in logs:
+            return
+        together = int(getattr(self.model, "steps_per_execution", 1))
+        mean, before = float(logs["loss"]), self._mean
+        self._mean, counted = mean, self._counted
+        self._counted += together
+        if not math.isfinite(mean):
+            self._notice("not a number", mean, together)
+            return
+        if not math.isfinite(before):
+            return  # The first one since the training goes on.
+        loss = mean + (mean - before) * counted / together
+        if len(self._losses) >= _LEAST and loss > self._spike * statistics.median(self._losses):
+            self._notice("spike", loss, together)
+        self._losses.append(loss)
+
+    def _notice(self, kind: str, loss: float, together: int) -> None:
+        if any(each.kind == kind for each in self.noticed):
+            return
+        fit = self._fit
+        assert fit is not None
+        assert fit.sequence is not None
+        sequence, plan = fit.sequence, fit.sequence._plan
+        epoch, step = sequence._progress.position()
+        usual = statistics.median(self._losses) if len(self._losses) >= _LEAST else None
+        shuffled = fit.shuffle and not sequence._endless and not plan.order.shuffle
+        last = epoch * len(plan) + step
+        for place in range(max(0, last - together), last):
+            own_epoch, own_step = divmod(place, len(plan))
+            index = plan.shuffled(own_epoch, own_step) if shuffled else own_step
+            found = Noticed(kind, own_epoch, index, loss, usual)
+            self.noticed.append(found)
+            line = _line(found)
+            log.warning("%s", line)
+            if self._path is not None:
+                with open(self._path, "a") as file:
+                    file.write(line + "\n")
+
+
+def _line(found: Noticed) -> str:
+    usual = "" if found.usual is None else f" (usual: {found.usual:.4g})"
+    script = shlex.quote(sys.argv[0] or "train.py")
+    return (
+        f"loss {found.loss:.4g}{usual}, {found.kind}, at batch {found.batch} of epoch "
+        f"{found.epoch}: adapters replay {script} --epoch {found.epoch} --batch {found.batch}"
+    )

@@ -1,0 +1,161 @@
+"""``Replay``: one batch of a training, computed once more.
+
+A batch is a function of the source, the seed, the epoch and its number: no log of the training is
+needed, and nothing that a training under way reads is changed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.alignment import aligned_empty
+from adapters.arguments import check_integer
+from adapters.batch.key import BatchKey
+from adapters.batch.sourceplan import SourcePlan
+from adapters.errors import ContentError
+from adapters.generators import DECODE, generator
+from adapters.images import decode
+from adapters.replaying.pictures import as_numpy, picture_of, pictures_of
+from adapters.replaying.sheet import png, sheet
+from adapters.sources.origin import Origin
+from adapters.structure import flatten
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What ``seq.replay(epoch, batch)`` returns; ``print`` shows it as a table.
+
+    Args:
+        epoch: Of the batch.
+        index: Its number: ``seq[index]`` of that epoch.
+        batch: What the model was given.
+        numbers: The samples in it, int64 ``(batch,)``; for a source of whole batches, the number
+            of that batch.
+        origins: Of each sample, where it lies and what was drawn for it.
+        fetched: Gives the sample of a number before any transform of yours.
+    """
+
+    epoch: int
+    index: int
+    batch: Any
+    numbers: NDArray[np.int64]
+    origins: list[Origin]
+    fetched: Callable[[int], Any] = field(repr=False, compare=False)
+
+    @property
+    def labels(self) -> list[Any] | None:
+        """Of each sample, where the batch is ``(x, y)`` or more and y has a row for each."""
+        if not (isinstance(self.batch, (tuple, list)) and len(self.batch) > 1):
+            return None
+        rows = [as_numpy(leaf) for leaf in flatten(self.batch[1])[0]]
+        if len(rows) != 1 or rows[0].ndim == 0 or len(rows[0]) != len(self.numbers):
+            return None
+        return [row.tolist() for row in rows[0]]
+
+    def before(self, row: int) -> Any:
+        """The sample in this row of the batch before it was cropped and transformed.
+
+        Returns:
+            Of a stored image the whole image, uint8 (height, width, 3); else the source's sample.
+        """
+        encoded = self.origins[row].encoded
+        if encoded is not None:
+            return decode(encoded)
+        return self.fetched(int(self.numbers[row]))
+
+    def sheet(self, path: str | os.PathLike[str]) -> Path:
+        """Write a PNG: of each sample, before and after the transforms, one above the other.
+
+        What was cut out of the first is framed in red.
+
+        Args:
+            path: Of the file.
+
+        Returns:
+            The path.
+
+        Raises:
+            ValueError: There are no pictures in the batch.
+        """
+        after = pictures_of(self.batch)
+        if after is None:
+            raise ValueError(
+                "the batch must have an array of pictures for a sheet, (batch, height, width) with "
+                "or without 1, 3 or 4 channels: print(replay) shows what it has"
+            )
+        pairs = []
+        for row in range(len(after)):
+            try:
+                before = picture_of(self.before(row)) if row < len(self.numbers) else None
+            except ContentError:  # Damaged, and replaced by on_error.
+                before = None
+            crop = self.origins[row].crop if row < len(self.origins) else None
+            pairs.append((before, after[row], crop))
+        target = Path(path)
+        target.write_bytes(png(sheet(pairs)))
+        return target
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        leaves, _ = flatten(self.batch)
+        shapes = ", ".join(
+            f"{getattr(leaf, 'dtype', type(leaf).__name__)} {tuple(getattr(leaf, 'shape', ()))}"
+            for leaf in leaves
+        )
+        yield f"batch {self.index} of epoch {self.epoch}: {len(self.numbers)} samples, {shapes}"
+        labels = self.labels or [""] * len(self.numbers)
+        table = [("row", "sample", "label", "file", "record", "offset", "drawn")]
+        for row, (number, origin) in enumerate(zip(self.numbers.tolist(), self.origins)):
+            place = (origin.file, origin.record, origin.offset)
+            cells = (row, number, labels[row], *place, origin.drawn)
+            table.append(tuple("" if cell is None else str(cell) for cell in cells))  # type: ignore[arg-type]
+        columns = [column for column in zip(*table) if any(column[1:])]
+        widths = [max(map(len, column)) for column in columns]
+        for line in zip(*columns):
+            yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip()
+
+
+def replayed(plan: SourcePlan, epoch: int, index: int, now: int, shuffled: bool) -> Replay:
+    """The batch of a plan.
+
+    Args:
+        plan: Whose.
+        epoch: Of the batch.
+        index: Of the batch.
+        now: The epoch that a source with epochs of its own is in.
+        shuffled: ``index`` counts batches as they come where these are permuted as wholes.
+
+    Raises:
+        TypeError: ``epoch`` is no integer.
+        ValueError: It is below 0, or the source has epochs of its own and is in another one.
+    """
+    check_integer("epoch", epoch, 0)
+    epoch = int(epoch)
+    if shuffled and not plan.order.shuffle:
+        index = plan.shuffled(epoch, index)
+    if plan.own_epochs and epoch != now:
+        raise ValueError(
+            f"epoch must be the current one, {now}, as the source, or a hook of the sequence, "
+            f"changes what the batches are between epochs; got {epoch}"
+        )
+    source = plan.source
+    if source.whole_batches:
+        numbers = np.array([plan.order.first(epoch, index)])
+        origins = [Origin()]
+    else:
+        numbers = np.array(plan.order.batch(epoch, index))
+        origins = [
+            source.origin(number, generator(plan.seed, epoch, number, DECODE))
+            for number in numbers.tolist()
+        ]
+    batch = plan.batch(BatchKey(epoch, index), aligned_empty).batch
+    return Replay(epoch, index, batch, numbers, origins, lambda n: plan.fetched(epoch, n))

@@ -1,0 +1,205 @@
+"""``Resume`` of Gluon, and ``loader.replay``: a training goes on, and a batch is seen again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet.gluon.contrib.estimator import Estimator
+
+from adapters import ImageDecoder, gluon_loader, open_images
+from adapters.gluon import Resume
+from adapters.images import decode
+from tests.packing.materials import folder
+
+SIZE, BATCH_SIZE, EPOCHS = 24, 4, 3
+BATCHES = SIZE // BATCH_SIZE
+
+
+class Killed(Exception):
+    """In the place of a signal."""
+
+
+def noisy(batch: Any, rng: np.random.Generator) -> Any:
+    """A transform that draws."""
+    data, label = batch
+    return data + float(rng.random()), label
+
+
+def made(workers: int = 0) -> tuple[Any, Any, Any]:
+    """Loader, net and trainer, made anew; the net doesn't know its shapes yet."""
+    mx.random.seed(1)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(SIZE, 5)).astype("float32")
+    loader = gluon_loader(
+        (x, x[:, :1] * 2),
+        BATCH_SIZE,
+        shuffle=True,
+        seed=4,
+        num_workers=workers,
+        batch_transform=noisy,
+    )
+    net = mx.gluon.nn.HybridSequential()
+    net.add(mx.gluon.nn.Dense(6, "relu"), mx.gluon.nn.BatchNorm(), mx.gluon.nn.Dropout(0.5))
+    net.add(mx.gluon.nn.Dense(1))
+    net.initialize()
+    trainer = mx.gluon.Trainer(
+        net.collect_params(),
+        "adam",
+        {"learning_rate": 0.05, "lr_scheduler": mx.lr_scheduler.FactorScheduler(3, 0.9)},
+    )
+    return loader, net, trainer
+
+
+def train(path: Path | None, kill_at: int | None = None, workers: int = 0, **options: Any) -> Any:
+    """A plain loop; the loss of each batch by (epoch, number of the batch in this run)."""
+    loader, net, trainer = made(workers)
+    losses, loss_of = [], mx.gluon.loss.L2Loss()
+    with loader:
+        resume = Resume(path or "unused", loader, seed=7, **{"every": "1 batch", **options})
+        if path is None:
+            resume._save = lambda: None  # Nothing is kept of the run that is compared with.
+        for epoch in resume.epochs(EPOCHS, net, trainer):
+            for data, label in loader:
+                if len(losses) == kill_at:
+                    raise Killed
+                with mx.autograd.record():
+                    loss = loss_of(net(data), label).mean()
+                loss.backward()
+                trainer.step(1)
+                losses.append((epoch, float(loss.asscalar())))
+                resume.step()
+    return losses
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kill_at", [0, 1, BATCHES - 1, BATCHES, BATCHES + 3, EPOCHS * BATCHES - 1])
+def test_a_loop_goes_on_with_the_same_losses(kill_at, workers, tmp_path):
+    expected = train(None)
+    with pytest.raises(Killed):
+        train(tmp_path, kill_at, workers)
+    continued = train(tmp_path, workers=2 - workers)
+    assert continued == expected[-len(continued) :]
+    # A file that was being written when the next batch ended was not begun anew.
+    assert len(continued) <= len(expected) - max(0, kill_at - BATCHES)
+
+
+def test_a_training_that_has_ended_stays_there(tmp_path):
+    expected = train(tmp_path)
+    assert len(expected) == EPOCHS * BATCHES
+    assert train(tmp_path) == []
+
+
+def test_values_of_ones_own_are_kept(tmp_path):
+    loader, net, trainer = made()
+    with loader:
+        resume = Resume(tmp_path, loader, "1 epoch")
+        for epoch in resume.epochs(2, net, trainer):
+            for data, _ in loader:
+                net(data)
+                resume.step()
+            resume.extra["best"] = epoch / 2
+        again = Resume(tmp_path, loader)
+        assert list(again.epochs(2, net, trainer)) == []
+    assert again.extra == {"best": 0.5}
+
+
+def estimated(path: Path, kill_at: int | None = None) -> Any:
+    """An Estimator's losses, batch by batch, and its metrics after each."""
+    loader, net, trainer = made()
+    seen: list[Any] = []
+
+    class Notes(mx.gluon.contrib.estimator.BatchEnd):
+        def batch_end(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
+            if len(seen) == kill_at:
+                raise Killed
+            metrics = [metric.get()[1] for metric in estimator.train_metrics]
+            seen.append((float(kwargs["loss"][0].mean().asscalar()), metrics))
+
+    with loader:
+        estimator = Estimator(
+            net, mx.gluon.loss.L2Loss(), train_metrics=mx.metric.MAE(), trainer=trainer
+        )
+        estimator.logger.disabled = True
+        resume = Resume(path, loader, "1 batch", seed=7)
+        try:
+            estimator.fit(loader, epochs=EPOCHS, event_handlers=[Notes(), resume])
+        except Killed:
+            resume._background.wait()
+    return seen
+
+
+def test_an_estimator_goes_on_with_the_same_losses_and_metrics(tmp_path):
+    expected = estimated(tmp_path / "whole")
+    killed = estimated(tmp_path / "killed", BATCHES + 3)
+    continued = estimated(tmp_path / "killed")
+    assert len(expected) == EPOCHS * BATCHES
+    assert killed == expected[: len(killed)]
+    assert BATCHES < len(continued) < EPOCHS * BATCHES
+    assert continued == expected[-len(continued) :]
+
+
+def test_another_net_is_refused(tmp_path):
+    train(tmp_path)
+    loader, _, _ = made()
+    net = mx.gluon.nn.Dense(1)
+    net.initialize()
+    trainer = mx.gluon.Trainer(net.collect_params(), "adam")
+    with loader, pytest.raises(ValueError, match="net must be made as it was"):
+        list(Resume(tmp_path, loader).epochs(1, net, trainer))
+
+
+def test_another_loader_is_refused(tmp_path):
+    with pytest.raises(TypeError, match="loader must be one of gluon_loader"):
+        Resume(tmp_path, mx.gluon.data.DataLoader(mx.gluon.data.ArrayDataset([1, 2]), 1))
+
+
+# --- replay ---
+
+
+def same(one: Any, other: Any) -> bool:
+    return all(np.array_equal(a.asnumpy(), b.asnumpy()) for a, b in zip(one, other))
+
+
+def test_a_batch_is_seen_again():
+    loader, _, _ = made()
+    with loader:
+        epochs = [list(loader) for _ in range(2)]
+        state = loader.state_dict()
+        for epoch in (0, 1):
+            for index in (0, BATCHES - 1):
+                replay = loader.replay(epoch, index)
+                assert same(replay.batch, epochs[epoch][index])
+                assert replay.labels == epochs[epoch][index][1].asnumpy().tolist()
+                assert len(set(replay.numbers.tolist())) == BATCH_SIZE
+        assert loader.state_dict() == state
+        with pytest.raises(IndexError, match=f"got {BATCHES}"):
+            loader.replay(0, BATCHES)
+
+
+def test_what_is_drawn_anew_in_every_run_is_refused():
+    with (
+        gluon_loader(np.arange(8.0), 4, shuffle=True) as loader,
+        pytest.raises(ValueError, match="replay: no batch can be computed again"),
+    ):
+        loader.replay(0, 0)
+
+
+def test_files_and_crops_of_images(tmp_path):
+    folder(tmp_path / "photos")
+    decoder = ImageDecoder(32, crop="random_resized", flip=True)
+    source = open_images(tmp_path / "photos", decode=decoder)
+    with gluon_loader(source, 2, shuffle=True, seed=1, num_workers=0) as loader:
+        replay = loader.replay(2, 0)
+    for row, number in enumerate(replay.numbers.tolist()):
+        origin = replay.origins[row]
+        assert origin.file == source.files[number]
+        crop, whole = origin.crop, replay.before(row)
+        assert np.array_equal(whole, decode(Path(origin.file).read_bytes()))
+        cut = whole[crop.top : crop.top + crop.height, crop.left : crop.left + crop.width]
+        near = cut[np.arange(32) * crop.height // 32][:, np.arange(32) * crop.width // 32]
+        near = near[:, ::-1] if crop.flip else near
+        assert np.abs(near.astype(int) - replay.batch[0][row].asnumpy()).mean() < 30

@@ -1,0 +1,196 @@
+"""``seq.replay`` and ``Watch``: a batch once more, and which one to look at."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from adapters import ImageDecoder, SafeSequence, concatenate, open_images, open_records
+from adapters.images import decode
+from adapters.keras import Watch
+from adapters.packing import pack
+from tests.packing.materials import folder
+
+
+def noisy(batch: Any, rng: Any) -> Any:
+    """A transform that draws."""
+    x, y = batch
+    return x + rng.normal(size=x.shape), y
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether two batches are the same, to the bit."""
+    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of class folders, and a record file beside it."""
+    here = tmp_path_factory.mktemp("photos")
+    folder(here / "photos")
+    pack(open_images(here / "photos"), here / "photos.tfrecord", format="tfrecord")
+    return here
+
+
+def test_it_is_the_batch_that_was_delivered():
+    numbers = np.arange(20.0)
+    with SafeSequence(
+        (numbers, numbers), 4, shuffle=True, seed=5, batch_transform=noisy, workers=0
+    ) as sequence:
+        epochs = [list(sequence) for _ in range(3)]
+        state = sequence.state_dict()
+        for epoch in (0, 2):
+            for index in (0, 3):
+                replay = sequence.replay(epoch, index)
+                assert equal(replay.batch, epochs[epoch][index])
+                assert replay.labels == replay.numbers.tolist() == epochs[epoch][index][1].tolist()
+        assert sequence.state_dict() == state
+
+
+def test_batches_that_fit_shuffles_are_counted_as_it_does():
+    class Keeps(keras.callbacks.Callback):
+        def __init__(self) -> None:
+            super().__init__()
+            self.losses: list[float] = []
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self.losses.append(logs["loss"] * (batch + 1) - sum(self.losses))
+
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, kernel_initializer="zeros")])
+    model.compile(keras.optimizers.SGD(0.0), "mse", run_eagerly=True)
+    numbers = np.arange(12, dtype="float32").reshape(12, 1)
+    with SafeSequence((numbers, numbers), 1, workers=0) as sequence:
+        model.fit(sequence, verbose=0, callbacks=[keeps := Keeps()])
+        for step in (0, 5, 11):
+            replay = sequence.replay(0, step, shuffled=True)
+            assert replay.labels == [[pytest.approx(keeps.losses[step] ** 0.5, abs=0.01)]]
+
+
+def test_what_lies_where_and_what_was_drawn(photos):
+    decoder = ImageDecoder(32, crop="random_resized", flip=True)
+    files = open_images(photos / "photos", decode=decoder)
+    records = open_records(photos / "photos.tfrecord", decode=decoder)
+    both = concatenate([files, records.select([2, 1])])
+    with SafeSequence(both, len(files), seed=3, workers=0) as sequence:
+        first, second = sequence.replay(1, 0), sequence.replay(1, 1)
+    assert [origin.file for origin in first.origins] == list(files.files)
+    assert [(origin.record, Path(origin.file).name) for origin in second.origins] == [
+        (2, "photos.tfrecord"),
+        (1, "photos.tfrecord"),
+    ]
+    assert second.origins[0].offset == records._files.locate(2)[0].offsets[2]
+    assert np.array_equal(first.before(0), decode(Path(files.files[0]).read_bytes()))
+    for replay in (first, second):
+        for row, origin in enumerate(replay.origins):
+            crop = origin.crop
+            cut = replay.before(row)[
+                crop.top : crop.top + crop.height, crop.left : crop.left + crop.width
+            ]
+            # The nearest pixels, not averaged as in the batch: alike, and for no other crop.
+            near = cut[np.arange(32) * crop.height // 32][:, np.arange(32) * crop.width // 32]
+            near = near[:, ::-1] if crop.flip else near
+            assert np.abs(near.astype(int) - replay.batch[0][row]).mean() < 30
+    assert f"{first.origins[0].file}" in str(first)
+    assert f"{first.origins[0].crop.height}x{first.origins[0].crop.width} at" in str(first)
+
+
+def test_a_sheet_has_both_pictures(photos, tmp_path):
+    files = open_images(photos / "photos", decode=ImageDecoder(48, crop="random"))
+    with SafeSequence(files, 2, workers=0) as sequence:
+        replay = sequence.replay(0, 0)
+    page = decode(replay.sheet(tmp_path / "sheet.png").read_bytes())
+    assert page.shape[1] >= 2 * 128
+    after = page[128:256, :128]
+    assert np.array_equal(
+        after[1::3, 1::3][:40, :40],
+        replay.batch[0][0][(np.arange(1, 128, 3)[:40] * 48 // 128)][
+            :, (np.arange(1, 128, 3)[:40] * 48 // 128)
+        ],
+    )
+    assert (page[:128, :128] == (255, 0, 0)).all(axis=2).any()  # The frame.
+
+
+def test_a_sheet_of_no_pictures_is_refused(tmp_path):
+    with (
+        SafeSequence(np.arange(8.0), 4, workers=0) as sequence,
+        pytest.raises(ValueError, match="must have an array of pictures"),
+    ):
+        sequence.replay(0, 0).sheet(tmp_path / "sheet.png")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "said"),
+    [
+        ((0, 2), IndexError, "2"),
+        ((-1, 0), ValueError, "epoch must be >= 0, got -1"),
+        (("0", 0), TypeError, "epoch must be an integer"),
+    ],
+)
+def test_wrong_arguments(arguments, error, said):
+    with SafeSequence(np.arange(8.0), 4, workers=0) as sequence, pytest.raises(error, match=said):
+        sequence.replay(*arguments)
+
+
+def test_epochs_of_the_source_s_own_are_refused():
+    class Own(keras.utils.PyDataset):
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, index: int) -> Any:
+            return np.zeros((2, 1)), np.zeros((2, 1))
+
+        def on_epoch_end(self) -> None:
+            """Changes what batches are."""
+
+    with SafeSequence(Own(), workers=0) as sequence:
+        assert sequence.replay(0, 1).numbers.tolist() == [1]
+        with pytest.raises(ValueError, match="epoch must be the current one, 0"):
+            sequence.replay(1, 0)
+
+
+# --- Watch ---
+
+
+def watched(labels: Any, watch: Watch) -> None:
+    """Train on a label for each batch, whose loss is its square."""
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, kernel_initializer="zeros")])
+    model.compile(keras.optimizers.SGD(0.0), "mse", run_eagerly=True)
+    data = np.array(labels, "float32").reshape(-1, 1)
+    with SafeSequence((data, data), 1, shuffle=True, seed=2, workers=0) as sequence:
+        model.fit(sequence, epochs=2, callbacks=[watch], verbose=0)
+        for found in watch.noticed:
+            (label,) = sequence.replay(found.epoch, found.batch).labels or [[]]
+            assert label == [data.max()] or np.isnan(label[0])
+
+
+@pytest.mark.parametrize(("label", "kind"), [(9.0, "spike"), (np.nan, "not a number")])
+def test_the_batch_is_named_that_stands_out(label, kind, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["my train.py"])
+    watch = Watch(tmp_path / "watch.txt")
+    with caplog.at_level(logging.WARNING, "adapters"):
+        watched([1.0] * 29 + [label], watch)
+    (found,) = watch.noticed
+    assert found.kind == kind
+    line = (tmp_path / "watch.txt").read_text().strip()
+    command = f"adapters replay 'my train.py' --epoch {found.epoch} --batch {found.batch}"
+    assert line.endswith(command)
+    assert line in caplog.text
+
+
+def test_losses_as_usual_are_no_news(tmp_path):
+    watch = Watch(tmp_path / "watch.txt")
+    watched([1.0, 2.0] * 15, watch)
+    assert watch.noticed == []
+    assert not (tmp_path / "watch.txt").exists()
+
+
+@pytest.mark.parametrize(("spike", "error"), [(1, ValueError), ("2", TypeError)])
+def test_a_wrong_spike(spike, error):
+    with pytest.raises(error, match="spike must be"):
+        Watch(spike=spike)
