@@ -40,6 +40,8 @@ class Losses(keras.callbacks.Callback):
         self.seen: dict[str, dict[str, float]] = {}
         self.counts = {"train": 0, "test": 0}
         self.epoch = 0
+        self.resume: Any = None
+        """Is waited for at each batch, so that its files are those that were due."""
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self.epoch = epoch
@@ -57,6 +59,8 @@ class Losses(keras.callbacks.Callback):
         self._note(f"{epoch}/end", logs)
 
     def _count(self, kind: str) -> None:
+        if self.resume is not None and self.path is None:
+            self.resume._background.wait()
         if kind == self.within and self.counts[kind] == self.kill_at:
             if self.path is None:
                 raise Killed
@@ -125,7 +129,8 @@ def train(
     ):
         given = [*callbacks(), losses, *extra]
         if folder is not None:
-            given.append(Resume(folder, every))
+            losses.resume = Resume(folder, every)
+            given.append(losses.resume)
         model.fit(
             training,
             epochs=epochs,
