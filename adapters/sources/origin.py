@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from adapters.images.geometry import Crop
 
 
@@ -35,3 +37,16 @@ class Origin:
         words = f"{crop.height}x{crop.width} at ({crop.top}, {crop.left}) of {size[0]}x{size[1]}"
         resized = f", resized from {crop.image[0]}x{crop.image[1]}" if crop.resized else ""
         return words + resized + (", flipped" if crop.flip else "")
+
+
+class Located:
+    """What a source has for it."""
+
+    def origin(self, number: int, rng: np.random.Generator) -> Origin:
+        """Where a sample lies, and what is drawn for it; empty where there is nothing to say.
+
+        Args:
+            number: Of the sample.
+            rng: Its own generator, as ``sample`` is given.
+        """
+        return Origin()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from adapters.generators import DECODE, RngOf, generator
 from adapters.ownership import Allocate
-from adapters.sources.origin import Origin
+from adapters.sources.origin import Located, Origin
 from adapters.sources.selection import chosen_of
 
 Leaf = tuple[tuple[int, ...], "np.dtype[Any]"]
@@ -24,7 +24,7 @@ Leaf = tuple[tuple[int, ...], "np.dtype[Any]"]
 _MOST_SPREAD = 4
 
 
-class Source(abc.ABC):
+class Source(Located, abc.ABC):
     """Samples by number. It changes nothing while it answers, and many threads may ask at once."""
 
     # --- samples ---
@@ -82,15 +82,6 @@ class Source(abc.ABC):
             ValueError: A mask of another length.
         """
         return Subset(self, chosen_of(numbers, len(self)))
-
-    def origin(self, number: int, rng: np.random.Generator) -> Origin:
-        """Where a sample lies, and what is drawn for it; empty where there is nothing to say.
-
-        Args:
-            number: Of the sample.
-            rng: Its own generator, as ``sample`` is given.
-        """
-        return Origin()
 
     def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any] | None:
         """The samples of a batch, fetched at once; None where they are fetched one at a time."""
