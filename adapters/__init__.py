@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from adapters.batch.blocks import Blocks
     from adapters.batch.buckets import Buckets
     from adapters.batch.weights import Weighted, class_balanced
+    from adapters.collating import pad, ragged
     from adapters.diagnosis import diagnose
     from adapters.errors import AdapterError, ClosedError, RecordError, WorkerError
     from adapters.gluon import gluon_loader
@@ -26,11 +27,14 @@ if TYPE_CHECKING:
     from adapters.packing import pack
     from adapters.records import RecordWriter
     from adapters.remote import Cache
-    from adapters.selecting import concatenate, mix, split
+    from adapters.selecting import concatenate, mix, packed, split
     from adapters.sources import Feature, open_images, open_records
+    from adapters.viewing import statistics
 else:  # Type checkers would take it to give a value for any name.
 
     def __getattr__(name: str) -> Any:
+        if name in _USED_AS_ROOMS:
+            return importlib.import_module(f"adapters.{name}")
         if name not in _ROOMS:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = globals()[name] = getattr(importlib.import_module(_ROOMS[name]), name)
@@ -60,8 +64,12 @@ __all__ = [
     "open_images",
     "open_records",
     "pack",
+    "packed",
+    "pad",
+    "ragged",
     "show_versions",
     "split",
+    "statistics",
 ]
 
 _ROOMS = {
@@ -85,9 +93,17 @@ _ROOMS = {
     "open_images": "adapters.sources",
     "open_records": "adapters.sources",
     "pack": "adapters.packing",
+    "packed": "adapters.selecting",
+    "pad": "adapters.collating",
+    "ragged": "adapters.collating",
     "show_versions": "adapters.machine",
     "split": "adapters.selecting",
+    "statistics": "adapters.viewing",
 }
+
+
+# Rooms that are used by their own names, as ``adapters.transforms.MixUp``.
+_USED_AS_ROOMS = frozenset({"transforms"})
 
 
 def __dir__() -> list[str]:

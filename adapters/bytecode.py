@@ -106,6 +106,8 @@ class _Search:
             self._visit_mxnet(value, depth)
         elif isinstance(value, type):
             self._visit_class(value, depth)
+        elif _library(value) == "adapters" and hasattr(value, "functions"):
+            self.visit(value.functions, depth + 1)  # A chain of transforms, the user's among them.
         elif _library(value) in _QUIET_MODULES or isinstance(value, np.random.Generator):
             return
         elif hasattr(value, "__dict__"):

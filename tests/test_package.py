@@ -33,7 +33,7 @@ BELOW_ENGINE = {
     "sources",
     "structure",
 }
-ANY = BELOW_ENGINE | {"engine", "images", "ranks", "records", "remote"}
+ANY = BELOW_ENGINE | {"engine", "images", "ranks", "records", "remote", "viewing"}
 ALLOWED = {
     "errors": set(),
     "alignment": set(),
@@ -78,6 +78,9 @@ ALLOWED = {
         "sources",
         "structure",
     },
+    "collating": {"alignment", "arguments", "batch"},
+    "transforms": {"arguments", "generators", "images", "structure"},
+    "viewing": {"arguments", "batch", "selecting", "sources", "structure"},
     "engine": {"alignment", "batch", "clock", "errors", "seeding", "structure"},
     "resuming": set(),
     "replaying": BELOW_ENGINE | {"images"},
@@ -87,8 +90,10 @@ ALLOWED = {
     "planning": {"errors"},
     "selecting": {"arguments", "batch", "sources", "structure"},
     "machine": {"engine", "images"},
-    "cli": ANY | {"diagnosis", "keras", "gluon", "machine", "packing", "planning", "__init__"},
-    "__init__": ANY | {"diagnosis", "keras", "gluon", "machine", "packing", "selecting"},
+    "cli": ANY
+    | {"diagnosis", "keras", "gluon", "machine", "packing", "planning", "selecting", "__init__"},
+    "__init__": ANY
+    | {"collating", "diagnosis", "keras", "gluon", "machine", "packing", "selecting"},
 }
 # Of the batch room, the engine knows the protocol and what a batch is called.
 ENGINE_KNOWS = {"adapters.batch.plan", "adapters.batch.key"}

@@ -126,6 +126,10 @@ class Plan(abc.ABC):
             elsewhere: It is computed in another process.
         """
 
+    def longer(self, epoch: int) -> list[Any]:
+        """A batch of longer samples than the first one's, where that can be; see ``SourcePlan``."""
+        return []
+
     def wait_for(self, assembled: Assembled) -> None:
         """Wait until the batch is there, where a framework computes on by itself."""
 

@@ -3,6 +3,7 @@
     source.gather --------------------------------------> batch_transform
     source.fill ----------------------------------------> batch_transform
     source.samples --> transform --> collate -----------> batch_transform
+    source.samples --> transform --> the user's collate --> batch_transform
     source.batch ---------------------------------------> batch_transform
 
 What the source says of itself decides which way a batch takes.
@@ -11,8 +12,8 @@ What the source says of itself decides which way a batch takes.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,8 @@ from adapters.batch.collate import collate, fill
 from adapters.batch.key import BatchKey
 from adapters.batch.order import Order
 from adapters.batch.plan import Allocate, Assembled, Layout, LayoutChanged, Plan
-from adapters.batch.replacement import OnError, Replacements, for_a_generator, put
+from adapters.batch.replacement import OnError, put
+from adapters.batch.samples import Samples
 from adapters.batch.turns import Mixed, Turns
 from adapters.errors import note
 from adapters.generators import (
@@ -58,6 +60,7 @@ class SourcePlan(Plan):
             place; or ``on_error(exception, sample_number)`` returns a finished sample in its place.
         hooked: Somebody changes what the functions do between epochs.
         draws: The process's generators, ``"random"`` or ``"numpy"``, that the functions draw from.
+        collate: ``collate(list of samples)`` makes a batch, where the user has a function for it.
     """
 
     source: Source
@@ -68,15 +71,21 @@ class SourcePlan(Plan):
     on_error: OnError = "raise"
     hooked: bool = False
     draws: frozenset[str] = frozenset()
+    collate: Callable[[list[Any]], Any] | None = None
     _generator_arguments: tuple[str | None, str | None] = field(init=False)
     _only_reads: bool = field(init=False, repr=False)
+    _own_collate: bool = field(init=False, repr=False)
+    _own_transform: bool = field(init=False, repr=False)
     _turns: Turns = field(init=False, repr=False, compare=False, default_factory=Turns)
     _known: Layout | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
         named = generator_argument
         self._generator_arguments = named(self.transform), named(self.batch_transform)
-        plain = self.transform is None and self.batch_transform is None and not self.draws
+        functions = (self.transform, self.collate, self.batch_transform)
+        plain = all(function is None for function in functions) and not self.draws
+        self._own_collate = getattr(self.collate, "only_reads", self.collate is None)
+        self._own_transform = getattr(self.batch_transform, "keeps_nothing", False)
         self._only_reads = plain and not (self.source.makes_samples or callable(self.on_error))
 
     def __len__(self) -> int:
@@ -134,7 +143,7 @@ class SourcePlan(Plan):
     @property
     def way(self) -> str:
         """How samples, or batches, come from the source, for people."""
-        return self.source.way(self.transform is not None)
+        return self.source.way(self.transform is not None or self.collate is not None)
 
     def warn_if_it_waits(self, threads: int) -> None:
         """Say so once, if calls of the source wait in turn."""
@@ -158,9 +167,14 @@ class SourcePlan(Plan):
             return self._turns.compute(self._assembled, key, allocate)
 
     def _assembled(self, key: BatchKey, allocate: Allocate) -> Assembled:
-        # What a transform is given is not the batch yet.
-        memory = allocate if self.batch_transform is None else np.empty
-        held, layout, skipped = self._collated(key, memory)
+        if self.collate is not None:
+            samples = Samples(self, key, self.order.batch(*key.place))
+            held = [self._listed(samples)]
+            collated: Callable[[], Any] = functools.partial(self._by_collate, key, held)
+            if self._own_transform and not self._own_collate:
+                collated = self._taken_first(collated)
+            return Assembled(self._finished(key, collated, allocate), None, samples.skipped)
+        held, layout, skipped = self._collated(key, self._memory(allocate))
         return Assembled(self._finished(key, held.pop, allocate), layout, skipped)
 
     def _collated(self, key: BatchKey, allocate: Allocate) -> tuple[list[Any], Layout | None, int]:
@@ -178,7 +192,7 @@ class SourcePlan(Plan):
             skipped = self._filled(key, numbers, columns)
             batch, layout = unflatten(known.skeleton, columns), known
         else:
-            samples = _Samples(self, key, numbers)
+            samples = Samples(self, key, numbers)
             if self.transform is None and source.pads:
                 batch, _ = collate(source.padded(list(samples)), numbers, allocate, source.remedy)
             else:
@@ -187,6 +201,45 @@ class SourcePlan(Plan):
             if self.draws and source.fetches_many:
                 layout = None  # Fetched in parts, it would draw something else.
         return [batch], layout, skipped
+
+    def _taken_first(self, collated: Callable[[], Any]) -> Callable[[], Any]:
+        """The batch of the user's collate, before a transform writes to it where it lies."""
+        batch, kept = taken(collated, np.empty)
+        if kept:
+            self._turns.one_at_a_time = True
+        held = [batch]
+        return held.pop
+
+    def _listed(self, samples: Samples) -> list[Any]:
+        """What ``collate`` is given, which may write into it unless it says otherwise."""
+        stored = self.source.stored and self.transform is None
+        if stored and not self._own_collate:
+            return list(map(private, samples))
+        return list(samples)
+
+    def _by_collate(self, key: BatchKey, held: list[list[Any]]) -> Any:
+        """What ``collate`` makes of the samples, to which nothing but ``held`` refers."""
+        assert self.collate is not None
+        epoch, index = key.epoch, key.index
+        try:
+            seed(self.draws, self.seed, epoch, index, GLOBAL_BATCH)
+            batch = self.collate(held.pop())
+            if batch is None:
+                raise ValueError("collate must return a batch, got None")
+        except BaseException as error:
+            note(error, f"in collate, batch {index} of epoch {epoch}")
+            raise
+        return batch
+
+    def longer(self, epoch: int) -> list[Any]:
+        """A batch of longer samples than the first one's, where ``collate`` can make it.
+
+        Who takes the shapes of batches from a few of them sees by it which axes differ.
+        """
+        make = getattr(self.collate, "longer", None)
+        if make is None:
+            return []
+        return [replace(self, collate=make()).batch(BatchKey(epoch, 0), aligned_empty).batch]
 
     def part(self, key: BatchKey, start: int, rows: Sequence[NDArray[Any]], layout: Layout) -> int:
         """Compute rows ``start`` and on of a batch whose layout is known, into ``rows``."""
@@ -197,7 +250,7 @@ class SourcePlan(Plan):
             return self._filled(key, numbers, rows)
 
         def filled() -> int:
-            samples = _Samples(self, key, numbers)
+            samples = Samples(self, key, numbers)
             fill(samples, rows, layout)
             return samples.skipped
 
@@ -219,6 +272,10 @@ class SourcePlan(Plan):
         except Mixed:
             raise LayoutChanged from None
 
+    def _memory(self, allocate: Allocate) -> Allocate:
+        """Where a batch is collated: what a function of the user's is given isn't the batch yet."""
+        return allocate if self.batch_transform is None or self._own_transform else np.empty
+
     def _finished(
         self,
         key: BatchKey,
@@ -227,16 +284,18 @@ class SourcePlan(Plan):
         ours: Sequence[NDArray[Any]] = (),
     ) -> Any:
         """Transform a batch in a container of its own; others refer to ``ours``."""
-        if self.batch_transform is None:
-            return batch_of()
+        if self._own_collate and (self.batch_transform is None or self._own_transform):
+            return self._batch_transformed(batch_of, key)  # Of which nobody keeps anything.
         batch, kept = taken(lambda: self._batch_transformed(batch_of, key), allocate, ours)
         if kept:
             self._turns.one_at_a_time = True
         return batch
 
     def _batch_transformed(self, batch_of: Callable[[], Any], key: BatchKey) -> Any:
-        function = self.batch_transform
-        assert function is not None
+        # Transforms of this package write into a batch that is its own.
+        function = getattr(self.batch_transform, "on_own_batch", self.batch_transform)
+        if function is None:
+            return batch_of()
         epoch, index = key.epoch, key.index
         try:
             seed(self.draws, self.seed, epoch, index, GLOBAL_BATCH)
@@ -269,7 +328,8 @@ class SourcePlan(Plan):
 
     def _foretold(self) -> Layout | None:
         """The layout of batches that the source writes itself; None where samples are collated."""
-        leaves = self.source.leaves if self.transform is None else None
+        alone = self.transform is None and self.collate is None
+        leaves = self.source.leaves if alone else None
         if leaves is None:
             return None
         known = self._known
@@ -304,7 +364,7 @@ class SourcePlan(Plan):
                 raise error
             return unflatten(source.skeleton, [column[0] for column in one])
 
-        samples = _Samples(self, key, numbers)
+        samples = Samples(self, key, numbers)
         # Of several that failed, it is the first in the batch that is raised.
         for row, error in sorted(failures, key=lambda failure: failure[0]):
             sample = samples.replacements.of(error, int(numbers[row]), another)
@@ -330,71 +390,11 @@ class SourcePlan(Plan):
     def _whole(self, number: int, key: BatchKey, allocate: Allocate) -> Any:
         epoch, index = key.epoch, key.index
         try:
-            # What a transform is given is not the batch yet.
-            memory = allocate if self.batch_transform is None else np.empty
             seed(self.draws, self.seed, epoch, index, GLOBAL)
-            batch = self.source.batch(number, memory)
+            batch = self.source.batch(number, self._memory(allocate))
             if batch is None:
                 raise ValueError(f"source must return a batch for number {number}, got None")
         except BaseException as error:
             note(error, f"in item {number} of the source, batch {index} of epoch {epoch}")
             raise
         return batch
-
-
-class _Samples:
-    """Fetches and transforms the samples of a batch one after another, minding ``on_error``."""
-
-    def __init__(self, plan: SourcePlan, key: BatchKey, numbers: NDArray[np.int64]) -> None:
-        self._plan = plan
-        self._epoch = epoch = key.epoch
-        self._index = index = key.index
-        self._numbers = numbers
-        self.replacements = Replacements(
-            plan.on_error,
-            len(plan.source),
-            f"batch {index} of epoch {epoch}",
-            lambda number: plan.sample(epoch, number),
-        )
-
-    @property
-    def skipped(self) -> int:
-        """Samples that others have taken the place of."""
-        return self.replacements.count
-
-    def __iter__(self) -> Iterator[Any]:
-        plan, epoch = self._plan, self._epoch
-        fetched = self._fetch()
-        transform, rng, stored = plan.transform, plan._generator_arguments[0], plan.source.stored
-        turns = plan._turns
-        for row, number in enumerate(self._numbers.tolist()):
-            try:
-                seed(plan.draws, plan.seed, epoch, number, GLOBAL)
-                sample = plan.fetched(epoch, number) if fetched is None else fetched[row]
-                if turns.watching:
-                    turns.watch(number, sample)
-                if transform is None or rng:
-                    sample = plan._transformed(sample, epoch, number)
-                else:
-                    sample = transform(private(sample) if stored else sample)
-                    if sample is None:
-                        raise ValueError("transform must return a sample, got None")
-                if turns.watching and transform is not None:
-                    turns.watch(number, sample)
-            except BaseException as raised:
-                sample = self.replacements.of(for_a_generator(raised), number)
-            yield sample
-
-    def _fetch(self) -> Sequence[Any] | None:
-        """All samples of the batch at once; None where they must be fetched one at a time."""
-        plan = self._plan
-        try:
-            plan.source.bring(self._numbers)
-            seed(plan.draws, plan.seed, self._epoch, self._index, GLOBAL_BATCH)
-            return plan.source.samples(self._numbers)
-        except BaseException as error:
-            if self._plan.on_error != "raise" and isinstance(error, Exception):
-                return None
-            listed = ", ".join(map(str, self._numbers[:8])) + ", ..." * (len(self._numbers) > 8)
-            note(error, f"in samples {listed}, batch {self._index} of epoch {self._epoch}")
-            raise

@@ -10,7 +10,17 @@ import traceback
 from collections.abc import Sequence
 
 from adapters import __version__
-from adapters.cli import arguments, caching, commands, completion, doctor, planning, replay, tune
+from adapters.cli import (
+    arguments,
+    caching,
+    commands,
+    completion,
+    doctor,
+    planning,
+    replay,
+    show,
+    tune,
+)
 from adapters.diagnosis.script import ScriptError
 from adapters.errors import AdapterError
 from adapters.packing import ENCODINGS
@@ -127,6 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_parser(subparsers)
     replay.add_parser(subparsers)
     planning.add_parser(subparsers)
+    show.add_parser(subparsers)
     tune.add_parser(subparsers)
     completion.add_parser(subparsers, parser)
     return parser

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import importlib
-import os
-import runpy
-import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
+from adapters.cli.named import is_path, names_in
 from adapters.cli.progress import bar
 from adapters.diagnosis.loaders import own_of
-from adapters.diagnosis.script import ScriptError, code_of
+from adapters.diagnosis.script import code_of
 from adapters.diagnosis.sweep import ROUNDS, line_of, sweep, table_of
 from adapters.sources import names_images
-
-_MAIN = "adapters_tuned"
 
 
 def add_parser(subparsers: Any) -> None:
@@ -46,7 +41,7 @@ def run_tune(options: argparse.Namespace) -> int:
             )
     with _loader_of(options.loader) as loader, bar("tune", "measurement") as progress:
         # Of records, all the code is ours.
-        running = nullcontext() if _is_path(options.loader) else code_of(options.loader)
+        running = nullcontext() if is_path(options.loader) else code_of(options.loader)
         with running:
             found = sweep(loader, seconds=options.seconds, rounds=options.rounds, progress=progress)
         for line in lines_of(loader, found):
@@ -65,11 +60,6 @@ def lines_of(loader: Any, found: Any) -> Iterator[str]:
     yield f"  {line_of(loader, best.setting)}"
 
 
-def _is_path(name: str) -> bool:
-    """Whether a name is that of record files, and not of something in somebody's code."""
-    return ":" not in name or os.path.exists(name)
-
-
 def _loader_of(name: str) -> Any:
     """The loader of that name.
 
@@ -79,10 +69,10 @@ def _loader_of(name: str) -> Any:
         ValueError: There is none of that name.
         ScriptError: From what the file, the module or the function raises.
     """
-    if _is_path(name):
+    if is_path(name):
         return _of_records(name)
     place, _, attribute = name.rpartition(":")
-    names = _names_in(place)
+    names = names_in(place)
     if attribute not in names:
         raise ValueError(f"{place} must define {attribute}, and doesn't")
     loader = names[attribute]
@@ -95,27 +85,6 @@ def _loader_of(name: str) -> Any:
             f"{type(loader).__name__}"
         )
     return loader
-
-
-def _names_in(place: str) -> dict[str, Any]:
-    """What a file or a module defines."""
-    if place.endswith(".py"):
-        if not os.path.exists(place):
-            raise FileNotFoundError(
-                f"loader must name a file before its colon, got {place!r}: there is none"
-            )
-        sys.path.insert(0, os.path.dirname(os.path.abspath(place)))
-        with code_of(place):
-            return runpy.run_path(place, run_name=_MAIN)
-    sys.path.insert(0, os.getcwd())
-    try:
-        return vars(importlib.import_module(place))
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{place}.".startswith(f"{error.name}."):
-            raise
-        raise ScriptError(place) from error
-    except Exception as error:
-        raise ScriptError(place) from error
 
 
 def _of_records(path: str) -> Any:

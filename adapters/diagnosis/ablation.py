@@ -167,13 +167,14 @@ def _made(
 def _collation(
     kept: SourcePlan, epoch: int, batches: Sequence[NDArray[np.int64]]
 ) -> SourcePlan | None:
-    if kept.source.leaves is not None and kept.transform is None:
+    alone = kept.transform is None and kept.collate is None
+    if kept.source.leaves is not None and alone:
         return None
-    if kept.source.gathers and kept.transform is None:
+    if kept.source.gathers and alone:
         return dataclasses.replace(kept, batch_transform=None)
     made, batches = _made(kept, batches, lambda number: kept.sample(epoch, number))
     if not batches:
         return None
     source = MapSource(KeptSamples(made, len(kept.source)))
     order = Repeated.of(batches, len(source))
-    return SourcePlan(source, order, seed=kept.seed)
+    return SourcePlan(source, order, seed=kept.seed, collate=kept.collate)

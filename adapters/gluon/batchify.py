@@ -77,6 +77,16 @@ class Skeleton:
             ]
         return _map_leaves(lambda leaf: self._leaf(arrays, leaf, numpy_semantics), self._tree)
 
+    def of(self, arrays: Sequence[Any]) -> Any:
+        """The batch with these arrays in it as they are."""
+        if self._flat:
+            return list(arrays)
+
+        def array(leaf: Leaf | Sparse) -> Any:
+            return leaf.built(arrays) if isinstance(leaf, Sparse) else arrays[leaf.number]
+
+        return _map_leaves(array, self._tree)
+
     @staticmethod
     def _leaf(arrays: Sequence[Any], leaf: Leaf | Sparse, numpy_semantics: bool) -> Any:
         if isinstance(leaf, Sparse):
@@ -209,7 +219,10 @@ def _check_dtype(leaf: Any) -> None:
 
 
 def packed(
-    make: Callable[[], Any], remote: bool, watch: Callable[[Any], None]
+    make: Callable[[], Any],
+    remote: bool,
+    watch: Callable[[Any], None],
+    numpy_as: str = "numpy",
 ) -> tuple[list[Any], Skeleton, bool]:
     """Take the arrays out of what a batchify of the user's own gives.
 
@@ -219,6 +232,7 @@ def packed(
             where the user keeps them. NDArrays always are: nobody can tell whose memory they lie
             in.
         watch: Called with the NDArrays before they are copied.
+        numpy_as: The kind of ``Leaf`` that NumPy's arrays are.
 
     Returns:
         The arrays, the structure around them, and whether the user keeps some of their memory.
@@ -236,9 +250,11 @@ def packed(
             own = [add(part.asnumpy(), "nd") for part in parts] if value.data.size else []
             return Sparse(value.stype, value.shape, np.dtype(value.dtype), tuple(own))
         sendable = type(value) is np.ndarray and not value.dtype.hasobject
+        if numpy_as == "active" and isinstance(value, np.ndarray) and not _known(value):
+            return value
         if not (nd or sendable or (isinstance(value, np.ndarray) and not remote)):
             return value
-        kind = ("np" if isinstance(value, mx.np.ndarray) else "nd") if nd else "numpy"
+        kind = ("np" if isinstance(value, mx.np.ndarray) else "nd") if nd else numpy_as
         return add(value.asnumpy() if nd and remote else value, kind)
 
     # No name for the structure: its containers must be gone when references are counted.
@@ -254,6 +270,25 @@ def packed(
             leaves[place].wait_to_read()  # What it lies in may be a NumPy array of the user's.
     kept = Census().detach(leaves, np.empty) or kept
     return leaves, Skeleton(tree), kept
+
+
+def is_nd(value: Any) -> bool:
+    """Whether it is an array of MXNet's."""
+    return isinstance(value, mx.nd.NDArray)
+
+
+def as_active(batch: Any, numpy_semantics: bool) -> Any:
+    """The batch with MXNet's arrays in the places of NumPy's, which nobody else may write to."""
+
+    def convert(value: Any) -> Any:
+        arrays = isinstance(value, np.ndarray) and _known(value)
+        return as_ndarray(value, numpy_semantics) if arrays else value
+
+    return _map_members(convert, batch)
+
+
+def _known(array: NDArray[Any]) -> bool:
+    return array.dtype.type in DTYPES
 
 
 _FLAT: dict[int, Skeleton] = {}

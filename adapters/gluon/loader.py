@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import threading
 import weakref
@@ -44,6 +45,7 @@ from adapters.gluon.workers import settings_of
 from adapters.ranks import AskedShard
 from adapters.replaying import Replay
 from adapters.sources import as_source, holds_stored, open_guessed
+from adapters.viewing import Peek
 
 _open: weakref.WeakSet[Engine] = weakref.WeakSet()
 
@@ -70,7 +72,8 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
         last_batch: ``"keep"`` (the default), ``"discard"`` or ``"rollover"`` what doesn't fill a
             batch.
         batch_sampler: Gives lists of sample numbers; excludes the four before.
-        batchify_fn: Makes a batch of a list of samples; MXNet's default otherwise.
+        batchify_fn: Makes a batch of a list of samples, as ``adapters.pad()`` does for those of
+            unequal lengths; MXNet's default otherwise.
         num_workers: ``"auto"`` measures the first batches and decides; 0 computes each batch when
             it is asked for.
         pin_memory: Give batches in pinned memory. ``"auto"``: on their way to a GPU in ``ctx``.
@@ -191,7 +194,8 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
         elif isinstance(dataset, tuple) and not hasattr(dataset, "_fields"):
             dataset = mx.gluon.data.ArrayDataset(*dataset)
         recipe = _prepared(recipe_of(dataset), batchify_fn)
-        opaque = [*recipe.opaque, *([batchify_fn] if batchify_fn else [])]
+        foreign = batchify_fn is not None and not getattr(batchify_fn, "only_reads", False)
+        opaque = [*recipe.opaque, *([batchify_fn] if foreign else [])]
         used = generators_used(*opaque, *filter(callable, (batch_transform, on_error)))
         seed = None if seed is None else int(seed)
         self._orders = functools.partial(
@@ -290,6 +294,19 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
         with twin:
             tell_epoch(twin._batch_sampler, epoch)
             return replayed(self._plan, twin._batch_sampler, int(epoch), int(batch), computed)
+
+    def peek(self, batches: int = 1) -> Peek:
+        """The first samples of a pass's first batches, to be looked at; no pass is begun for it.
+
+        A notebook shows a contact sheet, or a table where there are no images; ``print`` shows a
+        table, ``.save("sheet.png")`` writes the sheet.
+        """
+        check_integer("batches", batches, 1)
+        twin = self._twin()
+        try:
+            return Peek(itertools.islice(twin, int(batches)))
+        finally:
+            twin.close()
 
     @property
     def waits(self) -> Waits:

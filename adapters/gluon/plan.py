@@ -27,7 +27,7 @@ from adapters.batch.replacement import OnError, Replacements
 from adapters.batch.turns import Turns
 from adapters.errors import note
 from adapters.generators import BATCH_TRANSFORM, call_with, generator, generator_argument
-from adapters.gluon.batchify import Skeleton, batchify_default, packed
+from adapters.gluon.batchify import Skeleton, as_active, batchify_default, is_nd, packed
 from adapters.gluon.blocks import call
 from adapters.gluon.members import Members, compute, split
 from adapters.gluon.ndarrays import as_numpy, map_arrays
@@ -152,7 +152,7 @@ class GluonPlan(Plan):
     @property
     def own_functions(self) -> bool:
         """Whether there are functions of the user's own, which may call MXNet for each sample."""
-        return bool(self.recipe.opaque) or self.batchify is not None
+        return bool(self.recipe.opaque) or not (self.batchify is None or self._collates)
 
     @property
     def only_decodes(self) -> bool:
@@ -165,6 +165,18 @@ class GluonPlan(Plan):
     def _batches_itself(self) -> bool:
         """Whether a batch is made by MXNet's rules and by nothing else."""
         return self.batchify is None and self.batch_transform is None
+
+    @property
+    def _collates(self) -> bool:
+        """Whether ``batchify`` is a collate of this package, whose NumPy arrays become NDArrays."""
+        return bool(getattr(self.batchify, "only_reads", False))
+
+    @property
+    def _computes_with_numpy(self) -> bool:
+        """Whether the last function is of this package, and its arrays become NDArrays."""
+        if self.batch_transform is None:
+            return self._collates
+        return hasattr(self.batch_transform, "on_own_batch")
 
     def begin_pass(self) -> None:
         """Take the data set, its arrays and the semantics as they are now."""
@@ -310,15 +322,24 @@ class GluonPlan(Plan):
 
     def _of_functions(self, state: Members | list[Any], key: BatchKey, names: Sequence[Any]) -> Any:
         """What the user's own ``batchify`` and ``batch_transform`` make of samples."""
+        function = self.batch_transform
+        own = getattr(function, "on_own_batch", None)  # Ours, which compute with NumPy.
         if self.batchify is not None:
             batch = self.batchify(state if isinstance(state, list) else state.samples())
+            if own is not None:
+                batch = map_arrays(lambda array: array.asnumpy(), batch, lists=False)
+            elif function is not None and self._collates:
+                batch = as_active(batch, self.semantics[1])
         else:
             leaves, skeleton = self._batchified(state, names, False, aligned_empty)
-            batch = skeleton.built(leaves, is_np_array())
+            if own is not None:
+                function = own
+                batch = skeleton.of([each.asnumpy() if is_nd(each) else each for each in leaves])
+            else:
+                batch = skeleton.built(leaves, is_np_array())
             del leaves  # Nothing but the batch may refer to its arrays.
-        if self.batch_transform is None:
+        if function is None:
             return batch
-        function = self.batch_transform
         if isinstance(function, mx.gluon.Block):
             function = functools.partial(call, function)
         rng_of = functools.partial(generator, self.seed, key.randomness, key.index, BATCH_TRANSFORM)
@@ -340,7 +361,8 @@ class GluonPlan(Plan):
             if self._turns.watching:
                 self._turns.watch(("batch", index), as_numpy(array))
 
-        leaves, skeleton, kept = packed(make, self._remote, watch)
+        numpy_as = "active" if self._computes_with_numpy else "numpy"
+        leaves, skeleton, kept = packed(make, self._remote, watch, numpy_as)
         if kept:
             self._turns.one_at_a_time = True
         return leaves, skeleton

@@ -19,9 +19,12 @@ from adapters.keras.fits import Fit
 from adapters.keras.hooks import turn
 from adapters.keras.internals import PyDatasetAdapter, get_tensor_spec, jax_lag
 from adapters.keras.progress import Account
+from adapters.keras.scaling import scales
 from adapters.keras.sequence import SafeSequence
 from adapters.structure import flatten, map_leaves
+from adapters.viewing import Inspection
 
+_inspected: weakref.WeakSet[SafeSequence] = weakref.WeakSet()
 # Batches that TensorFlow's signature is taken from, as Keras does.
 _BATCHES_FOR_SIGNATURE = 2
 
@@ -73,6 +76,8 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         self._error: BaseException | None = None
         self.fit: Fit | None = None
         """What the adapter was made for, if a callback was told of it."""
+        self._inspection: Inspection | None = None
+        self._sequence = weakref.ref(x)
         self._engine.retain()
         self._reads = True
 
@@ -82,6 +87,15 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
             self._reads = False
             self._close_batches()
             self._engine.release()
+
+    def inspect(self, model: Any) -> None:
+        """Look at the first batches that this model is trained on, once for each sequence."""
+        sequence = self._sequence()
+        if sequence is None or sequence in _inspected or sequence.epoch:
+            return
+        _inspected.add(sequence)
+        shuffled = sequence._plan.order.shuffle or self._source.whole_batches
+        self._inspection = Inspection(shuffled, scales(model))
 
     def interrupt(self) -> None:
         """Have whoever waits for a batch go without one; from any thread."""
@@ -171,7 +185,8 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
             raise
         self._engine.park(stream)
         batches = [self._standardize_batch(batch) for batch in peeked]
-        signature = get_tensor_spec(batches)
+        longer = map(self._standardize_batch, self._engine.plan.longer(stream.position[0]))
+        signature = get_tensor_spec([*batches, *longer])
         self._signature = flatten(signature)
         this, grouped = weakref.ref(self), small(batches)
 
@@ -267,6 +282,8 @@ class _Batches(Reading):
         if adapter._signature is not None:
             _check_batch(batch, *adapter._signature, self._account)
         adapter._used = True
+        if adapter._inspection is not None and not adapter._inspection.done:
+            adapter._inspection.look(batch)
         return batch
 
     def _hand_out(self) -> None:

@@ -23,6 +23,7 @@ def check_arguments(
     batch_size: Any,
     transform: Any,
     batch_transform: Any,
+    collate: Any,
     seed: Any,
     shard: Any,
     on_error: Any,
@@ -44,12 +45,26 @@ def check_arguments(
         check_integer("workers", workers, 0, ' or "auto"')
     check_transform("transform", transform)
     check_transform("batch_transform", batch_transform)
+    check_collate(collate)
     check_shuffle(shuffle)
     for name, flag in flags.items():
         if not isinstance(flag, (bool, np.bool_)) and flag not in (0, 1):
             raise TypeError(f"{name} must be True or False, got {flag!r}")
     check_on_error(on_error)
     check_shard(shard)
+
+
+def check_collate(collate: Any) -> None:
+    """Check ``collate``.
+
+    Raises:
+        TypeError: It is nothing to call.
+    """
+    if collate is not None and not callable(collate):
+        raise TypeError(
+            "collate must be callable with a list of samples, as adapters.pad() is, or None, got "
+            f"{collate!r}"
+        )
 
 
 def check_order(order: Order) -> None:
@@ -106,6 +121,7 @@ def check_whole_batches(
     *,
     endless: bool,
     transform: Any,
+    collate: Any,
     drop_remainder: Any,
     on_error: Any,
     shuffle: Any,
@@ -120,6 +136,11 @@ def check_whole_batches(
         raise ValueError(
             f"transform works on single samples, and source gives whole batches ({name}): use "
             "batch_transform"
+        )
+    if collate is not None:
+        raise ValueError(
+            f"collate makes batches of single samples, and source gives whole batches ({name}): "
+            "use batch_transform"
         )
     if drop_remainder or on_error != "raise":
         raise ValueError(

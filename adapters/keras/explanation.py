@@ -21,6 +21,8 @@ def explanation(plan: SourcePlan, engine: Engine) -> Iterator[str]:
     yield f"source: {plan.way}"
     if plan.transform is not None:
         yield f"transform {_name_of(plan.transform)}: a sample at a time"
+    if plan.collate is not None:
+        yield f"collate {_name_of(plan.collate)}: makes a batch of a list of samples"
     if plan.batch_transform is not None:
         yield f"batch_transform {_name_of(plan.batch_transform)}: a batch at a time"
     order = plan.order
@@ -36,4 +38,7 @@ def explanation(plan: SourcePlan, engine: Engine) -> Iterator[str]:
 
 
 def _name_of(function: Any) -> str:
-    return getattr(function, "__qualname__", type(function).__name__)
+    kind = type(function)
+    if kind.__module__.startswith(("adapters.collating.", "adapters.transforms.")):
+        return repr(function)
+    return getattr(function, "__qualname__", kind.__name__)

@@ -31,10 +31,11 @@ import keras
 
 from adapters.keras import internals
 from adapters.keras.arguments import check_steps
+from adapters.keras.exit import calls_of_threads
 from adapters.keras.fallback import ReadAhead, known, reading_ahead
 from adapters.keras.fits import running_over, told
 from adapters.keras.interrupts import released_by_interrupts
-from adapters.keras.sequence import SafeSequence, calls_of_threads
+from adapters.keras.sequence import SafeSequence
 
 if TYPE_CHECKING:
     from adapters.keras.adapter import SafeSequenceAdapter
@@ -52,6 +53,7 @@ class _Call(threading.local):
 
     readers: list[Reader] | None = None
     model: Any = None
+    trains: bool = False
 
 
 _call = _Call()
@@ -99,6 +101,8 @@ def install() -> bool:
             x, given.get("class_weight"), given.get("shuffle", False), steps
         )
         adapter.fit = running_over(x)
+        if _call.trains and not _call.readers:  # The first is what is trained on.
+            adapter.inspect(_call.model)
         _note(adapter)
         return adapter
 
@@ -167,8 +171,8 @@ def _ends_what_it_began(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
         began: list[Reader] = []
-        outer, _call.readers = (_call.readers, _call.model), began
-        _call.model = args[0] if args else None
+        outer, _call.readers = (_call.readers, _call.model, _call.trains), began
+        _call.model, _call.trains = args[0] if args else None, method.__name__ == "fit"
         ended, thread = threading.Event(), threading.current_thread()
         if thread is not threading.main_thread() and not thread.daemon:
             calls_of_threads.add(ended)
@@ -178,7 +182,7 @@ def _ends_what_it_began(method: Callable[..., Any]) -> Callable[..., Any]:
             with _interruptible():
                 return method(*args, **kwargs)
         finally:
-            _call.readers, _call.model = outer
+            _call.readers, _call.model, _call.trains = outer
             if thread is threading.main_thread():
                 _of_the_main_thread.pop()
             for reader in began:

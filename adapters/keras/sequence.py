@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
+from adapters.arguments import check_integer
 from adapters.batch.arranging import order_of
 from adapters.batch.blocks import Blocks
-from adapters.batch.key import WHOLE, Continuation
+from adapters.batch.key import WHOLE, BatchKey, Continuation
 from adapters.batch.replacement import OnError
 from adapters.batch.sourceplan import SourcePlan
 from adapters.bytecode import generators_used
@@ -23,6 +23,7 @@ from adapters.keras.arguments import (
     check_whole_batches,
     index_of,
 )
+from adapters.keras.exit import opened
 from adapters.keras.explanation import explanation
 from adapters.keras.hooks import HookedEngine, divert_keras, own_hooks
 from adapters.keras.internals import called_by_keras
@@ -33,13 +34,9 @@ from adapters.keras.sources import Inner, source_of
 from adapters.keras.standing import Standing
 from adapters.ranks import AskedShard
 from adapters.sources import SequenceSource, Source, reduce_iterator
+from adapters.viewing import Peek
 
 parcel.reducers.append(reduce_iterator)
-# Sequences with workers must be closed before the interpreter takes the threads down under them:
-# TensorFlow destroys its iterators then, and waits for the batch that one of them waits for.
-_open: weakref.WeakSet[SafeSequence] = weakref.WeakSet()
-calls_of_threads: set[threading.Event] = set()
-"""What Python waits for before it exits, other than in daemon threads: calls of ``fit``."""
 
 
 class SafeSequence(Standing, Replayable):
@@ -85,6 +82,8 @@ class SafeSequence(Standing, Replayable):
             cloudpickle; arrays in them are shared.
         max_queue_size: Batches that may be ready ahead of the trainer; bounds the memory. Of more
             workers than that, some may have nothing to do.
+        collate: ``collate(list of samples)`` returns the batch; ``adapters.pad()`` makes one for
+            samples of unequal lengths. None stacks samples of equal shapes.
         weights: Of each sample: samples are drawn with replacement, as often as weights say, as
             many in an epoch as there are; see ``Weighted``, and ``class_balanced(labels)``.
         bucket_by: The length of each sample: those of a batch, of all shards together, have similar
@@ -135,6 +134,7 @@ class SafeSequence(Standing, Replayable):
         workers: int | Literal["auto"] = "auto",
         use_multiprocessing: bool = False,
         max_queue_size: int = 10,
+        collate: Callable[[list[Any]], Any] | None = None,
         weights: Any = None,
         bucket_by: Any = None,
     ) -> None:
@@ -142,6 +142,7 @@ class SafeSequence(Standing, Replayable):
             batch_size=batch_size,
             transform=transform,
             batch_transform=batch_transform,
+            collate=collate,
             seed=seed,
             shard=shard,
             on_error=on_error,
@@ -165,6 +166,7 @@ class SafeSequence(Standing, Replayable):
                 source,
                 endless=self._source.endless,
                 transform=transform,
+                collate=collate,
                 drop_remainder=drop_remainder,
                 on_error=on_error,
                 shuffle=shuffle,
@@ -181,7 +183,7 @@ class SafeSequence(Standing, Replayable):
         order = order_of(*given, source=self._source, weights=weights, bucket_by=bucket_by)
         check_order(order)
         code = self._source.own_code if isinstance(source, Source) else (source,)
-        used = generators_used(*code, transform, batch_transform, on_error)
+        used = generators_used(*code, transform, collate, batch_transform, on_error)
         self._plan = SourcePlan(
             self._source,
             order,
@@ -191,6 +193,7 @@ class SafeSequence(Standing, Replayable):
             on_error,
             self._hooked,
             used.certainly & {"numpy", "random"},
+            collate,
         )
         self._settings = Settings(
             workers, bool(use_multiprocessing), int(max_queue_size), isolated=used.process
@@ -229,7 +232,7 @@ class SafeSequence(Standing, Replayable):
         self._progress.move(epoch, step, continuation)
         self._served: set[int] | None = None
         self._finalizer = weakref.finalize(self, self._engine.close)
-        _open.add(self)
+        opened.add(self)
 
     def __getstate__(self) -> dict[str, Any]:
         state = self._settled().__dict__.copy()
@@ -326,6 +329,18 @@ class SafeSequence(Standing, Replayable):
         """Print how the batches are made, and by which workers: a line for each part of the way."""
         print("\n".join(explanation(self._settled()._plan, self._engine)))
 
+    def peek(self, batches: int = 1) -> Peek:
+        """The first samples of the current epoch's first batches, to be looked at.
+
+        A notebook shows a contact sheet, or a table where there are no images; ``print`` shows a
+        table, ``.save("sheet.png")`` writes the sheet. Nothing changes for who reads the sequence.
+        """
+        check_integer("batches", batches, 1)
+        plan = self._settled()._plan
+        count = int(batches) if self._endless else min(int(batches), len(plan))
+        keys = (BatchKey(self.epoch, index) for index in range(count))
+        return Peek(self._engine.compute(key).batch for key in keys)
+
     def _twin(self) -> SafeSequence:
         """The same sequence once more, where this one stands, with workers of its own."""
         return copy.copy(self)
@@ -369,14 +384,3 @@ _ACCOUNTS = {
     "on_epoch_begin": SafeSequence._keras_begins,
     "on_epoch_end": SafeSequence._keras_ends,
 }
-
-
-def _close_all() -> None:
-    for ended in list(calls_of_threads):
-        ended.wait()
-    for sequence in list(_open):
-        sequence._engine.end_with_main_thread()
-
-
-# Before the executors of concurrent.futures and loky are taken down, which atexit is too late for.
-getattr(threading, "_register_atexit", None) and threading._register_atexit(_close_all)  # type: ignore[attr-defined]

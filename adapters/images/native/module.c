@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "colours.h"
 #include "crops.h"
 #include "gather.h"
 #include "huffman.h"
@@ -407,6 +408,17 @@ static PyMethodDef methods[] = {
      "       defaults)\n\n"
      "Write fields of records into rows of columns: bytes as they are, or varints as int64. None\n"
      "if all are right, else a byte for each record, 1 for one that isn't, whose row is undefined."},
+    {"mix", kernel_mix, METH_VARARGS,
+     "mix(images, count, order, shares)\n\n"
+     "Mix uint8 images with the ones behind them in an order of all, the last with the first: their\n"
+     "own shares are int64 (count), in 1/256, by their numbers."},
+    {"recolour", kernel_recolour, METH_VARARGS,
+     "recolour(images, count, channels_first, matrices, offsets, bits, low, high)\n\n"
+     "Replace each pixel of uint8 RGB images by (matrix @ pixel + offset) >> bits, from low to high:\n"
+     "int32, (count, 3, 3) and (count)."},
+    {"channel_sums", kernel_channel_sums, METH_VARARGS,
+     "channel_sums(images, count, channels_first, sums)\n\n"
+     "The sums of the channels of uint8 RGB images: int64, (count, 3)."},
     {"crop", kernel_crop, METH_VARARGS,
      "crop(size, key, counter, asked, goal) -> bytes\n\n"
      "The numbers of what is wanted of an image of a size, row 0; None where they are beyond it."},

@@ -1,0 +1,103 @@
+"""The samples of one batch: fetched and transformed one after another, minding ``on_error``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.batch.key import BatchKey
+from adapters.batch.replacement import OnError, Replacements, for_a_generator
+from adapters.batch.turns import Turns
+from adapters.errors import note
+from adapters.generators import GLOBAL, GLOBAL_BATCH
+from adapters.seeding import seed
+from adapters.sources import Source
+from adapters.structure import private
+
+
+class Maker(Protocol):
+    """What makes single samples: the plan."""
+
+    source: Source
+    transform: Callable[..., Any] | None
+    seed: int
+    on_error: OnError
+    draws: frozenset[str]
+    _generator_arguments: tuple[str | None, str | None]
+    _turns: Turns
+
+    def fetched(self, epoch: int, number: int) -> Any:
+        """Fetch one sample."""
+
+    def sample(self, epoch: int, number: int) -> Any:
+        """Fetch and transform one sample."""
+
+    def _transformed(self, sample: Any, epoch: int, number: int) -> Any:
+        """Transform one sample."""
+
+
+class Samples:
+    """Those of one batch, made while they are iterated over.
+
+    Args:
+        plan: Makes them.
+        key: Of the batch.
+        numbers: Of the samples.
+    """
+
+    def __init__(self, plan: Maker, key: BatchKey, numbers: NDArray[np.int64]) -> None:
+        self._plan = plan
+        self._epoch = epoch = key.epoch
+        self._index = index = key.index
+        self._numbers = numbers
+        self.replacements = Replacements(
+            plan.on_error,
+            len(plan.source),
+            f"batch {index} of epoch {epoch}",
+            lambda number: plan.sample(epoch, number),
+        )
+
+    @property
+    def skipped(self) -> int:
+        """Samples that others have taken the place of."""
+        return self.replacements.count
+
+    def __iter__(self) -> Iterator[Any]:
+        plan, epoch = self._plan, self._epoch
+        fetched = self._fetch()
+        transform, rng, stored = plan.transform, plan._generator_arguments[0], plan.source.stored
+        turns = plan._turns
+        for row, number in enumerate(self._numbers.tolist()):
+            try:
+                seed(plan.draws, plan.seed, epoch, number, GLOBAL)
+                sample = plan.fetched(epoch, number) if fetched is None else fetched[row]
+                if turns.watching:
+                    turns.watch(number, sample)
+                if transform is None or rng:
+                    sample = plan._transformed(sample, epoch, number)
+                else:
+                    sample = transform(private(sample) if stored else sample)
+                    if sample is None:
+                        raise ValueError("transform must return a sample, got None")
+                if turns.watching and transform is not None:
+                    turns.watch(number, sample)
+            except BaseException as raised:
+                sample = self.replacements.of(for_a_generator(raised), number)
+            yield sample
+
+    def _fetch(self) -> Sequence[Any] | None:
+        """All samples of the batch at once; None where they must be fetched one at a time."""
+        plan = self._plan
+        try:
+            plan.source.bring(self._numbers)
+            seed(plan.draws, plan.seed, self._epoch, self._index, GLOBAL_BATCH)
+            return plan.source.samples(self._numbers)
+        except BaseException as error:
+            if self._plan.on_error != "raise" and isinstance(error, Exception):
+                return None
+            listed = ", ".join(map(str, self._numbers[:8])) + ", ..." * (len(self._numbers) > 8)
+            note(error, f"in samples {listed}, batch {self._index} of epoch {self._epoch}")
+            raise

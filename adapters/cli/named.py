@@ -1,0 +1,45 @@
+"""What a command is given by name: something in somebody's file or module, or the path of data."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import runpy
+import sys
+from typing import Any
+
+from adapters.diagnosis.script import ScriptError, code_of
+
+_MAIN = "adapters_tuned"
+
+
+def is_path(name: str) -> bool:
+    """Whether a name is that of record files, and not of something in somebody's code."""
+    return ":" not in name or os.path.exists(name)
+
+
+def names_in(place: str) -> dict[str, Any]:
+    """What a file or a module defines.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ModuleNotFoundError: There is no such module.
+        ScriptError: From what the file or the module raises.
+    """
+    if place.endswith(".py"):
+        if not os.path.exists(place):
+            raise FileNotFoundError(
+                f"loader must name a file before its colon, got {place!r}: there is none"
+            )
+        sys.path.insert(0, os.path.dirname(os.path.abspath(place)))
+        with code_of(place):
+            return runpy.run_path(place, run_name=_MAIN)
+    sys.path.insert(0, os.getcwd())
+    try:
+        return vars(importlib.import_module(place))
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{place}.".startswith(f"{error.name}."):
+            raise
+        raise ScriptError(place) from error
+    except Exception as error:
+        raise ScriptError(place) from error

@@ -1,0 +1,227 @@
+"""A walk through the members of a batch's samples, all samples at once.
+
+``ByMember`` takes the list of samples apart by their structure: a step in Python for each sample
+and member, none for each element. What becomes of one member, an array per sample, its subclasses
+say. Collates only read what they are given, change nothing while they do, and return new memory;
+any thread may call them.
+"""
+
+from __future__ import annotations
+
+import abc
+import copy
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.alignment import aligned_empty
+from adapters.arguments import check_integer
+from adapters.batch.collate import as_leaf
+
+
+class ByMember(abc.ABC):
+    """A collate that treats each member of the samples by a value of its own.
+
+    Args:
+        value: One for all members, or a structure like the samples', with None for a member that is
+            stacked as it is.
+        to_multiple_of: What lengths are rounded up to.
+
+    Raises:
+        TypeError: Not such arguments.
+        ValueError: Out of range.
+    """
+
+    only_reads = True
+    """Whether it writes into no sample, so that nobody need copy them first."""
+
+    def __init__(self, value: Any, to_multiple_of: int) -> None:
+        check_integer("to_multiple_of", to_multiple_of, 1)
+        self._value = value
+        self._multiple = int(to_multiple_of)
+        self._extra = 0
+
+    def __call__(self, samples: list[Any]) -> Any:
+        """The batch of these samples.
+
+        Raises:
+            TypeError: Numbers that the value doesn't fit.
+            ValueError: Samples of different structures, or of shapes that no padding makes equal.
+        """
+        if not len(samples):
+            raise ValueError("samples must hold at least one sample, got none")
+        return self._collated(list(samples), self._value, "")
+
+    def longer(self) -> Any:
+        """The same collate with longer batches: which axes differ between batches shows there."""
+        longer = copy.copy(self)
+        longer._extra = self._multiple
+        return longer
+
+    def rounded(self, length: int) -> int:
+        """A length that is a multiple of what it shall be."""
+        return -(-length // self._multiple) * self._multiple + self._extra
+
+    def _collated(self, items: list[Any], value: Any, where: str) -> Any:
+        first = items[0]
+        if isinstance(first, dict):
+            for row, item in enumerate(items):
+                if not isinstance(item, dict) or item.keys() != first.keys():
+                    raise _unlike(items, row, where)
+            if isinstance(value, (tuple, list)) or (
+                isinstance(value, dict) and value.keys() != first.keys()
+            ):
+                raise _misfit(value, f"a dict of {list(first)}", where)
+            return self.of_dict(
+                {
+                    name: self._collated(
+                        [item[name] for item in items],
+                        value[name] if isinstance(value, dict) else value,
+                        f"{where}[{name!r}]",
+                    )
+                    for name in first
+                }
+            )
+        if isinstance(first, tuple) or (isinstance(first, list) and not _is_array(first)):
+            for row, item in enumerate(items):
+                if not isinstance(item, type(first)) or len(item) != len(first):
+                    raise _unlike(items, row, where)
+            if isinstance(value, dict) or (
+                isinstance(value, (tuple, list)) and len(value) != len(first)
+            ):
+                raise _misfit(value, f"{len(first)} members", where)
+            several = isinstance(value, (tuple, list))
+            members = [
+                self._collated(
+                    list(column), value[place] if several else value, f"{where}[{place}]"
+                )
+                for place, column in enumerate(zip(*items))
+            ]
+            return type(first)(*members) if hasattr(first, "_fields") else tuple(members)
+        if isinstance(value, (tuple, list, dict)):
+            raise _misfit(value, "an array", where)
+        if first is None:
+            return None
+        arrays = [item if type(item) is np.ndarray else as_leaf(_own(item)) for item in items]
+        if value is None or not arrays[0].ndim:
+            return stacked(arrays, where)
+        return self.member(arrays, value, where)
+
+    def of_dict(self, batch: dict[str, Any]) -> Any:
+        """A dict of members, for subclasses that have more of them."""
+        return batch
+
+    @abc.abstractmethod
+    def member(self, arrays: list[NDArray[Any]], value: Any, where: str) -> Any:
+        """What becomes of one member.
+
+        Args:
+            arrays: One for each sample, of one or more axes.
+            value: Of this member, no structure and not None.
+            where: The member, for errors.
+        """
+
+
+def stacked(arrays: list[NDArray[Any]], where: str) -> NDArray[Any]:
+    """Arrays of equal shapes as one, ``(samples, ...)``.
+
+    Raises:
+        ValueError: Of unequal shapes.
+    """
+    shape = arrays[0].shape
+    for row, array in enumerate(arrays):
+        if array.shape != shape:
+            raise ValueError(
+                f"sample{where} must have equal shapes in all samples of a batch where it isn't "
+                f"padded: sample {row} of the batch has {array.shape}, the first one {shape}"
+            )
+    dtype = common_dtype(arrays)
+    batch = aligned_empty((len(arrays), *shape), dtype)
+    for row, array in enumerate(arrays):
+        batch[row] = array.item() if dtype.hasobject and not array.ndim else array
+    return batch
+
+
+def common_dtype(arrays: list[NDArray[Any]]) -> np.dtype[Any]:
+    """What the arrays' numbers are promoted to, in an order of its own, as NumPy's matters."""
+    first = arrays[0].dtype
+    for array in arrays:
+        if array.dtype != first:
+            return np.result_type(*sorted({each.dtype for each in arrays}, key=str))
+    return first
+
+
+def filler(value: Any, dtype: np.dtype[Any], where: str) -> Any:
+    """The value, in an array of this dtype.
+
+    Raises:
+        TypeError: It doesn't fit.
+    """
+    if dtype.kind not in "biu":
+        return value
+    whole = isinstance(value, (int, np.integer, np.bool_)) or float(value).is_integer()
+    low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    if not (whole and low <= value <= high):
+        raise TypeError(
+            f"value must be a number that {dtype} holds where sample{where} is of that dtype, got "
+            f"{value!r}: give another value, or samples of another dtype"
+        )
+    return value
+
+
+def same_rest(arrays: list[NDArray[Any]], axes: tuple[int, ...], where: str) -> None:
+    """Check that shapes differ along these axes alone.
+
+    Raises:
+        ValueError: Along others, too.
+    """
+    first = arrays[0].shape
+    rest = [size for axis, size in enumerate(first) if axis not in axes]
+    for row, array in enumerate(arrays):
+        shape = array.shape
+        if len(shape) != len(first) or (
+            rest and [size for axis, size in enumerate(shape) if axis not in axes] != rest
+        ):
+            raise ValueError(
+                f"sample{where} may differ between the samples of a batch along axis "
+                f"{', '.join(map(str, axes))} only: sample {row} of the batch has shape {shape}, "
+                f"the first one {first}; give axis=... for another one"
+            )
+
+
+def _is_array(item: list[Any]) -> bool:
+    """Whether a list means an array: one of numbers, nested or not, or an empty one."""
+    if not item:
+        return True
+    first = item[0]
+    if isinstance(first, list):
+        return _is_array(first)
+    return isinstance(first, (int, float, complex, np.generic))
+
+
+def _own(item: Any) -> Any:
+    """An empty list has no numbers to tell a dtype by, and gets the one that promotes to all."""
+    return np.empty(0, np.bool_) if isinstance(item, list) and not item else item
+
+
+def _unlike(items: list[Any], row: int, where: str) -> ValueError:
+    return ValueError(
+        f"samples of a batch must have one structure: sample{where} is {_outline(items[row])} in "
+        f"sample {row} of the batch, and {_outline(items[0])} in the first one"
+    )
+
+
+def _misfit(value: Any, of: str, where: str) -> ValueError:
+    return ValueError(
+        f"value must be one for all members of a sample, or a structure like the sample's, got "
+        f"{value!r} where sample{where} is {of}"
+    )
+
+
+def _outline(item: Any) -> str:
+    if isinstance(item, dict):
+        return f"a dict of {list(item)}"
+    if isinstance(item, (tuple, list)):
+        return f"a {type(item).__name__} of {len(item)}"
+    return f"a {type(item).__name__}"

@@ -1,0 +1,63 @@
+"""``ragged``: samples of unequal lengths one behind the other, without padding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.alignment import aligned_empty
+from adapters.collating.members import ByMember, common_dtype, filler, same_rest
+
+
+class Ragged(ByMember):
+    """Makes ``(values, row_splits)`` of samples; ``ragged`` makes one, and says what it takes."""
+
+    def __repr__(self) -> str:
+        return f"ragged({self._value!r}, {self._multiple})"
+
+    def member(self, arrays: list[NDArray[Any]], value: Any, where: str) -> Any:
+        """The two arrays for a member."""
+        same_rest(arrays, (0,), where)
+        dtype = common_dtype(arrays)
+        row_splits = np.zeros(len(arrays) + 1, np.int64)
+        np.cumsum([len(array) for array in arrays], out=row_splits[1:])
+        total = int(row_splits[-1])
+        values = aligned_empty((self.rounded(total), *arrays[0].shape[1:]), dtype)
+        if not dtype.hasobject:
+            np.concatenate(arrays, out=values[:total])
+        elif total:
+            values[:total] = np.concatenate(arrays)
+        values[total:] = filler(value, dtype, where)
+        return values, row_splits
+
+
+def ragged(value: Any = 0, to_multiple_of: int = 1) -> Ragged:
+    """A collate that puts the samples of a batch one behind the other, without padding.
+
+    Each member whose lengths may differ becomes ``(values, row_splits)``: sample ``i`` of the batch
+    is ``values[row_splits[i]:row_splits[i + 1]]``. That is what
+    ``tf.RaggedTensor.from_row_splits`` takes, ``torch.nested.nested_tensor_from_jagged`` and
+    sparse kernels.
+
+    Args:
+        value: What fills ``values`` up to ``to_multiple_of``; belongs to no sample. A structure
+            like the samples' has one for each member, None for one that is stacked as it is.
+        to_multiple_of: ``values`` of a batch are filled up to a multiple of this many.
+
+    Returns:
+        For ``collate=`` of ``SafeSequence`` and ``batchify_fn=`` of ``gluon_loader``; called with a
+        list of samples, it returns the batch, in new memory; ``row_splits`` is int64
+        ``(batch + 1,)``. Single numbers and texts are stacked.
+
+    Raises:
+        TypeError: An argument of the wrong type.
+        ValueError: Out of range.
+
+    Example:
+        >>> from adapters import ragged
+        >>> ragged()([[5, 6], [7, 8, 9]])
+        (array([5, 6, 7, 8, 9]), array([0, 2, 5]))
+    """
+    return Ragged(value, to_multiple_of)

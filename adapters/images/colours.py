@@ -1,0 +1,81 @@
+"""Pixels through a matrix, their sums, and images mixed, by the kernel; for the transforms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.images.kernel import load
+
+_CHANNELS = 3  # A kernel that was built before it could do this leaves it to NumPy, too.
+
+
+def mix(images: NDArray[np.uint8], order: NDArray[np.int64], shares: NDArray[np.int64]) -> bool:
+    """Mix images in place, each with the one behind it in an order, the last with the first.
+
+    Args:
+        images: uint8 ``(batch, ...)``, contiguous.
+        order: The number of each image, once.
+        shares: Of each image itself, in 1/256, by its number.
+
+    Returns:
+        Whether that was done; else it is for NumPy.
+    """
+    kernel: Any = load()
+    if not hasattr(kernel, "mix") or not images.size:
+        return False
+    kernel.mix(images, len(images), order, shares)
+    return True
+
+
+def channel_sums(
+    images: NDArray[np.uint8], channels: int, channels_first: bool
+) -> NDArray[np.int64] | None:
+    """The sum of each channel of each image, ``(batch, channels)``; None without the kernel.
+
+    Args:
+        images: uint8, contiguous.
+        channels: How many there are.
+        channels_first: Whether they are the axis behind the batch's, or the last.
+    """
+    kernel: Any = load()
+    if not hasattr(kernel, "channel_sums") or channels != _CHANNELS or not images.size:
+        return None
+    sums = np.empty((len(images), channels), np.int64)
+    kernel.channel_sums(images, len(images), channels_first, sums)
+    return sums
+
+
+def transform(
+    images: NDArray[np.uint8],
+    channels: int,
+    channels_first: bool,
+    matrices: NDArray[np.int32],
+    offsets: NDArray[np.int32],
+    bits: int,
+    bounds: tuple[int, int],
+) -> bool:
+    """Replace each pixel by ``(matrix @ pixel + offset) >> bits`` within bounds, in place.
+
+    Args:
+        images: uint8, contiguous.
+        channels: How many there are.
+        channels_first: Whether they are the axis behind the batch's, or the last.
+        matrices: ``(batch, channels, channels)``.
+        offsets: Of all channels, ``(batch,)``.
+        bits: What the coefficients are multiples of: ``2 ** -bits``.
+        bounds: Of the values, within 0 and 255.
+
+    Returns:
+        Whether that was done; else it is for NumPy.
+    """
+    kernel: Any = load()
+    most = int(np.abs(matrices).sum(axis=2, dtype=np.int64).max(initial=0)) * 255
+    most += int(np.abs(offsets.astype(np.int64)).max(initial=0))
+    if not hasattr(kernel, "recolour") or channels != _CHANNELS or most >= 1 << 31:
+        return False
+    low, high = bounds
+    kernel.recolour(images, len(images), channels_first, matrices, offsets, bits, low, high)
+    return True

@@ -1,0 +1,16 @@
+/* RGB pictures through a matrix each, where they lie, the sums of their channels; and pictures mixed
+with each other. */
+#ifndef ADAPTERS_COLOURS_H
+#define ADAPTERS_COLOURS_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+/* mix(images, count, order, shares),
+   recolour(images, count, channels_first, matrices, offsets, bits, low, high) and
+   channel_sums(images, count, channels_first, sums), as module.c describes them. */
+PyObject *kernel_mix(PyObject *self, PyObject *arguments);
+PyObject *kernel_recolour(PyObject *self, PyObject *arguments);
+PyObject *kernel_channel_sums(PyObject *self, PyObject *arguments);
+
+#endif

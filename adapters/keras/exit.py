@@ -1,0 +1,27 @@
+"""What is ended before the interpreter exits: the workers of every sequence that is open.
+
+Sequences with workers must be closed before the interpreter takes the threads down under them:
+TensorFlow destroys its iterators then, and waits for the batch that one of them waits for.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any
+
+opened: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Sequences that may have workers."""
+calls_of_threads: set[threading.Event] = set()
+"""What Python waits for before it exits, other than in daemon threads: calls of ``fit``."""
+
+
+def _close_all() -> None:
+    for ended in list(calls_of_threads):
+        ended.wait()
+    for sequence in list(opened):
+        sequence._engine.end_with_main_thread()
+
+
+# Before the executors of concurrent.futures and loky are taken down, which atexit is too late for.
+getattr(threading, "_register_atexit", None) and threading._register_atexit(_close_all)  # type: ignore[attr-defined]

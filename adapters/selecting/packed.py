@@ -1,0 +1,181 @@
+"""``packed``: sequences of unequal lengths as rows of one length, for language models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.arguments import check_integer
+from adapters.selecting.given import source_given
+from adapters.selecting.rows import Rows, first_fit
+from adapters.sources import Source
+
+
+def packed(
+    source: Any,
+    length: int,
+    lengths: Any = None,
+    *,
+    tokens: str | int | None = None,
+    value: int = 0,
+    most: int | None = None,
+    transform: Callable[[Any], Any] | None = None,
+) -> PackedSource:
+    """A source whose samples are rows of fixed length, each of several sequences of another source.
+
+    Which sequences lie in which row is computed once, from their lengths alone (first fit among the
+    last 16 rows): a row is a sample like any other, for shuffling, shards, any number of workers
+    and going on in the middle of an epoch. In shuffled epochs, the rows come in another order, and
+    hold the same sequences.
+
+    Args:
+        source: Whatever ``SafeSequence`` takes as a source of single samples. A sample is a
+            sequence of numbers ``(its length,)``, or a dict or tuple with one.
+        length: Of a row.
+        lengths: Of the sequences, integers ``(samples,)``; None reads each sample once for that.
+        tokens: The key or position of the sequence in a sample; None where the sample is one.
+        value: What fills the rest of a row; also its segment id and position are 0.
+        most: Sequences that a row may hold; None for as many as fit.
+        transform: ``transform(row)`` makes the sample of a row's dict, ``(x, y)`` for ``fit``, say.
+
+    Returns:
+        A source of dicts: ``tokens`` ``(length,)``, of the dtype of the row's sequences;
+        ``segment_ids``, int32, 1 for the first sequence, 2 for the second, 0 for what is empty; and
+        ``positions``, int32, from 0 in each sequence. A sequence that is longer than a row is cut
+        off at its end.
+
+    Raises:
+        TypeError: An argument of the wrong type, or a source of whole batches.
+        ValueError: Out of range, or lengths that aren't those of the samples.
+
+    Example:
+        >>> from adapters import packed
+        >>> rows = packed([[5, 6, 7], [8, 9], [1, 2, 3, 4]], length=6)
+        >>> rows[0]["tokens"].tolist(), rows[0]["segment_ids"].tolist()
+        ([5, 6, 7, 8, 9, 0], [1, 1, 1, 2, 2, 0])
+        >>> rows[1]["positions"].tolist()
+        [0, 1, 2, 3, 0, 0]
+    """
+    check_integer("length", length, 1)
+    if most is not None:
+        check_integer("most", most, 1, " or None")
+    if transform is not None and not callable(transform):
+        raise TypeError(f"transform must be callable or None, got {transform!r}")
+    given = source_given(source, "source")
+    sizes = np.minimum(_lengths(given, lengths, tokens), length)
+    rows = first_fit(sizes, int(length), most or len(sizes))
+    held = int(sizes.sum())
+    return PackedSource(given, rows, int(length), held, tokens, value, transform)
+
+
+class PackedSource(Source):
+    """Rows of fixed length of the sequences of another source; see ``packed``."""
+
+    stored = False  # A row is made when it is asked for.
+
+    def __init__(
+        self,
+        source: Source,
+        rows: Rows,
+        length: int,
+        held: int,
+        tokens: str | int | None,
+        value: int,
+        transform: Callable[[Any], Any] | None,
+    ) -> None:
+        self._source = source
+        self._rows = rows
+        self._length = length
+        self._held = held
+        self._tokens = tokens
+        self._value = value
+        self._transform = transform
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def own_code(self) -> tuple[Any, ...]:
+        """That of the source, and what makes a sample of a row."""
+        return (*self._source.own_code, self._transform)
+
+    @property
+    def fill_rate(self) -> float:
+        """The part of all places in rows that hold a token of a sequence."""
+        return self._held / (len(self) * self._length)
+
+    def sequences(self, row: int) -> NDArray[np.int64]:
+        """The numbers of the samples that lie in a row, in their order."""
+        starts = self._rows.starts
+        return self._rows.numbers[starts[row] : starts[row + 1]]
+
+    def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
+        """The row of this number."""
+        row = self._row(number)
+        return row if self._transform is None else self._transform(row)
+
+    def _row(self, number: int) -> dict[str, NDArray[Any]]:
+        numbers = self.sequences(number)
+        fetched: Sequence[Any] | None = self._source.samples(numbers)
+        samples = fetched if fetched is not None else map(self._source.sample, numbers.tolist())
+        sequences = [_sequence(sample, self._tokens) for sample in samples]
+        dtype = np.result_type(*{sequence.dtype for sequence in sequences})
+        tokens = np.full(self._length, self._value, dtype)
+        segments = np.zeros(self._length, np.int32)
+        positions = np.zeros(self._length, np.int32)
+        at = 0
+        for segment, sequence in enumerate(sequences, 1):
+            count = min(len(sequence), self._length)
+            end = at + count
+            if end > self._length:
+                raise ValueError(
+                    f"lengths must be those of the sequences: those of samples {numbers.tolist()} "
+                    f"together are longer than a row of {self._length}"
+                )
+            tokens[at:end] = sequence[:count]
+            segments[at:end] = segment
+            positions[at:end] = np.arange(count)
+            at = end
+        return {"tokens": tokens, "segment_ids": segments, "positions": positions}
+
+    def way(self, transformed: bool) -> str:
+        """How samples come from it, for people."""
+        sequences = len(self._rows.numbers)
+        return f"{sequences} sequences in {len(self)} rows of {self._length}: " + self._source.way(
+            True
+        )
+
+
+def _sequence(sample: Any, tokens: str | int | None) -> NDArray[Any]:
+    try:
+        found = sample if tokens is None else sample[tokens]
+    except (LookupError, TypeError):
+        raise ValueError(
+            f"tokens must be the key or position of a sequence in each sample, got {tokens!r} for "
+            f"a {type(sample).__name__}"
+        ) from None
+    sequence = np.asarray(found)
+    if sequence.ndim != 1:
+        raise ValueError(
+            f"a sample must be a sequence (its length,), got shape {sequence.shape} of a "
+            f"{type(sample).__name__}: say where in it the sequence is with tokens=..."
+        )
+    return sequence
+
+
+def _lengths(source: Source, lengths: Any, tokens: str | int | None) -> NDArray[np.int64]:
+    if lengths is None:
+        sizes = (len(_sequence(source.sample(number), tokens)) for number in range(len(source)))
+        return np.fromiter(sizes, np.int64, len(source))
+    given = np.asarray(lengths)
+    if given.dtype.kind not in "iu" or given.ndim != 1:
+        raise TypeError(f"lengths must be integers (samples,), got {given.dtype}{given.shape}")
+    if len(given) != len(source) or (len(given) and given.min() < 0):
+        raise ValueError(
+            f"lengths must be one for each of {len(source)} samples, none below 0, got "
+            f"{len(given)} from {given.min(initial=0)}"
+        )
+    return given.astype(np.int64)

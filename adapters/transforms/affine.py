@@ -1,0 +1,142 @@
+"""One matrix and one offset for each image, applied to all its pixels where they lie.
+
+uint8 images are computed in whole numbers, of 1/4096 in the coefficients: by the image kernel, or
+by NumPy with the same values to the bit. Float images are computed in their own precision.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.images.colours import channel_sums, transform
+from adapters.transforms.layout import Axes
+
+# Coefficients of uint8 images are multiples of 1 / 2**_BITS: an error of 0.1 of 255 values at most.
+_BITS = 12
+# Below it, sums of whole numbers are exact in float32.
+_EXACT = 1 << 24
+# Pixels that are computed at a time, so that what is in between stays in the caches.
+_BLOCK = 1 << 14
+
+
+def means(images: NDArray[Any], axes: Axes) -> NDArray[np.float64]:
+    """The mean of each channel of each image, ``(batch, channels)``."""
+    pixels = max(axes.height * axes.width, 1)
+    if images.dtype == np.uint8:
+        return _byte_sums(images, axes) / pixels
+    rows = _planes(images, axes)
+    return np.stack([_sums(rows[:, channel]) for channel in range(axes.channels)], 1) / pixels
+
+
+def apply(
+    images: NDArray[Any],
+    axes: Axes,
+    matrices: NDArray[np.float64],
+    offsets: NDArray[np.float64],
+    bounds: tuple[float, float],
+) -> None:
+    """Replace each pixel by ``matrix @ pixel + offset``, within bounds.
+
+    Args:
+        images: uint8 or float, contiguous; changed in place.
+        axes: Of them.
+        matrices: ``(batch, channels, channels)``.
+        offsets: Added to all channels, ``(batch,)``.
+        bounds: Of the values.
+    """
+    if not images.size:
+        return
+    if images.dtype == np.uint8:
+        whole = np.rint(matrices * (1 << _BITS)).astype(np.int32)
+        added = np.floor(offsets * (1 << _BITS) + (1 << (_BITS - 1))).astype(np.int32)
+        within = (int(np.ceil(bounds[0])), int(np.floor(bounds[1])))
+        if not transform(images, axes.channels, axes.channels_first, whole, added, _BITS, within):
+            _apply_to_bytes(images, axes, whole, added, within)
+    else:
+        _apply_to_floats(images, axes, matrices, offsets, bounds)
+
+
+def _planes(images: NDArray[Any], axes: Axes) -> NDArray[Any]:
+    """A view ``(batch, channels, pixels)``."""
+    if axes.channels_first:
+        return images.reshape(len(images), axes.channels, -1)
+    return images.reshape(len(images), -1, axes.channels).transpose(0, 2, 1)
+
+
+def _sums(plane: NDArray[Any]) -> NDArray[np.float64]:
+    # Row by row, so that the order of the additions depends on nothing but the image.
+    return np.array([row.sum(dtype=np.float64) for row in plane])
+
+
+def _byte_sums(images: NDArray[np.uint8], axes: Axes) -> NDArray[np.int64]:
+    sums = channel_sums(images, axes.channels, axes.channels_first)
+    if sums is None:
+        sums = _planes(images, axes).sum(axis=2, dtype=np.int64)
+    return sums
+
+
+def _apply_to_bytes(
+    images: NDArray[np.uint8],
+    axes: Axes,
+    matrices: NDArray[np.int32],
+    offsets: NDArray[np.int32],
+    bounds: tuple[int, int],
+) -> None:
+    channels = axes.channels
+    most = np.abs(matrices).sum(axis=2).max() * 255 + np.abs(offsets).max(initial=0)
+    dtype = np.float32 if most < _EXACT else np.float64
+    planes = _planes(images, axes)
+    pixels = planes.shape[2]
+    width = min(_BLOCK, pixels)
+    given, total, term = (np.empty((channels, width), dtype) for _ in range(3))
+    whole = np.empty(width, np.int32)
+    for image, matrix, offset in zip(planes, matrices.astype(dtype), offsets.astype(dtype)):
+        for start in range(0, pixels, width):
+            block = image[:, start : start + width]
+            size = block.shape[1]
+            np.copyto(given[:, :size], block)
+            for channel in range(channels):
+                out = total[channel, :size]
+                np.multiply(given[0, :size], matrix[channel, 0], out=out)
+                for other in range(1, channels):
+                    np.multiply(given[other, :size], matrix[channel, other], out=term[0, :size])
+                    np.add(out, term[0, :size], out=out)
+                np.add(out, offset, out=out)
+                np.multiply(out, dtype(1 / (1 << _BITS)), out=out)
+                np.floor(out, out=out)
+                np.copyto(whole[:size], out, casting="unsafe")
+                np.clip(whole[:size], *bounds, out=whole[:size])
+                np.copyto(block[channel], whole[:size], casting="unsafe")
+
+
+def _apply_to_floats(
+    images: NDArray[Any],
+    axes: Axes,
+    matrices: NDArray[np.float64],
+    offsets: NDArray[np.float64],
+    bounds: tuple[float, float],
+) -> None:
+    dtype, channels = images.dtype, axes.channels
+    low, high = (dtype.type(bound) for bound in bounds)
+    planes = _planes(images, axes)
+    pixels = planes.shape[2]
+    width = min(_BLOCK, pixels)
+    given, total = (np.empty((channels, width), dtype) for _ in range(2))
+    term = np.empty(width, dtype)
+    for image, matrix, offset in zip(planes, matrices.astype(dtype), offsets.astype(dtype)):
+        for start in range(0, pixels, width):
+            block = image[:, start : start + width]
+            size = block.shape[1]
+            np.copyto(given[:, :size], block)
+            for channel in range(channels):
+                out = total[channel, :size]
+                np.multiply(given[0, :size], matrix[channel, 0], out=out)
+                for other in range(1, channels):
+                    np.multiply(given[other, :size], matrix[channel, other], out=term[:size])
+                    np.add(out, term[:size], out=out)
+                np.add(out, offset, out=out)
+                np.clip(out, low, high, out=out)
+                np.copyto(block[channel], out)

@@ -1,0 +1,116 @@
+"""``Chain``: several transforms of a batch, one after the other."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.arguments import check_transform
+from adapters.generators import call_with, generator_argument
+from adapters.transforms.transform import BatchTransform
+
+
+class Chain(BatchTransform):
+    """Several transforms of a batch, one after the other, for ``batch_transform=``.
+
+    Each has a generator of its own, told by its name (and by how many of that name come before
+    it): what one draws is the same whichever others stand beside it.
+
+    Args:
+        transforms: Those of ``adapters.transforms``, or any functions ``t(batch)`` or
+            ``t(batch, rng)``.
+
+    Raises:
+        TypeError: Something else.
+        ValueError: None.
+
+    Example:
+        >>> import numpy as np
+        >>> from adapters.transforms import Chain, MixUp, OneHot
+        >>> chain = Chain([OneHot(3), MixUp(0.2)])
+        >>> batch = np.zeros((4, 8, 8, 3), np.uint8), np.array([0, 1, 2, 0])
+        >>> images, labels = chain(batch, np.random.default_rng(0))
+        >>> labels.shape, labels.sum(axis=1).round(5).tolist()
+        ((4, 3), [1.0, 1.0, 1.0, 1.0])
+    """
+
+    def __init__(self, transforms: Sequence[Callable[..., Any]]) -> None:
+        super().__init__()
+        if callable(transforms) or not isinstance(transforms, Sequence):
+            raise TypeError(f"transforms must be a list of callables, got {transforms!r}")
+        if not transforms:
+            raise ValueError("transforms must hold at least one transform, got none")
+        for place, transform in enumerate(transforms):
+            check_transform(f"transforms[{place}]", transform)
+            if transform is None:
+                raise TypeError(f"transforms[{place}] must be callable, got None")
+        self.functions = tuple(transforms)
+        """Those that it calls, in order."""
+        self.keeps_nothing = all(getattr(each, "keeps_nothing", False) for each in transforms)
+        self._arguments = [generator_argument(transform) for transform in transforms]
+        self._tags = _tags(self.functions)
+
+    def __repr__(self) -> str:
+        return f"Chain([{', '.join(map(_name_of, self.functions))}])"
+
+    def __call__(self, batch: Any, rng: np.random.Generator) -> Any:
+        """The transformed batch.
+
+        The one that is given stays what it is, but for what functions of your own do to it.
+        """
+        return self._run(batch, rng, own=False)
+
+    def on_own_batch(self, batch: Any, rng: np.random.Generator) -> Any:
+        """The transformed batch, in its own memory where the transforms can do that."""
+        return self._run(batch, rng, own=True)
+
+    def gives_own(self, own: bool) -> bool:
+        """What the last transforms make of it."""
+        for transform in self.functions:
+            own = _gives_own(transform, own)
+        return own
+
+    def _run(self, batch: Any, rng: np.random.Generator, own: bool) -> Any:
+        base = rng.integers(0, 2**64, 2, np.uint64)
+        for place, transform in enumerate(self.functions):
+            function = transform
+            if own and isinstance(transform, BatchTransform):
+                function = transform.on_own_batch
+
+            def rng_of(tag: NDArray[np.uint64] = self._tags[place]) -> np.random.Generator:
+                return np.random.Generator(np.random.Philox(key=base ^ tag))
+
+            batch = call_with(rng_of, self._arguments[place], function, batch)
+            if batch is None:
+                raise ValueError(
+                    f"transforms[{place}] ({_name_of(transform)}) must return a batch, got None"
+                )
+            own = _gives_own(transform, own)
+        return batch
+
+
+def _gives_own(transform: Any, own: bool) -> bool:
+    """Whether the batch behind it is nobody else's: a function of the user's own may keep it."""
+    return isinstance(transform, BatchTransform) and transform.gives_own(own)
+
+
+def _tags(transforms: Sequence[Callable[..., Any]]) -> list[NDArray[np.uint64]]:
+    seen: Counter[str] = Counter()
+    tags = []
+    for transform in transforms:
+        kind = type(transform)
+        name = getattr(transform, "__qualname__", f"{kind.__module__}.{kind.__qualname__}")
+        tags.append(np.array([zlib.crc32(name.encode()), seen[name]], np.uint64))
+        seen[name] += 1
+    return tags
+
+
+def _name_of(transform: Any) -> str:
+    if isinstance(transform, BatchTransform):
+        return repr(transform)
+    return str(getattr(transform, "__qualname__", type(transform).__name__))

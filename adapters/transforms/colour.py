@@ -1,0 +1,161 @@
+"""``ColorJitter``: brightness, contrast, saturation and hue of each image, changed at random.
+
+The four are linear in a pixel's channels, but for what contrast takes from the image's mean; so all
+of them together are one matrix and one offset for each image, applied in one go, and values are cut
+off at the range's ends once. ``affine`` does that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.transforms.affine import apply, means
+from adapters.transforms.arguments import interval, number
+from adapters.transforms.layout import LayoutName, axes_of, check_layout
+from adapters.transforms.transform import BatchTransform, Place
+
+# How bright red, green and blue are: ITU-R BT.601, as JPEG and Pillow have it.
+_GREY = np.array([0.299, 0.587, 0.114])
+# Hue turns about the axis of greys in YIQ, as in MXNet's and DALI's transforms.
+_TO_YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211, -0.523, 0.311]])
+_TO_YIQ[1:] -= _TO_YIQ[1:].sum(axis=1, keepdims=True) / 3  # Greys have no colour, to the bit.
+_FROM_YIQ = np.linalg.inv(_TO_YIQ)
+
+
+class ColorJitter(BatchTransform):
+    """Changes brightness, contrast, saturation and hue of each image, in this order.
+
+    Brightness multiplies the values; contrast spreads them about the mean of the greys of the
+    image; saturation spreads the channels about each pixel's grey; hue turns the colours about the
+    axis of greys (in YIQ, as MXNet and DALI do; Pillow and torchvision turn HSV's hue). Values are
+    cut off at the ends of the range once, in the end.
+
+    Args:
+        brightness: A number ``b`` draws a factor from ``[max(0, 1 - b), 1 + b]``, a pair from
+            itself.
+        contrast: The same.
+        saturation: The same; of no meaning for images of one channel.
+        hue: In [0, 0.5]: a part ``h`` draws an angle from ``[-h, h]`` of the full circle; a pair
+            within [-0.5, 0.5] from itself.
+        value_range: Of the images' values; None: (0, 255) for uint8, (0, 1) for floats.
+        probability: Of an image's being changed.
+        layout: Of the images; "auto" takes the axis of 1 or 3 for the channels, the last one if
+            both can be.
+        image: Where the images are, see ``BatchTransform``: uint8 or float
+            ``(batch, height, width, 3)``, ``(batch, 3, height, width)``, or of 1 channel.
+
+    Raises:
+        TypeError: An argument of the wrong type.
+        ValueError: Out of range.
+
+    Example:
+        >>> import numpy as np
+        >>> from adapters.transforms import ColorJitter
+        >>> images = np.full((2, 8, 8, 3), 100, np.uint8)
+        >>> ColorJitter(brightness=(1.5, 1.5))(images, np.random.default_rng(0))[0, 0, 0].tolist()
+        [150, 150, 150]
+    """
+
+    def __init__(
+        self,
+        brightness: float | tuple[float, float] = 0.0,
+        contrast: float | tuple[float, float] = 0.0,
+        saturation: float | tuple[float, float] = 0.0,
+        hue: float | tuple[float, float] = 0.0,
+        *,
+        value_range: tuple[float, float] | None = None,
+        probability: float = 1.0,
+        layout: LayoutName = "auto",
+        image: Place = None,
+    ) -> None:
+        super().__init__(image, None)
+        self._factors = {
+            "brightness": _factors("brightness", brightness),
+            "contrast": _factors("contrast", contrast),
+            "saturation": _factors("saturation", saturation),
+        }
+        if not isinstance(hue, (tuple, list)):
+            hue = (-number("hue", hue, 0, 0.5), float(hue))
+        self._hue = interval("hue", hue, -0.5, 0.5)
+        if value_range is not None:
+            value_range = interval("value_range", value_range, -np.inf)
+        self._range = value_range
+        self._probability = number("probability", probability, 0, 1)
+        check_layout(layout)
+        self._layout = layout
+
+    def __repr__(self) -> str:
+        factors = ", ".join(f"{name}={range_}" for name, range_ in self._factors.items())
+        return f"ColorJitter({factors}, hue={self._hue})"
+
+    def on_own_batch(self, batch: Any, rng: np.random.Generator) -> Any:
+        """The batch with its images' colours changed where they lie."""
+        return self.with_images(batch, lambda images: self._jittered(images, rng))
+
+    def _jittered(self, images: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+        axes = axes_of(images, self._layout)
+        if axes.channels not in (1, 3):
+            raise ValueError(f"images must have 1 or 3 channels, got the shape {images.shape}")
+        low, high = self._range_of(images)
+        count = len(images)
+        drawn = {name: rng.uniform(*given, count) for name, given in self._factors.items()}
+        angle = rng.uniform(*self._hue, count)
+        chosen = rng.random(count) < self._probability
+        brightness = np.where(chosen, drawn["brightness"], 1.0)
+        contrast = np.where(chosen, drawn["contrast"], 1.0)
+        saturation = np.where(chosen, drawn["saturation"], 1.0)
+        angle = np.where(chosen, angle, 0.0)
+        coloured = axes.channels == 3
+        grey = np.zeros(count)
+        if self._factors["contrast"] != (1.0, 1.0):
+            grey = means(images, axes) @ (_GREY if coloured else np.ones(1))
+        offsets = (1 - contrast) * brightness * grey
+        scale = (brightness * contrast)[:, None, None]
+        matrices = scale * (_matrices(saturation, angle) if coloured else np.ones((1, 1, 1)))
+        apply(images, axes, matrices, offsets, (low, high))
+        return images
+
+    def _range_of(self, images: NDArray[Any]) -> tuple[float, float]:
+        """The range of the values.
+
+        Raises:
+            TypeError: Images of a dtype that none is known for.
+            ValueError: Some values are far outside.
+        """
+        if images.dtype == np.uint8:
+            return self._range or (0.0, 255.0)
+        if images.dtype.kind != "f":
+            raise TypeError(f"images must be uint8 or float for ColorJitter, got {images.dtype}")
+        low, high = self._range or (0.0, 1.0)
+        some = images[:: max(1, len(images) // 8)].reshape(-1)[::97]
+        margin = (high - low) / 2
+        if some.size and not (low - margin <= some.min() and some.max() <= high + margin):
+            raise ValueError(
+                f"images must have values within {(low, high)}, got {some.min():g} to "
+                f"{some.max():g}: give value_range=(0, 255), say, or put ColorJitter before what "
+                "normalizes them"
+            )
+        return low, high
+
+
+def _factors(name: str, value: Any) -> tuple[float, float]:
+    if isinstance(value, (tuple, list)):
+        return interval(name, value, 0)
+    about = number(name, value, 0)
+    return max(0.0, 1 - about), 1 + about
+
+
+def _matrices(saturation: NDArray[Any], angle: NDArray[Any]) -> NDArray[np.float64]:
+    """What saturation and hue make of a pixel, ``(batch, 3, 3)``."""
+    count = len(saturation)
+    turned = np.zeros((count, 3, 3))
+    cosine, sine = np.cos(2 * np.pi * angle), np.sin(2 * np.pi * angle)
+    turned[:, 0, 0] = 1
+    turned[:, 1, 1] = turned[:, 2, 2] = cosine
+    turned[:, 1, 2], turned[:, 2, 1] = -sine, sine
+    spread = saturation[:, None, None]
+    saturated = spread * np.eye(3) + (1 - spread) * np.tile(_GREY, (3, 1))
+    return np.asarray(_FROM_YIQ @ turned @ _TO_YIQ @ saturated)

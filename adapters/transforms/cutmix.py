@@ -1,0 +1,113 @@
+"""``CutMix``: a box of each image taken from another one, and as much of its label."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.arguments import check_integer
+from adapters.transforms.arguments import number
+from adapters.transforms.labels import mixed
+from adapters.transforms.layout import Axes, LayoutName, axes_of, check_layout
+from adapters.transforms.partners import circle
+from adapters.transforms.transform import BatchTransform, Place
+
+
+class CutMix(BatchTransform):
+    """Pastes a box of another image of the batch into each one (Yun et al., 2019).
+
+    The box's area is ``1 - lambda`` of the image with lambda from Beta(alpha, alpha), its middle is
+    anywhere, and what would lie outside is cut off; the label is mixed by the area that is left.
+    The partners are neighbours on a random circle through the batch.
+
+    Args:
+        alpha: Above 0.
+        probability: Of an image's being changed at all.
+        num_classes: For labels that are class numbers: they become one-hot.
+        layout: Of the images; "auto" takes the axis of 1, 3 or 4 for the channels, the last one if
+            both can be.
+        image: Where the images are, see ``BatchTransform``: ``(batch, height, width, channels)``,
+            ``(batch, channels, height, width)`` or ``(batch, height, width)`` of any dtype.
+        label: Where the labels are, as for ``MixUp``.
+
+    Raises:
+        TypeError: An argument of the wrong type.
+        ValueError: Out of range.
+
+    Example:
+        >>> import numpy as np
+        >>> from adapters.transforms import CutMix
+        >>> batch = np.zeros((4, 8, 8, 3), np.uint8), np.array([0, 1, 2, 0])
+        >>> images, labels = CutMix(num_classes=3)(batch, np.random.default_rng(0))
+        >>> images.shape, labels.shape
+        ((4, 8, 8, 3), (4, 3))
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        probability: float = 1.0,
+        num_classes: int | None = None,
+        layout: LayoutName = "auto",
+        image: Place = None,
+        label: Place = None,
+    ) -> None:
+        super().__init__(image, label)
+        self._alpha = number("alpha", alpha, 1e-6)
+        self._probability = number("probability", probability, 0, 1)
+        if num_classes is not None:
+            check_integer("num_classes", num_classes, 1)
+        check_layout(layout)
+        self._num_classes = num_classes
+        self._layout = layout
+
+    def on_own_batch(self, batch: Any, rng: np.random.Generator) -> Any:
+        """The batch with boxes pasted where its images lie."""
+        drawn: list[Any] = []
+
+        def change(images: NDArray[Any]) -> NDArray[Any]:
+            axes = axes_of(images, self._layout)
+            boxes = self._boxes(len(images), axes, rng)
+            pairs = circle(len(images), rng)
+            area = boxes[:, 2] * boxes[:, 3] / max(axes.height * axes.width, 1)
+            _paste(images, axes, boxes, pairs.order)
+            drawn.extend((pairs.partners, (1 - area).astype(np.float32)))
+            return images
+
+        batch = self.with_images(batch, change)
+        if not self.has_labels(batch):
+            return batch
+        partners, shares = drawn
+        return self.with_labels(
+            batch, lambda labels: mixed(labels, partners, shares, self._num_classes)
+        )
+
+    def _boxes(self, count: int, axes: Axes, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Top, left, height and width of each image's box, ``(count, 4)``."""
+        side = np.sqrt(1 - rng.beta(self._alpha, self._alpha, count))
+        middle = rng.random((count, 2))
+        side[rng.random(count) >= self._probability] = 0
+        size = np.array([axes.height, axes.width])
+        wanted = (size * side[:, None]).astype(np.int64)
+        first = (middle * size).astype(np.int64) - wanted // 2
+        last = np.minimum(first + wanted, size)
+        first = np.maximum(first, 0)
+        return np.concatenate([first, last - first], axis=1)
+
+
+def _paste(
+    images: NDArray[Any], axes: Axes, boxes: NDArray[np.int64], order: NDArray[np.int64]
+) -> None:
+    if not len(images):
+        return
+    where = [axes.box(*box) for box in boxes.tolist()]
+    circle_of = order.tolist()
+    last = circle_of[-1]
+    kept = images[circle_of[0]][where[last]].copy()  # Of the first, before it changes.
+    for one, other in itertools.pairwise(circle_of):
+        images[one][where[one]] = images[other][where[one]]
+    images[last][where[last]] = kept

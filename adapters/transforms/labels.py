@@ -1,0 +1,131 @@
+"""Labels as numbers of classes and as shares of them: ``OneHot``, and what mixing makes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.arguments import check_integer
+from adapters.transforms.arguments import number
+from adapters.transforms.transform import BatchTransform, Place
+
+
+class OneHot(BatchTransform):
+    """Class numbers as one-hot rows, smoothed if asked for.
+
+    Args:
+        num_classes: How many classes there are.
+        label_smoothing: In [0, 1]: what part of a label is spread over all classes evenly.
+        dtype: Of the rows.
+        label: Where the labels are, see ``BatchTransform``: integers ``(batch,)``, ``(batch, 1)``
+            or, for a class per pixel, ``(batch, height, width)``; they become
+            ``(..., num_classes)``.
+
+    Raises:
+        TypeError: An argument of the wrong type.
+        ValueError: Out of range.
+
+    Example:
+        >>> import numpy as np
+        >>> from adapters.transforms import OneHot
+        >>> OneHot(4, label_smoothing=0.2)((np.zeros((2, 8)), np.array([0, 3])), None)[1]
+        array([[0.85, 0.05, 0.05, 0.05],
+               [0.05, 0.05, 0.05, 0.85]], dtype=float32)
+    """
+
+    draws = False
+
+    def __init__(
+        self,
+        num_classes: int,
+        label_smoothing: float = 0.0,
+        *,
+        dtype: str = "float32",
+        label: Place = None,
+    ) -> None:
+        super().__init__(None, label)
+        check_integer("num_classes", num_classes, 1)
+        self._num_classes = int(num_classes)
+        self._smoothing = number("label_smoothing", label_smoothing, 0, 1)
+        self._dtype = np.dtype(dtype)
+        if self._dtype.kind != "f" and self._smoothing:
+            raise ValueError(f"dtype must be a float type for smoothed labels, got {dtype!r}")
+
+    def __call__(self, batch: Any, rng: np.random.Generator | None = None) -> Any:
+        """The batch with one-hot labels; everything else in it stays where it is."""
+        return self.on_own_batch(batch, rng)
+
+    def gives_own(self, own: bool) -> bool:
+        """Only what was so before."""
+        return own
+
+    def on_own_batch(self, batch: Any, rng: np.random.Generator | None = None) -> Any:
+        """The same; nothing is written to."""
+        return self.with_labels(
+            batch,
+            lambda labels: one_hot(labels, self._num_classes, self._smoothing, self._dtype),
+        )
+
+
+def one_hot(
+    labels: NDArray[Any], classes: int, smoothing: float = 0.0, dtype: Any = np.float32
+) -> NDArray[Any]:
+    """Class numbers as rows of shares.
+
+    Raises:
+        TypeError: No integers.
+        ValueError: Numbers of no class.
+    """
+    if labels.dtype.kind not in "biu" and not (
+        labels.dtype.kind == "f" and (labels == np.floor(labels)).all()
+    ):
+        raise TypeError(
+            f"labels must be class numbers to be made one-hot, got {labels.dtype}{labels.shape}"
+        )
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    numbers = labels.astype(np.int64)
+    if numbers.size and not (numbers.min() >= 0 and numbers.max() < classes):
+        raise ValueError(
+            f"labels must be in range({classes}), the number of classes, got {numbers.min()} to "
+            f"{numbers.max()}"
+        )
+    rest = smoothing / classes
+    rows = np.full((*numbers.shape, classes), rest, dtype)
+    np.put_along_axis(rows, numbers[..., None], np.asarray(1 - smoothing + rest, dtype), -1)
+    return rows
+
+
+def mixed(
+    labels: NDArray[Any],
+    partners: NDArray[np.int64],
+    shares: NDArray[np.float32],
+    classes: int | None,
+) -> NDArray[Any]:
+    """Labels of images of which each has a share of its partner.
+
+    Args:
+        labels: Rows of shares, or numbers of a regression; class numbers where ``classes`` says how
+            many there are.
+        partners: For each sample, which one it is mixed with.
+        shares: What is left of each sample itself, ``(batch,)``.
+        classes: How many there are, for class numbers.
+
+    Raises:
+        ValueError: Class numbers, and nobody says of how many.
+    """
+    numbers = labels.dtype.kind in "biu" and (labels.ndim == 1 or labels.shape[1:] == (1,))
+    if numbers and classes is None:
+        raise ValueError(
+            f"labels must be one-hot, or numbers of a regression, to be mixed, got class numbers "
+            f"({labels.dtype}{labels.shape}): give num_classes=, or put OneHot(num_classes) before "
+            "it: Chain([OneHot(num_classes), ...])"
+        )
+    if classes is not None and (numbers or labels.ndim == 1):
+        labels = one_hot(labels, classes)
+    elif labels.dtype.kind != "f":
+        labels = labels.astype(np.float32)
+    own = shares.reshape(-1, *[1] * (labels.ndim - 1)).astype(labels.dtype)
+    return np.asarray(labels * own + labels[partners] * (1 - own))

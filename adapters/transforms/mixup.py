@@ -1,0 +1,148 @@
+"""``MixUp``: each image, and its label, mixed with another one of the batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.arguments import check_integer
+from adapters.images.colours import mix as mix_bytes
+from adapters.transforms.arguments import number
+from adapters.transforms.labels import mixed
+from adapters.transforms.partners import circle
+from adapters.transforms.transform import BatchTransform, Place
+
+# Values of an image that are mixed at a time, so that what is in between stays in the
+# L2 cache: 64 images of 224 x 224 x 3 take 4.7 ms, with 16 Ki 8.3 (uint8, one core); float32 5.8.
+# By the kernel, uint8 takes 1.
+_BLOCK = 1 << 16
+# Shares of uint8 are multiples of 1/256, so that the labels have the very shares of the pixels.
+_WHOLE = 256
+
+
+class MixUp(BatchTransform):
+    """Mixes each image, and its label, with another one of the batch (Zhang et al., 2017).
+
+    ``lambda * image + (1 - lambda) * partner`` with lambda from Beta(alpha, alpha), one for each
+    image; the partners are neighbours on a random circle through the batch.
+
+    Args:
+        alpha: Above 0; small ones leave most images nearly alone.
+        probability: Of an image's being mixed at all.
+        num_classes: For labels that are class numbers: they become one-hot.
+        image: Where the images are, see ``BatchTransform``: uint8 (rounded; lambda is a multiple of
+            1/256) or float, ``(batch, ...)`` in any layout.
+        label: Where the labels are: one-hot or smoothed ``(batch, classes)``, or numbers of a
+            regression; they come out as float32 (float64 stays). A batch may have none.
+
+    Raises:
+        TypeError: An argument of the wrong type.
+        ValueError: Out of range.
+
+    Example:
+        >>> import numpy as np
+        >>> from adapters.transforms import MixUp
+        >>> batch = np.zeros((4, 8, 8, 3), np.uint8), np.array([0, 1, 2, 0])
+        >>> images, labels = MixUp(0.2, num_classes=3)(batch, np.random.default_rng(0))
+        >>> images.shape, images.dtype.name, labels.shape
+        ((4, 8, 8, 3), 'uint8', (4, 3))
+    """
+
+    def __init__(
+        self,
+        alpha: float = 0.2,
+        *,
+        probability: float = 1.0,
+        num_classes: int | None = None,
+        image: Place = None,
+        label: Place = None,
+    ) -> None:
+        super().__init__(image, label)
+        self._alpha = number("alpha", alpha, 1e-6)
+        self._probability = number("probability", probability, 0, 1)
+        if num_classes is not None:
+            check_integer("num_classes", num_classes, 1)
+        self._num_classes = num_classes
+
+    def on_own_batch(self, batch: Any, rng: np.random.Generator) -> Any:
+        """The mixed batch; the images are mixed where they lie."""
+        drawn: list[Any] = []
+
+        def change(images: NDArray[Any]) -> NDArray[Any]:
+            count = len(images)
+            shares = rng.beta(self._alpha, self._alpha, count)
+            left_alone = rng.random(count) >= self._probability
+            shares = np.where(left_alone, 1.0, shares)
+            shares = (np.rint(shares * _WHOLE) / _WHOLE).astype(np.float32)
+            pairs = circle(count, rng)
+            mix(images, pairs.order, shares)
+            drawn.extend((pairs.partners, shares))
+            return images
+
+        batch = self.with_images(batch, change)
+        if not self.has_labels(batch):
+            return batch
+        partners, shares = drawn
+        return self.with_labels(
+            batch, lambda labels: mixed(labels, partners, shares, self._num_classes)
+        )
+
+
+def mix(images: NDArray[Any], order: NDArray[np.int64], shares: NDArray[np.float32]) -> None:
+    """Mix images in place, each with the one that comes behind it in ``order``.
+
+    Args:
+        images: uint8 or float ``(batch, ...)``, contiguous.
+        order: The circle.
+        shares: Of each image itself, multiples of 1/256, by its number.
+
+    Raises:
+        TypeError: Images of another dtype.
+    """
+    if images.dtype != np.uint8 and images.dtype.kind != "f":
+        raise TypeError(f"images must be uint8 or float to be mixed, got {images.dtype}")
+    if len(images) < 2 or not images.size:
+        return
+    if images.dtype == np.uint8 and mix_bytes(
+        images, order, np.rint(shares * _WHOLE).astype(np.int64)
+    ):
+        return
+    rows = images.reshape(len(images), -1)
+    steps = [
+        (one, other)
+        for one, other in zip(order.tolist(), np.roll(order, -1).tolist())
+        if shares[one] < 1
+    ]
+    whole = images.dtype == np.uint8
+    width = min(_BLOCK, rows.shape[1])
+    spaces = [np.empty(width, np.uint16 if whole else images.dtype) for _ in range(2)]
+    first = int(order[0])
+    for start in range(0, rows.shape[1], width):
+        block = rows[:, start : start + width]
+        unmixed = block[first].copy()
+        left, right = (space[: block.shape[1]] for space in spaces)
+        for one, other in steps:
+            partner = unmixed if other == first else block[other]
+            if whole:
+                _mix_bytes(block[one], partner, int(shares[one] * _WHOLE), left, right)
+            else:
+                np.subtract(block[one], partner, out=left)
+                np.multiply(left, shares[one].astype(images.dtype), out=left)
+                np.add(left, partner, out=block[one])
+
+
+def _mix_bytes(
+    one: NDArray[np.uint8],
+    partner: NDArray[np.uint8],
+    share: int,
+    left: NDArray[np.uint16],
+    right: NDArray[np.uint16],
+) -> None:
+    np.multiply(one, np.uint16(share), out=left, dtype=np.uint16)
+    np.multiply(partner, np.uint16(_WHOLE - share), out=right, dtype=np.uint16)
+    np.add(left, right, out=left)
+    np.add(left, np.uint16(_WHOLE // 2), out=left)
+    np.right_shift(left, np.uint16(8), out=left)
+    np.copyto(one, left, casting="unsafe")

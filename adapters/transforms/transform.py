@@ -1,0 +1,178 @@
+"""What every transform of batches is: a callable ``(batch, rng)`` that finds its arrays in there.
+
+    called by anybody:   __call__ --> copies --> on_own_batch
+    called by a loader:                          on_own_batch, in the batch's own memory
+
+A loader knows that nobody else refers to the batch that it has just made, and calls
+``on_own_batch``, which may write into its arrays. Anybody else gets a new batch, and keeps the one
+that he gave. A transform has no state that changes, so any thread may call it.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.structure import flatten, private
+
+Place = int | str | tuple[int | str, ...] | None
+"""Where a member stands in a batch; None for where it usually does."""
+
+_IMAGES = ("image", "images", "pixel_values")
+_LABELS = ("label", "labels")
+
+
+class BatchTransform(abc.ABC):
+    """A transform of whole batches.
+
+    A batch is ``(images, labels)`` or ``(images, labels, weights)``, or a dict with ``image`` and
+    ``label`` (or ``images`` and ``labels``), or an array of images alone.
+
+    Args:
+        image: Where the images are, if somewhere else: a position, a key, or several of them for
+            nested batches, as ``(0, "picture")``.
+        label: The same for the labels.
+    """
+
+    keeps_nothing = True
+    """Whether nobody but the caller refers to what it returns, as no other function is called."""
+    draws = True
+    """Whether it needs a generator."""
+
+    def __init__(self, image: Place = None, label: Place = None) -> None:
+        for name, place in {"image": image, "label": label}.items():
+            parts = place if isinstance(place, tuple) else (place,)
+            if not parts or not all(isinstance(part, (int, str, type(None))) for part in parts):
+                raise TypeError(
+                    f"{name} must be a position, a key or a tuple of them, got {place!r}"
+                )
+        self._image = image
+        self._label = label
+
+    def __call__(self, batch: Any, rng: np.random.Generator) -> Any:
+        """A new batch; the one that is given, and its arrays, stay what they are.
+
+        Args:
+            batch: Structure of arrays, the first axis of each the samples.
+            rng: What is random comes from there.
+
+        Raises:
+            TypeError: Arrays of another dtype than it takes, or no generator.
+            ValueError: No such member, or arrays of another shape than it takes.
+        """
+        if self.draws and not isinstance(rng, np.random.Generator):
+            raise TypeError(
+                f"rng must be a numpy.random.Generator, got {rng!r}: numpy.random.default_rng(0) "
+                "is one, and a loader gives each batch its own"
+            )
+        return self.on_own_batch(private(batch), rng)
+
+    @abc.abstractmethod
+    def on_own_batch(self, batch: Any, rng: np.random.Generator) -> Any:
+        """The same for a batch to whose arrays nobody else refers; they may be written to."""
+
+    def gives_own(self, own: bool) -> bool:
+        """Whether nobody else refers to the batch that it returns, if ``own`` says so before."""
+        return True
+
+    def __repr__(self) -> str:
+        given = (
+            f"{name.removeprefix('_')}={value!r}"
+            for name, value in vars(self).items()
+            if value is not None and not isinstance(value, (np.ndarray, list, dict))
+        )
+        return f"{type(self).__name__}({', '.join(given)})"
+
+    # --- members ---
+
+    def with_images(self, batch: Any, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Any:
+        """The batch with ``change(images)`` in their place; they are its own to write to."""
+        path = _path(batch, self._image, 0, _IMAGES, "image")
+        return _replaced(batch, path, change(_own(_at(batch, path, "image"), batch)))
+
+    def with_labels(self, batch: Any, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Any:
+        """The batch with ``change(labels)`` in their place, which returns new ones."""
+        path = _path(batch, self._label, 1, _LABELS, "label")
+        return _replaced(batch, path, change(np.asarray(_at(batch, path, "label"))))
+
+    def has_labels(self, batch: Any) -> bool:
+        """Whether the batch has labels, or must have some."""
+        if self._label is not None:
+            return True
+        if isinstance(batch, dict):
+            return any(name in batch for name in _LABELS)
+        return isinstance(batch, (tuple, list)) and len(batch) > 1
+
+
+def _path(
+    batch: Any, place: Place, position: int, names: tuple[str, ...], name: str
+) -> tuple[int | str, ...]:
+    if place is not None:
+        return place if isinstance(place, tuple) else (place,)
+    if isinstance(batch, dict):
+        for key in names:
+            if key in batch:
+                return (key,)
+        raise ValueError(
+            f"batch must have a member called {' or '.join(names)}, got {list(batch)}: say which "
+            f'one it is with {name}="..."'
+        )
+    if not isinstance(batch, (tuple, list)):
+        if position:
+            raise ValueError("batch must be (images, labels), got one array without labels")
+        return ()
+    if len(batch) <= position:
+        raise ValueError(f"batch must be (images, labels), got {len(batch)} members")
+    path: tuple[int | str, ...] = (position,)
+    if isinstance(batch[position], dict):
+        path += _path(batch[position], None, 0, names, name)
+    return path
+
+
+def _at(batch: Any, path: tuple[int | str, ...], name: str) -> Any:
+    member = batch
+    for part in path:
+        try:
+            member = member[part]
+        except (LookupError, TypeError):
+            raise ValueError(
+                f"batch must have a member {list(path)} for {name}=, got "
+                f"{list(member) if isinstance(member, dict) else type(member).__name__} at {part!r}"
+            ) from None
+    if not hasattr(member, "__array__"):
+        raise ValueError(
+            f"batch must have an array where its {name} is, got {type(member).__name__}: say where "
+            f"it is with {name}=..."
+        )
+    return member
+
+
+def _replaced(batch: Any, path: tuple[int | str, ...], member: Any) -> Any:
+    if not path:
+        return member
+    first, rest = path[0], path[1:]
+    if isinstance(batch, dict):
+        return {**batch, first: _replaced(batch[first], rest, member)}
+    assert isinstance(first, int)
+    members = list(batch)
+    members[first] = _replaced(members[first], rest, member)
+    if isinstance(batch, list):
+        return members
+    return type(batch)(*members) if hasattr(batch, "_fields") else tuple(members)
+
+
+def _own(images: Any, batch: Any) -> NDArray[Any]:
+    """Images that can be written to without another member's changing."""
+    array = np.asarray(images)
+    if not array.flags.writeable or not array.flags.c_contiguous:
+        return array.copy()
+    for leaf in flatten(batch)[0]:
+        if leaf is not images and isinstance(leaf, np.ndarray) and np.may_share_memory(leaf, array):
+            return array.copy()
+    if sum(leaf is images for leaf in flatten(batch)[0]) > 1:
+        return array.copy()
+    return array

@@ -1,0 +1,163 @@
+"""What the first batches of a training show that is nearly always a mistake, said once.
+
+    look(batch) --> samples of its pixels, its labels --> the last look: a WARNING for each mistake
+
+A look costs some 30 us, whatever the batch's size: it takes a few hundred values, and reads all of
+a batch only to make sure of what these say. An ``Inspection`` is asked by one thread at a time,
+and keeps no batch. The logger is ``adapters.mistakes``:
+``logging.getLogger("adapters.mistakes").disabled = True`` switches it off.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.viewing.sheet import images_in
+
+log = logging.getLogger("adapters.mistakes")
+
+# Batches that are looked at, and samples that one must have for its labels to tell something.
+LOOKS = 4
+_LEAST_SAMPLES = 16
+# Values, and labels, of a batch that are looked at.
+_VALUES = 512
+_LABELS = 64
+# The logarithm of how often chance may sort the labels.
+_CHANCE = math.log(1e-9)
+
+
+class Inspection:
+    """Looks at the first batches of one training.
+
+    Args:
+        shuffled: Whether the order of the samples is random.
+        scales: Whether the model, as far as anybody can tell, brings values of 0 to 255 into a
+            smaller range before it computes with them; True where nobody can.
+    """
+
+    def __init__(self, shuffled: bool, scales: bool = True) -> None:
+        self._shuffled = shuffled
+        self._scales = scales
+        self._left = LOOKS if log.isEnabledFor(logging.WARNING) else 0
+        self._looks = 0
+        self._labels: list[NDArray[Any]] = []
+        self._black = 0
+        self._bytes_as_floats = 0
+
+    @property
+    def done(self) -> bool:
+        """Whether it has seen enough."""
+        return self._left <= 0
+
+    def look(self, batch: Any) -> None:
+        """Look at a batch; after the last look, say what is wrong."""
+        if self.done:
+            return
+        self._left -= 1
+        self._looks += 1
+        try:
+            x, y = _x_and_y(batch)
+            self._look_at_images(x)
+            self._look_at_labels(y)
+        except Exception as error:  # Of arrays that nobody has thought of: they're no mistake.
+            log.debug("a batch can't be looked at: %r", error)
+            self._left = -1
+            return
+        if self._left == 0:
+            self.say()
+
+    def say(self) -> None:
+        """Say what is wrong, as far as was seen."""
+        if self._black == self._looks:
+            log.warning(
+                "every pixel of the first %d batches is 0: the images are all black; "
+                "seq.peek() shows them",
+                self._looks,
+            )
+        if self._bytes_as_floats == self._looks and not self._scales:
+            log.warning(
+                "the images are floats of 0 to 255, and the model takes them as they are: divide "
+                "by 255, or begin the model with keras.layers.Rescaling(1 / 255)"
+            )
+        if len(self._labels) < self._looks or not _is_sorted_for_sure(self._labels):
+            return
+        constant = [labels[0].item() for labels in self._labels if labels[0] == labels[-1]]
+        log.warning(
+            "the labels of a batch %s in each of the first %d batches: the samples are sorted by "
+            "class; give SafeSequence shuffle=True",
+            "are all the same, and others than those of the next one"
+            if len(constant) == self._looks
+            else "are in ascending order",
+            self._looks,
+        )
+
+    def _look_at_images(self, x: Any) -> None:
+        images = images_in(x)
+        if images is None:
+            return
+        flat = images.reshape(-1) if images.flags.c_contiguous else images[:, ::7, ::7].reshape(-1)
+        some = flat[:: max(1, flat.size // _VALUES)]
+        if not some.any():
+            self._black += not images.any()
+        elif images.dtype.kind == "f" and images.ndim == x.ndim == 4:
+            low, high = some.min(), some.max()
+            whole = low >= 0 and 100 < high <= 255 and bool((some == np.floor(some)).all())
+            self._bytes_as_floats += whole
+
+    def _look_at_labels(self, y: Any) -> None:
+        labels = None if self._shuffled else _class_numbers(y)
+        if labels is not None and len(labels) >= _LEAST_SAMPLES and (np.diff(labels) >= 0).all():
+            self._labels.append(labels)
+
+
+def _is_sorted_for_sure(batches: list[NDArray[Any]]) -> bool:
+    """Whether chance wouldn't sort batches like these, once in a thousand million data sets.
+
+    Of all the orders that the labels of these batches may have, so many are ascending in each
+    batch: the ways to distribute each class over the batches, at the most.
+    """
+    if len(batches) < 2:
+        return False
+    labels = np.concatenate(batches)
+    _, counts = np.unique(labels, return_counts=True)
+    if not 1 < len(counts) <= len(labels) // 4:
+        return False  # One class, or numbers that are none.
+    gamma = math.lgamma
+    orders = gamma(len(labels) + 1) - sum(gamma(count + 1) for count in counts)
+    others = len(batches) - 1
+    ascending = sum(
+        gamma(count + others + 1) - gamma(count + 1) - gamma(others + 1) for count in counts
+    )
+    return ascending - orders < _CHANCE
+
+
+def _x_and_y(batch: Any) -> tuple[Any, Any]:
+    if not isinstance(batch, (tuple, list)) or not len(batch):
+        return batch, None
+    x = batch[0]
+    if isinstance(x, dict) and len(x) == 1:
+        (x,) = x.values()
+    return x, batch[1] if len(batch) > 1 else None
+
+
+def _class_numbers(y: Any) -> NDArray[Any] | None:
+    """The class of each of the first samples; None for what may be anything else than classes."""
+    if not isinstance(y, np.ndarray) or not y.size:
+        return None
+    y = y[:_LABELS]
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.ndim == 1:
+        # Numbers of a regression are no classes, but 0.0 and 1.0 are.
+        binary = y.dtype.kind == "f" and bool(((y == 0) | (y == 1)).all())
+        return y.astype(np.int64) if y.dtype.kind in "biu" or binary else None
+    if y.ndim == 2:
+        highest = y.argmax(axis=1)
+        of_one = (np.count_nonzero(y, axis=1) == 1).all() and (y.max(axis=1) == 1).all()
+        return highest if of_one else None
+    return None

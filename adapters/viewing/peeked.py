@@ -1,0 +1,177 @@
+"""``peek``: the first samples of some batches, as a contact sheet, a table or both."""
+
+from __future__ import annotations
+
+import base64
+import html
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.batch.collate import as_leaf
+from adapters.structure import as_arrays, flatten, map_leaves
+from adapters.viewing.sheet import contact_sheet, images_in
+
+# Samples of a batch that are shown, and characters of a member of one in a table.
+_SHOWN_SAMPLES = 8
+_SHOWN_CHARACTERS = 60
+# Tiles in a row of samples by themselves.
+_ACROSS = 8
+
+
+class Peek:
+    """The first samples of some batches, to be looked at.
+
+    A notebook shows it as a contact sheet where the batches hold images, a row for each batch, and
+    as a table otherwise; ``print`` shows a table.
+
+    Args:
+        batches: Structures of arrays.
+        most: Samples of each that are shown.
+    """
+
+    def __init__(self, batches: Iterable[Any], most: int = _SHOWN_SAMPLES) -> None:
+        self.batches = [
+            map_leaves(lambda leaf: _first(leaf, most), as_arrays(batch)) for batch in batches
+        ]
+        """The first samples of each batch."""
+
+    @classmethod
+    def of_samples(cls, samples: Iterable[Any]) -> Peek:
+        """Samples by themselves, whose sizes may differ."""
+        return cls(map_leaves(lambda leaf: as_leaf(leaf)[None], each) for each in samples)
+
+    def png(self) -> bytes | None:
+        """The contact sheet; None where there are no images."""
+        rows = [row for batch in self.batches if (row := _row(batch))]
+        if rows and all(len(row) == 1 for row in rows):  # Samples by themselves.
+            alone = [image for row in rows for image in row]
+            rows = [alone[at : at + _ACROSS] for at in range(0, len(alone), _ACROSS)]
+        return contact_sheet(rows) if rows else None
+
+    def save(self, path: str | os.PathLike[str]) -> str:
+        """Write the contact sheet into a PNG file, and return its path.
+
+        Raises:
+            OSError: It can't be written.
+            ValueError: The batches hold no images.
+        """
+        sheet = self.png()
+        if sheet is None:
+            raise ValueError(
+                "path is for a contact sheet, and the batches hold no images (uint8 or float, "
+                "(batch, height, width, channels) or (batch, channels, height, width)): print the "
+                "table instead"
+            )
+        with open(path, "wb") as file:
+            file.write(sheet)
+        return os.fspath(path)
+
+    def table(self) -> list[list[str]]:
+        """A row for each sample, and one with the names of members above them."""
+        rows: list[list[str]] = []
+        for number, batch in enumerate(self.batches):
+            leaves, _ = flatten(batch)
+            if not rows:
+                rows.append(["batch", "sample", *_names(batch)])
+            count = min((len(leaf) for leaf in leaves if _has_rows(leaf)), default=0)
+            for sample in range(count):
+                members = (_shown(leaf[sample] if _has_rows(leaf) else leaf) for leaf in leaves)
+                rows.append([str(number), str(sample), *members])
+        return rows
+
+    def __str__(self) -> str:
+        rows = self.table()
+        widths = [max(map(len, column)) for column in zip(*rows)]
+        return "\n".join(
+            "  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip()
+            for row in rows
+        )
+
+    __repr__ = __str__
+
+    def _repr_png_(self) -> bytes | None:
+        return self.png()
+
+    def _repr_html_(self) -> str:
+        sheet = self.png()
+        if sheet is not None:
+            return f'<img src="data:image/png;base64,{base64.b64encode(sheet).decode()}">'
+        first, *rest = self.table() or [[]]
+
+        def row(cells: Sequence[str], kind: str) -> str:
+            return "".join(f"<{kind}>{html.escape(cell)}</{kind}>" for cell in cells)
+
+        body = "".join(f"<tr>{row(cells, 'td')}</tr>" for cells in rest)
+        return f"<table><tr>{row(first, 'th')}</tr>{body}</table>"
+
+
+def peeked(batches: Iterable[Any]) -> Peek:
+    """The first samples of these batches."""
+    return Peek(batches)
+
+
+def _first(leaf: Any, most: int) -> Any:
+    return leaf[:most].copy() if _has_rows(leaf) else leaf
+
+
+def _has_rows(leaf: Any) -> bool:
+    return isinstance(leaf, np.ndarray) and leaf.ndim > 0
+
+
+def _row(batch: Any) -> list[tuple[NDArray[Any], str]]:
+    """The images of a batch, and what else is small enough to stand below them."""
+    leaves, _ = flatten(batch)
+    found = [(place, images_in(leaf)) for place, leaf in enumerate(leaves)]
+    place, images = next(((p, i) for p, i in found if i is not None), (0, None))
+    if images is None:
+        return []
+    others = [leaf for other, leaf in enumerate(leaves) if other != place and _has_rows(leaf)]
+    captions = [
+        ", ".join(
+            _shown(leaf[sample])
+            for leaf in others
+            if sample < len(leaf) and leaf[sample : sample + 1].size <= 1
+        )
+        for sample in range(len(images))
+    ]
+    return list(zip(images, captions))
+
+
+def _names(batch: Any) -> list[str]:
+    """What the leaves of a batch are called, in their order."""
+    leaves, skeleton = flatten(batch)
+    names: list[str] = [""] * len(leaves)
+    for path, number in _paths(skeleton):
+        names[number] = path or "array"
+    return names
+
+
+def _paths(skeleton: Any, path: str = "") -> Iterator[tuple[str, int]]:
+    if isinstance(skeleton, dict):
+        for name, member in skeleton.items():
+            yield from _paths(member, f"{path}.{name}" if path else str(name))
+    elif isinstance(skeleton, tuple):
+        for place, member in enumerate(skeleton):
+            yield from _paths(member, f"{path}[{place}]")
+    elif skeleton is not None:
+        yield path, skeleton
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, np.ndarray) and value.size > 8:
+        if value.dtype.kind in "biuf":
+            low, high = value.min(), value.max()
+            return f"{value.dtype}{value.shape} {_number(low)}..{_number(high)}"
+        return f"{value.dtype}{value.shape}"
+    if isinstance(value, np.ndarray):
+        return str(value.tolist())[:_SHOWN_CHARACTERS]
+    shown = _number(value) if isinstance(value, (float, np.floating)) else str(value)
+    return shown[:_SHOWN_CHARACTERS]
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, (float, np.floating)) else str(value)

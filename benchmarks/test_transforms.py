@@ -1,0 +1,22 @@
+"""What transforms of batches must be worth against Keras's layers and albumentations."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from benchmarks.experiments.transforms_ratios import RATIOS
+from benchmarks.harness.ratios import hold
+from benchmarks.harness.sweeps import Session
+
+
+@pytest.mark.flaky(reruns=0)  # Measuring until it is right would prove nothing.
+@pytest.mark.parametrize("name", RATIOS)
+def test_ratio(session: Session, name: str) -> None:
+    """Our median reaches the bar over the peer's best round."""
+    if "albumentations" in name and importlib.util.find_spec("albumentations") is None:
+        pytest.skip("albumentations is in no extra, as it brings an OpenCV of its own")
+    shares = "albumentations" if "albumentations" in name else None
+    program = "benchmarks.experiments.transforms_ratios"
+    hold(session, "Keras", program, name, RATIOS[name], shares)

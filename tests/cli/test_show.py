@@ -1,0 +1,62 @@
+"""``adapters show`` as it is typed."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from adapters.cli import main
+from tests.packing.materials import folder
+
+FILE = """
+import numpy as np
+from adapters import SafeSequence
+
+images = np.random.default_rng(0).integers(0, 256, (20, 8, 8, 3), np.uint8)
+train = SafeSequence((images, np.arange(20)), 4, workers=0)
+table = ({"price": np.arange(3.0)}, np.array([1, 0, 1]))
+
+def broken():
+    raise KeyError("mine")
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a command adds to the module search path goes with the test."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+def test_a_sequence_of_a_file(tmp_path, capsys):
+    (tmp_path / "data.py").write_text(FILE)
+    sheet = tmp_path / "sheet.png"
+    assert main(["show", f"{tmp_path}/data.py:train", "--sheet", str(sheet)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["batch", "sample", "[0]", "[1]"]
+    assert lines[-2].split()[:2] == ["1", "3"]
+    assert lines[-1] == f"its images: {sheet}"
+    assert sheet.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_source_and_its_statistics(tmp_path, capsys):
+    (tmp_path / "data.py").write_text(FILE)
+    assert main(["show", f"{tmp_path}/data.py:table", "--statistics"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("3 samples\n[0].price: number")
+    assert "[1]: labels, 2 different ones" in out
+    folder(tmp_path / "photos")
+    assert main(["show", str(tmp_path / "photos"), "--sheet", str(tmp_path / "a.png")]) == 0
+    assert (tmp_path / "a.png").exists()
+
+
+def test_what_cannot_be_shown(tmp_path, capsys):
+    (tmp_path / "data.py").write_text(FILE)
+    for name, message in {
+        "nothing": "must define nothing, and doesn't",
+        "broken": "KeyError: 'mine'",
+    }.items():
+        assert main(["show", f"{tmp_path}/data.py:{name}"]) == 1
+        assert message in capsys.readouterr().err
+    assert main(["show", f"{tmp_path}/data.py:table", "--sheet", "x.png"]) == 1
+    assert "hold no images" in capsys.readouterr().err

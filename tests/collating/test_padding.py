@@ -1,0 +1,157 @@
+"""``pad``: what a batch of samples of unequal lengths becomes."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters import pad
+from tests.batches import exact
+
+
+def of(*lengths: int, dtype: str = "i4") -> list[np.ndarray]:
+    return [np.arange(1, length + 1, dtype=dtype) for length in lengths]
+
+
+@given(
+    st.lists(st.lists(st.integers(-9, 9), max_size=9), min_size=1, max_size=6),
+    st.integers(1, 5),
+    st.one_of(st.none(), st.integers(1, 7)),
+)
+def test_rows_are_the_samples_and_then_the_value(samples, multiple, most):
+    samples = [np.array(sample, np.int16) for sample in samples]
+    batch, lengths = pad(7, multiple, most, lengths=True)(samples)
+    longest = -(-max(map(len, samples)) // multiple) * multiple
+    longest = longest if most is None else min(longest, most)
+    assert batch.shape == (len(samples), longest)
+    assert batch.dtype == np.int16
+    for row, sample, length in zip(batch, samples, lengths):
+        assert length == min(len(sample), longest)
+        assert row.tolist() == [*sample[:longest].tolist(), *[7] * (longest - length)]
+
+
+def test_lists_of_numbers_are_arrays_an_empty_one_of_any_dtype():
+    assert exact(pad()([[], [1, 2]])) == exact(np.array([[0, 0], [1, 2]]))
+    assert exact(pad()([[[1.5, 2.0]], []][:1])) == exact(np.array([[[1.5, 2.0]]]))
+    assert pad()([[], []]).shape == (2, 0)
+
+
+def test_numbers_of_several_dtypes_are_promoted_whatever_their_order():
+    samples = [np.ones(2, "i4"), np.ones(1, "f4"), np.ones(3, "i8")]
+    assert pad()(samples).dtype == pad()(samples[::-1]).dtype == np.float64
+
+
+def test_every_member_has_a_value_of_its_own():
+    batch = pad({"tokens": 0, "labels": -100, "image": None})(
+        [
+            {"tokens": [1], "labels": [5], "image": np.ones((2, 2))},
+            {"tokens": [1, 2], "labels": [5, 6], "image": np.ones((2, 2))},
+        ]
+    )
+    assert batch["tokens"].tolist() == [[1, 0], [1, 2]]
+    assert batch["labels"].tolist() == [[5, -100], [5, 6]]
+    assert batch["image"].shape == (2, 2, 2)
+
+
+def test_structures_stay_what_they_are():
+    named = namedtuple("named", "tokens label")
+    batch = pad()([named([1], (0, "a")), named([1, 2], (1, "b"))])
+    assert type(batch) is named
+    assert batch.label[0].tolist() == [0, 1]
+    assert batch.label[1].tolist() == ["a", "b"]
+    assert pad()([([1], None), ([2], None)])[1] is None
+
+
+@pytest.mark.parametrize("axis", [(0, 1), (1, 0)])
+def test_pictures_of_several_sizes_get_a_margin(axis):
+    pictures = [np.full((2, 3, 1), 9, "u1"), np.full((4, 1, 1), 8, "u1")]
+    batch = pad(1, 2, axis=axis)(pictures)
+    assert batch.shape == (2, 4, 4, 1)
+    assert batch[0, :2, :3].tolist() == pictures[0].tolist()
+    assert batch[1, :, :1].tolist() == pictures[1].tolist()
+    assert batch.sum() == 9 * 6 + 8 * 4 + (32 - 10)
+
+
+def test_another_axis_than_the_first():
+    batch = pad(axis=1, max_length=2)([np.ones((2, 1)), np.ones((2, 5))])
+    assert batch.tolist() == [[[1, 0], [1, 0]], [[1, 1], [1, 1]]]
+
+
+def test_lengths_are_those_of_the_first_padded_member_and_stand_beside_it():
+    (tokens, lengths), label = pad(lengths=True)([([1], 3), ([1, 2], 4)])
+    assert (tokens.shape, lengths.tolist(), lengths.dtype) == ((2, 2), [1, 2], np.int32)
+    assert label.tolist() == [3, 4]
+    batch = pad(lengths=True)([{"n": 1, "a": [1], "b": [1, 2, 3]}, {"n": 1, "a": [1, 2], "b": [1]}])
+    assert list(batch) == ["n", "a", "b", "a_length"]
+    assert batch["a_length"].tolist() == [1, 2]
+
+
+def test_the_batch_is_in_new_memory_and_the_samples_are_left_alone():
+    samples = of(3, 3)
+    batch = pad()(samples)
+    batch[:] = 0
+    assert samples[0].tolist() == [1, 2, 3]
+    assert not np.shares_memory(pad()(samples[:1]), samples[0])
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "samples", "arguments"),
+    [
+        (ValueError, "at least one sample", [], {}),
+        (ValueError, r"sample\[1\] is a int64|one structure", [([1], 1), ([1],)], {}),
+        (ValueError, "is a dict of \\['b'\\] in sample 1", [{"a": 1}, {"b": 1}], {}),
+        (
+            ValueError,
+            "along axis 0 only: sample 1 .* shape \\(2, 3\\)",
+            [np.ones((2, 2)), np.ones((2, 3))],
+            {},
+        ),
+        (ValueError, "along axis 0 only", [np.ones(2), np.ones((2, 1))], {}),
+        (
+            ValueError,
+            r"sample\[1\] must have equal shapes",
+            [(of(1)[0], of(1)[0]), (of(1)[0], of(2)[0])],
+            {"value": (0, None)},
+        ),
+        (TypeError, "a number that uint8 holds", of(1, 2, dtype="u1"), {"value": -100}),
+        (TypeError, "a number that int32 holds .* got nan", of(1, 2), {"value": float("nan")}),
+        (TypeError, "a number that int32 holds .* got 0.5", of(1, 2), {"value": 0.5}),
+        (
+            ValueError,
+            "a structure like the sample's, got \\(0, 1, 2\\)",
+            [([1], 1)],
+            {"value": (0, 1, 2)},
+        ),
+        (
+            ValueError,
+            "got {'a': 0} where sample is a dict of \\['b'\\]",
+            [{"b": [1]}],
+            {"value": {"a": 0}},
+        ),
+        (ValueError, "where sample is an array", of(1), {"value": (0,)}),
+    ],
+)
+def test_what_fits_no_batch_is_refused(error, message, samples, arguments):
+    with pytest.raises(error, match=message):
+        pad(**arguments)(samples)
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "arguments"),
+    [
+        (ValueError, "to_multiple_of must be >= 1, got 0", {"to_multiple_of": 0}),
+        (ValueError, "max_length must be >= 1 or None, got 0", {"max_length": 0}),
+        (TypeError, "max_length must be an integer >= 1 or None, got 2.5", {"max_length": 2.5}),
+        (ValueError, "axis must be >= 0, each one once, got -1", {"axis": -1}),
+        (ValueError, "axis must be >= 0, each one once, got \\(1, 1\\)", {"axis": (1, 1)}),
+        (TypeError, "axis must be an integer or a tuple of them, got 'x'", {"axis": "x"}),
+        (TypeError, "lengths must be True or False, got 3", {"lengths": 3}),
+    ],
+)
+def test_wrong_arguments_are_refused(error, message, arguments):
+    with pytest.raises(error, match=message):
+        pad(**arguments)

@@ -1,0 +1,171 @@
+"""``MixUp`` and ``CutMix``: pixels and labels have the same shares."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from adapters.images import kernel
+from adapters.transforms import CutMix, MixUp
+from adapters.transforms.mixup import mix
+from adapters.transforms.partners import circle
+from tests.transforms.images import DTYPES, LAYOUTS, last, pictures, rng
+
+EYE = np.eye(6, dtype=np.float32)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 17])
+def test_partners_are_neighbours_on_one_circle(count):
+    pairs = circle(count, rng())
+    at, seen = 0, []
+    for _ in range(count):
+        seen.append(at)
+        at = int(pairs.partners[at])
+    assert (at, sorted(seen)) == (0, list(range(count)))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", [*DTYPES, "float16", "float64"])
+def test_each_image_is_mixed_with_its_partner_by_the_share_of_its_label(dtype, layout):
+    images = pictures(6, layout, dtype)
+    mixed, labels = MixUp(0.8)((images, EYE), rng())
+    assert (mixed.dtype, labels.dtype, mixed.shape) == (images.dtype, np.float32, images.shape)
+    flat = images.reshape(6, -1).astype(np.float64)
+    wanted = labels.astype(np.float64) @ flat
+    tolerance = {"uint8": 0.5, "float16": 2e-3}.get(dtype, 1e-6)
+    assert np.abs(mixed.reshape(6, -1) - wanted).max() <= tolerance
+    assert (np.count_nonzero(labels, axis=1) <= 2).all()
+    assert np.count_nonzero(labels) > 9
+
+
+def test_shares_follow_the_beta_distribution_and_the_probability():
+    labels = np.eye(2000, dtype=np.float32)
+    images = np.zeros((2000, 1), np.float32)
+    own = np.diag(MixUp(1.0)((images, labels), rng())[1])
+    assert abs(own.mean() - 0.5) < 0.03
+    assert abs(own.std() - 12**-0.5) < 0.02
+    own = np.diag(MixUp(1.0, probability=0.25)((images, labels), rng())[1])
+    assert abs((own < 1).mean() - 0.25) < 0.04
+
+
+@pytest.mark.parametrize("width", [1, 7, 64])
+@pytest.mark.parametrize("by_kernel", [True, False])
+def test_blocks_and_the_kernel_make_no_difference(width, by_kernel, monkeypatch):
+    monkeypatch.setattr("adapters.transforms.mixup._BLOCK", width)
+    if not by_kernel:
+        monkeypatch.setattr("adapters.transforms.mixup.mix_bytes", lambda *arguments: False)
+    images = pictures(5)
+    wanted = images.astype(np.int64)
+    order, shares = np.array([3, 1, 0, 4, 2]), np.array([1, 128, 256, 3, 77], np.float32) / 256
+    for one, other in zip(order, np.roll(order, -1)):
+        whole = int(shares[one] * 256)
+        mixture = images[one].astype(int) * whole + images[other].astype(int) * (256 - whole)
+        wanted[one] = (mixture + 128) >> 8
+    mix(images, order, shares)
+    assert images.tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_box_comes_from_the_partner_and_the_rest_stays(dtype, layout):
+    images = pictures(6, layout, dtype)
+    cut, labels = CutMix()((images, EYE), rng(3))
+    before, after = last(images, layout), last(cut, layout)
+    for place in range(6):
+        taken = (after[place] != before[place]).any(axis=-1)
+        rows, columns = np.flatnonzero(taken.any(1)), np.flatnonzero(taken.any(0))
+        share = 1 - labels[place, place]
+        assert abs(share - len(rows) * len(columns) / (13 * 17)) < 0.02
+        if share:
+            partner = int(np.argmax(np.where(np.arange(6) == place, 0, labels[place])))
+            box = np.ix_(rows, columns)
+            assert (after[place][box] == before[partner][box]).all()
+            assert (after[place][~taken] == before[place][~taken]).all()
+    assert labels.sum(axis=1).tolist() == pytest.approx([1] * 6)
+
+
+def test_boxes_of_grey_images_without_channels():
+    images = np.repeat(np.arange(8, dtype=np.uint8), 64).reshape(8, 8, 8)
+    cut = CutMix()(images, rng())
+    assert cut.shape == (8, 8, 8)
+    assert (cut != images).any()
+
+
+@pytest.mark.parametrize("kind", [MixUp, CutMix])
+@pytest.mark.parametrize("numbers", [np.arange(6), np.arange(6)[:, None].astype(np.uint8)])
+def test_class_numbers_become_one_hot_where_their_number_is_known(kind, numbers):
+    given = kind(num_classes=6)((pictures(), numbers), rng())[1]
+    assert given.tolist() == kind()((pictures(), EYE), rng())[1].tolist()
+    with pytest.raises(ValueError, match="put OneHot\\(num_classes\\) before"):
+        kind()((pictures(), numbers), rng())
+
+
+@pytest.mark.parametrize("kind", [MixUp, CutMix])
+def test_what_there_is_of_a_batch_stays(kind):
+    weights = np.ones(6)
+    batch = kind()((pictures(), EYE, weights), rng())
+    assert (type(batch), len(batch)) == (tuple, 3)
+    assert batch[2].tolist() == weights.tolist()
+    assert type(kind()([pictures(), EYE], rng())) is list
+    named = kind()({"images": pictures(), "labels": EYE, "id": 5}, rng())
+    assert (list(named), named["id"]) == (["images", "labels", "id"], 5)
+    nested = kind(image=(0, "left"))(({"left": pictures(), "right": pictures()}, EYE), rng())
+    assert nested[0]["right"].tolist() == pictures().tolist()
+    assert nested[0]["left"].tolist() != pictures().tolist()
+    assert kind()(pictures(), rng()).shape == pictures().shape
+
+
+@pytest.mark.parametrize("kind", [MixUp, CutMix])
+@pytest.mark.parametrize("count", [0, 1])
+def test_an_image_alone_stays_what_it_is(kind, count):
+    images, labels = kind()((pictures(2)[:count], EYE[:count]), rng())
+    assert images.tolist() == pictures(2)[:count].tolist()
+    assert labels.tolist() == EYE[:count].tolist()
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "make"),
+    [
+        (ValueError, "alpha must be >= 1e-06, got 0", lambda: MixUp(0)),
+        (TypeError, "alpha must be a number, got 'x'", lambda: CutMix("x")),
+        (ValueError, "probability must be in \\[0, 1\\], got 2", lambda: MixUp(probability=2)),
+        (ValueError, "num_classes must be >= 1, got 0", lambda: CutMix(num_classes=0)),
+        (ValueError, 'layout must be "auto", "NHWC" or "NCHW"', lambda: CutMix(layout="HWC")),
+        (TypeError, "image must be a position, a key", lambda: MixUp(image=1.5)),
+        (
+            TypeError,
+            "must be uint8 or float to be mixed, got int32",
+            lambda: MixUp()(np.ones((2, 2), "i4"), rng()),
+        ),
+        (
+            TypeError,
+            "rng must be a numpy.random.Generator, got None",
+            lambda: MixUp()(pictures(), None),
+        ),
+        (
+            ValueError,
+            "called image or images or pixel_values, got \\['x'\\]",
+            lambda: MixUp()({"x": 1}, rng()),
+        ),
+        (
+            ValueError,
+            "have an axis of channels more, got the shape \\(2, 2\\)",
+            lambda: CutMix()(np.ones((2, 2)), rng()),
+        ),
+        (
+            ValueError,
+            "labels must be in range\\(3\\)",
+            lambda: MixUp(num_classes=3)((pictures(), np.arange(6)), rng()),
+        ),
+    ],
+)
+def test_what_cannot_be_mixed_is_refused(error, message, make):
+    with pytest.raises(error, match=message):
+        make()
+
+
+@pytest.mark.skipif(kernel.load() is None, reason="the kernel isn't built")
+@pytest.mark.parametrize("order", [[0, 0], [0, 2], [-1, 0]])
+def test_the_kernel_takes_no_other_order(order):
+    with pytest.raises(ValueError, match="each image's number once"):
+        kernel.load().mix(np.zeros((2, 3), np.uint8), 2, np.array(order), np.array([1, 2]))

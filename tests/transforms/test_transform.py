@@ -1,0 +1,160 @@
+"""What all transforms have in common: whose memory they write to, and what they draw."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import adapters
+from adapters.transforms import Chain, ColorJitter, CutMix, MixUp, OneHot, RandomErasing
+from tests.batches import exact
+from tests.transforms.images import pictures, rng
+
+EVERY = [
+    MixUp(),
+    CutMix(),
+    RandomErasing(1.0),
+    ColorJitter(0.5, 0.5, 0.5, 0.2),
+    OneHot(6, 0.1, label="number"),
+    Chain([OneHot(6, label="number"), RandomErasing(1.0), MixUp(), ColorJitter(0.4)]),
+]
+every = pytest.mark.parametrize("transform", EVERY, ids=lambda transform: type(transform).__name__)
+
+
+def batch(dtype: str = "uint8") -> dict[str, Any]:
+    return {
+        "image": pictures(6, dtype=dtype),
+        "label": np.eye(6, dtype=np.float32),
+        "number": np.arange(6),
+    }
+
+
+@every
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_a_batch_that_is_given_stays_what_it_is(transform, dtype):
+    given = batch(dtype)
+    made = transform(given, rng())
+    assert exact(given) == exact(batch(dtype))
+    assert exact(made) != exact(given)
+
+
+@every
+def test_in_its_own_memory_and_in_a_copy_it_is_the_same_batch(transform):
+    assert exact(transform.on_own_batch(batch(), rng())) == exact(transform(batch(), rng()))
+
+
+@pytest.mark.parametrize("transform", EVERY[:4], ids=lambda transform: type(transform).__name__)
+def test_its_own_images_are_changed_where_they_lie(transform):
+    given = batch()
+    made = transform.on_own_batch(given, rng())
+    assert made["image"] is given["image"]
+
+
+@pytest.mark.parametrize("transform", EVERY[:4], ids=lambda transform: type(transform).__name__)
+def test_images_that_are_another_member_too_or_constant_are_copied(transform):
+    given = batch()
+    given["target"] = given["image"]
+    given["half"] = given["image"][:3]
+    made = transform.on_own_batch(given, rng())
+    assert made["target"].tolist() == batch()["image"].tolist()
+    constant = {
+        **batch(),
+        "image": np.frombuffer(pictures().tobytes(), np.uint8).reshape(6, 13, 17, 3),
+    }
+    made = transform.on_own_batch(constant, rng())
+    assert constant["image"].tolist() == pictures().tolist()
+
+
+@every
+def test_the_same_generator_gives_the_same_batch_and_another_one_another(transform):
+    assert exact(transform(batch(), rng(1))) == exact(transform(batch(), rng(1)))
+    if transform.draws and not isinstance(transform, OneHot):
+        assert exact(transform(batch(), rng(1))) != exact(transform(batch(), rng(2)))
+
+
+def test_one_hot_spreads_what_smoothing_takes_and_takes_any_shape():
+    x = np.zeros((2, 1))
+    labels = OneHot(4, 0.1)((x, np.array([[2], [0]], np.uint8)))[1]
+    assert labels.dtype == np.float32
+    assert labels[0].tolist() == pytest.approx([0.025, 0.025, 0.925, 0.025])
+    masks = np.array([[[0, 1], [2, 1]]])
+    assert OneHot(3)((np.zeros((1, 2, 2, 3)), masks))[1].shape == (1, 2, 2, 3)
+    assert OneHot(3, dtype="int32")((x, np.array([1, 2])))[1].tolist() == [[0, 1, 0], [0, 0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "make"),
+    [
+        (
+            ValueError,
+            "labels must be in range\\(2\\), the number of classes, got 0 to 2",
+            lambda: OneHot(2)((0, np.arange(3))),
+        ),
+        (ValueError, "got -1 to 1", lambda: OneHot(2)((0, np.array([-1, 1])))),
+        (
+            TypeError,
+            "class numbers to be made one-hot, got float64",
+            lambda: OneHot(2)((0, np.array([0.5]))),
+        ),
+        (ValueError, "label_smoothing must be in \\[0, 1\\]", lambda: OneHot(2, 1.5)),
+        (ValueError, "a float type for smoothed labels", lambda: OneHot(2, 0.1, dtype="int32")),
+        (ValueError, "transforms must hold at least one", lambda: Chain([])),
+        (TypeError, "must be a list of callables", lambda: Chain(MixUp())),
+        (TypeError, "transforms\\[1\\] must be callable", lambda: Chain([MixUp(), 3])),
+        (TypeError, "transforms\\[0\\] must be callable, got None", lambda: Chain([None])),
+        (
+            ValueError,
+            "transforms\\[1\\] .* must return a batch, got None",
+            lambda: Chain([MixUp(), lambda b: None])(pictures(), rng()),
+        ),
+        (ValueError, "got one array without labels", lambda: OneHot(2)(np.ones(3))),
+        (
+            ValueError,
+            "must be \\(images, labels\\), got 1 members",
+            lambda: OneHot(2)((np.ones(3),)),
+        ),
+        (ValueError, "a member \\['a'\\] for image=", lambda: MixUp(image="a")({"b": 1}, rng())),
+        (ValueError, "an array where its image is, got str", lambda: MixUp()(("a", "b"), rng())),
+    ],
+)
+def test_wrong_ones_are_refused(error, message, make):
+    with pytest.raises(error, match=message):
+        make()
+
+
+# --- chains ---
+
+
+def test_what_one_draws_depends_on_no_other_one():
+    erased = Chain([RandomErasing(1.0)])(pictures(), rng()) == 0
+    both = Chain([ColorJitter(brightness=(1, 1)), RandomErasing(1.0)])(pictures(), rng()) == 0
+    assert both.tolist() == erased.tolist()
+    twice = Chain([RandomErasing(1.0), RandomErasing(1.0)])(pictures(), rng()) == 0
+    assert (twice & erased).sum() == erased.sum() < twice.sum()
+
+
+def test_functions_of_anybodys_own_take_part():
+    seen = []
+
+    def shifted(batch: Any, rng: np.random.Generator) -> Any:
+        seen.append(rng.random())
+        return batch // 2
+
+    made = Chain([shifted, lambda batch: batch + 1])(pictures(), rng())
+    assert made.tolist() == (pictures() // 2 + 1).tolist()
+    assert len(seen) == 1
+
+
+def test_what_a_function_keeps_is_not_written_to():
+    kept = pictures()
+    keeping = Chain([lambda batch: kept])
+    for chain in (Chain([keeping, RandomErasing(1.0)]), Chain([*keeping.functions, MixUp()])):
+        chain.on_own_batch(pictures(), rng())
+    assert kept.tolist() == pictures().tolist()
+
+
+def test_the_room_is_reached_by_its_name():
+    assert adapters.transforms.MixUp is MixUp
+    assert repr(Chain([MixUp(0.3)])) == "Chain([MixUp(alpha=0.3, probability=1.0)])"

@@ -1,0 +1,98 @@
+"""``peek``: sheets and tables of batches."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adapters.viewing import Peek, contact_sheet
+from adapters.viewing.sheet import png
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (20, 10, 16, 3), np.uint8)
+LABELS = np.arange(20)
+
+
+def pixels(encoded: bytes) -> Any:
+    """What a PNG holds; its checksums are verified."""
+    assert encoded[:8] == b"\x89PNG\r\n\x1a\n"
+    at, chunks = 8, {}
+    while at < len(encoded):
+        (size,) = struct.unpack(">I", encoded[at : at + 4])
+        kind, content = encoded[at + 4 : at + 8], encoded[at + 8 : at + 8 + size]
+        (checked,) = struct.unpack(">I", encoded[at + 8 + size : at + 12 + size])
+        assert zlib.crc32(kind + content) == checked
+        chunks[kind] = content
+        at += 12 + size
+    width, height = struct.unpack(">II", chunks[b"IHDR"][:8])
+    rows = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), np.uint8).reshape(height, -1)
+    assert not rows[:, 0].any()
+    return rows[:, 1:].reshape(height, width, 3)
+
+
+def test_a_png_holds_its_pixels():
+    assert pixels(png(IMAGES[0])).tolist() == IMAGES[0].tolist()
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("scale", [1, 255])
+def test_images_of_any_layout_and_range_are_drawn_alike(layout, scale):
+    wanted = Peek([(IMAGES, LABELS)]).png()
+    given = (IMAGES / scale).astype(np.float32)
+    given = given.transpose(0, 3, 1, 2) if layout == "NCHW" else given
+    assert wanted is not None
+    assert Peek([(given, LABELS)]).png() == wanted
+
+
+def test_a_row_for_each_batch_and_a_tile_for_each_sample():
+    sheet = pixels(Peek([(IMAGES, LABELS), (IMAGES[:3], LABELS[:3])]).png())
+    assert sheet.shape[1] == 8 * 132
+    assert sheet.shape[0] in (2 * 132, 2 * 148)
+    first = sheet[:80, :128].reshape(10, 8, 16, 8, 3)[:, 4, :, 4]
+    assert first.tolist() == IMAGES[0].tolist()
+    assert (sheet[sheet.shape[0] // 2 :][:80, 3 * 132 :] == 255).all()
+
+
+def test_a_table_where_there_are_no_images():
+    peek = Peek(
+        [
+            (
+                {"tokens": np.arange(12).reshape(3, 4), "n": np.ones(3)},
+                np.array(["a", "<b>", "c"], object),
+            )
+        ]
+    )
+    assert peek.png() is None
+    assert str(peek).splitlines()[0].split() == ["batch", "sample", "[0].n", "[0].tokens", "[1]"]
+    assert str(peek).splitlines()[2].split(maxsplit=2) == ["0", "1", "1      [4, 5, 6, 7]    <b>"]
+    assert "<td>&lt;b&gt;</td>" in peek._repr_html_()
+    with pytest.raises(ValueError, match="the batches hold no images"):
+        peek.save("sheet.png")
+
+
+def test_a_notebook_gets_the_sheet(tmp_path):
+    peek = Peek([(IMAGES, LABELS)])
+    assert peek._repr_png_() == peek.png()
+    assert peek._repr_html_().startswith('<img src="data:image/png;base64,')
+    path = peek.save(tmp_path / "sheet.png")
+    assert (tmp_path / "sheet.png").read_bytes() == peek.png()
+    assert path == str(tmp_path / "sheet.png")
+
+
+def test_the_batches_may_change_afterwards():
+    images = IMAGES.copy()
+    peek = Peek([images])
+    before = peek.png()
+    images[:] = 0
+    assert peek.png() == before
+
+
+def test_pictures_of_any_shape_are_drawn():
+    wide, high = np.zeros((2, 400, 3), np.uint8), np.zeros((300, 5, 1), np.float32)
+    sheet = pixels(contact_sheet([[(wide, ""), (high, "")], [(np.full((4, 4, 4), np.nan), "")]]))
+    assert sheet.shape == (264, 264, 3)
+    with pytest.raises(ValueError, match="at least one image"):
+        contact_sheet([[]])
