@@ -28,7 +28,18 @@ GROUPS = {
         "RecordWriter",
         "pack",
     ],
-    "Finding out": ["diagnose", "show_versions"],
+    "Batches": [
+        "pad",
+        "ragged",
+        "packed",
+        "adapters.transforms.Chain",
+        "adapters.transforms.ColorJitter",
+        "adapters.transforms.CutMix",
+        "adapters.transforms.MixUp",
+        "adapters.transforms.OneHot",
+        "adapters.transforms.RandomErasing",
+    ],
+    "Finding out": ["diagnose", "show_versions", "statistics"],
     "Errors": ["AdapterError", "RecordError", "WorkerError", "ClosedError"],
     "Sources, order, transforms": [],
 }
@@ -37,6 +48,12 @@ METHODS = {
     "ImageDecoder": {"shape"},
     "RecordWriter": {"write", "close"},
     "Feature": set[str](),
+    "Chain": set[str](),
+    "ColorJitter": set[str](),
+    "CutMix": set[str](),
+    "MixUp": set[str](),
+    "OneHot": set[str](),
+    "RandomErasing": set[str](),
 }
 ALIASES = {"gluon_loader": "DataLoader"}
 HEAD = """# API reference
