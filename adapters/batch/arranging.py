@@ -19,6 +19,7 @@ from adapters.batch.arrangement import Arrangement
 from adapters.batch.blocks import Blocks
 from adapters.batch.buckets import buckets_of
 from adapters.batch.order import Order
+from adapters.batch.sortedness import warn_if_sorted
 from adapters.batch.weights import weighted
 from adapters.sources import Source
 from adapters.structure import as_array, flatten
@@ -95,6 +96,8 @@ def order_of(
         arrangement = buckets_of(bucket_by).of(size, bool(shuffle), seed)
     elif blocks is not None:
         arrangement = blocks.of(size, bytes_of_samples(source), seed)
+        if source is not None:
+            warn_if_sorted(arrangement, source, batch_size * shard[1])
     if arrangement is None:
         return Order(size, batch_size, bool(shuffle), seed, drop_remainder, shard)
     arrangement = arrangement.in_groups(batch_size * shard[1])

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from adapters.errors import ContentError, RecordError
 from adapters.generators import DECODE, RngOf, generator
 from adapters.records import RecordFiles
+from adapters.records.storage import MappedFile
 from adapters.sources.contents import Content, Images
 from adapters.sources.decoded import Decoded
 from adapters.sources.imageless import how_to_leave_out, is_without_image
@@ -131,8 +132,9 @@ class RecordSource(Decoded):
         self._files.will_read(first, last)
 
     def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
-        """The labels of these records, if each is one number; images aren't decoded."""
-        if not isinstance(self._content, Images):
+        """The labels of records in local files, if each is one number; no image is decoded."""
+        local = all(isinstance(shard.storage, MappedFile) for shard in self._files.shards)
+        if not (local and isinstance(self._content, Images)):
             return None
         labels = []
         for number in numbers.tolist():
