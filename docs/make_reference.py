@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "adapters"
 PAGE = ROOT / "docs" / "reference.md"
 GROUPS = {
-    "Keras": ["SafeSequence", "adapters.keras.WaitReport", "adapters.keras.Resume"],
-    "Gluon": ["gluon_loader", "adapters.gluon.Resume"],
+    "Keras": ["SafeSequence"],
+    "Gluon": ["gluon_loader"],
     "Records and images": [
         "open_records",
         "open_images",
@@ -55,6 +55,8 @@ METHODS = {
     "OneHot": set[str](),
     "RandomErasing": set[str](),
 }
+# Whose other names come behind these; DataLoader is gluon_loader.
+ROOMS = {"Keras": "keras", "Gluon": "gluon"}
 ALIASES = {"gluon_loader": "DataLoader"}
 HEAD = """# API reference
 
@@ -75,14 +77,14 @@ def main() -> None:
 def page() -> str:
     """The page's text."""
     found = definitions()
-    public, hidden = public_names(), set[str]()
-    groups = {
-        title: [name for name in names if short(name) in found] for title, names in GROUPS.items()
-    }
-    for names in groups.values():
-        names[:] = [name for name in names if "." in name or name in public]
-        hidden |= set(names)
-    groups[list(groups)[-1]] += [name for name in public if name not in hidden and name in found]
+    public = [name for name in public_names() if name in found]
+    groups = {title: [name for name in names if name in public] for title, names in GROUPS.items()}
+    for title, room in ROOMS.items():
+        more = [f"adapters.{room}.{name}" for name in public_names(room) if name not in public]
+        shown = [name for name in more if name in found and short(name) not in ALIASES.values()]
+        groups[title] += shown
+    grouped = {name for names in groups.values() for name in names}
+    groups[list(groups)[-1]] += [name for name in public if name not in grouped]
     parts = [HEAD]
     for title, names in groups.items():
         if names:
@@ -94,23 +96,28 @@ def page() -> str:
     return "\n".join(parts) + "\n"
 
 
-def public_names() -> list[str]:
-    """`adapters.__all__`, without the version."""
-    for node in ast.parse((PACKAGE / "__init__.py").read_text()).body:
+def public_names(room: str = "") -> list[str]:
+    """`adapters.__all__`, without the version, or that of a room."""
+    for node in ast.parse((PACKAGE / room / "__init__.py").read_text()).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             return [name for name in ast.literal_eval(node.value) if name != "__version__"]
-    raise ValueError("adapters/__init__.py must have an __all__")
+    raise ValueError(f"adapters/{room}/__init__.py must have an __all__")
 
 
 def definitions() -> dict[str, Named]:
-    """Classes and functions of the package's files by name; of two, the one that tells more."""
+    """Classes and functions of the package's files by name; of two, the one that tells more.
+
+    Also by name behind the folder's, as in "adapters.keras.Resume".
+    """
     found: dict[str, Named] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, Named) and not node.name.startswith("_"):
-                rival = found.get(node.name)
-                if rival is None or len(docstring(node)) > len(docstring(rival)):
-                    found[node.name] = node
+                room = path.relative_to(ROOT).parts[:-1]
+                for name in (node.name, ".".join([*room, node.name])):
+                    rival = found.get(name)
+                    if rival is None or len(docstring(node)) > len(docstring(rival)):
+                        found[name] = node
     for name in set(ALIASES) - set(found):
         found[name] = found[ALIASES[name]]
     return found
@@ -133,7 +140,7 @@ def docstring(node: Named) -> str:
 
 def entry(name: str, found: dict[str, Named]) -> str:
     """A name's part of the page."""
-    node = found[short(name)]
+    node = found[name]
     made = re.sub(rf"^{node.name}\b", short(name), signature(node, found))
     parts = [f"\n### {name}\n", f"```text\n{made}\n```\n", rendered(docstring(node))]
     if isinstance(node, ast.ClassDef):

@@ -23,6 +23,15 @@ def test_every_public_name_has_its_part():
     assert {name for name in adapters.__all__ if name != "__version__"} <= headings
 
 
+def test_names_of_a_face_have_theirs_and_two_of_one_name_are_told_apart():
+    parts = PAGE.read_text().split("\n### ")
+    keras = next(part for part in parts if part.startswith("adapters.keras.Resume\n"))
+    gluon = next(part for part in parts if part.startswith("adapters.gluon.Resume\n"))
+    assert "loader: DataLoader" in gluon
+    assert "loader: DataLoader" not in keras
+    assert any(part.startswith("adapters.keras.Watch\n") for part in parts)
+
+
 DOCSTRING = """One ``line``.
 
 Args:
