@@ -78,7 +78,10 @@ def page() -> str:
     """The page's text."""
     found = definitions()
     public = [name for name in public_names() if name in found]
-    groups = {title: [name for name in names if name in public] for title, names in GROUPS.items()}
+    groups = {
+        title: [name for name in names if name in public or ("." in name and name in found)]
+        for title, names in GROUPS.items()
+    }
     for title, room in ROOMS.items():
         more = [f"adapters.{room}.{name}" for name in public_names(room) if name not in public]
         shown = [name for name in more if name in found and short(name) not in ALIASES.values()]
