@@ -247,6 +247,9 @@ class ServerProcess:
         )
         assert self._process.stdout is not None
         self._address = self._process.stdout.readline().strip()
+        if not self._address:
+            self.close()
+            raise ChildProcessError("the range server ended before it said where it is")
 
     def url(self, name: str = "") -> str:
         """Of an object."""
@@ -289,8 +292,8 @@ def main() -> None:
     parser.add_argument("folder")
     parser.add_argument("settings")
     options = parser.parse_args()
-    names = sorted(os.listdir(options.folder))
-    objects = {name: _mapped(os.path.join(options.folder, name)) for name in names}
+    with os.scandir(options.folder) as entries:
+        objects = {entry.name: _mapped(entry.path) for entry in entries if entry.is_file()}
     with RangeServer(objects, **json.loads(options.settings)) as server:
         print(server.url(), flush=True)
         for line in sys.stdin:
