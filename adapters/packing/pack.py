@@ -14,8 +14,10 @@ from adapters.packing.inputs import inputs_of
 from adapters.packing.manifest import Manifest
 from adapters.packing.run import OnError, Run
 from adapters.packing.shuffling import check_seed, shuffled
+from adapters.packing.upload import packed_to
 from adapters.records import CODECS
 from adapters.records.formats import listed
+from adapters.remote import is_url
 
 
 def pack(
@@ -47,7 +49,9 @@ def pack(
             labels)``; or a source of samples (image, label), where an image is an array or encoded.
         out: ``"train"`` gives ``train-00000-of-00003.tfrecord`` and so on, with an index beside
             each, and the manifest ``train.json``, or ``train.tfrecord.json`` where that is
-            something else's. ``"train.rec"`` names a single file, if one is enough.
+            something else's. ``"train.rec"`` names a single file, if one is enough. A URL,
+            ``"s3://bucket/train"``, is packed for in a temporary folder, of which nothing is left
+            for another run to go on with.
         format: ``"recordio"``: the image behind MXNet's IRHeader; or ``"tfrecord"``: in a
             tf.train.Example, as ``image/encoded``, ``image/class/label`` and ``image/id``.
         shard_bytes: The most that a file may have, unless one record is larger.
@@ -89,6 +93,24 @@ def pack(
     """
     _check(format, shard_bytes, resize, quality, encoding, workers, on_error)
     check_seed(seed)
+    if isinstance(out, str) and is_url(out):
+        return packed_to(
+            out,
+            lambda path: pack(
+                source,
+                path,
+                format=format,
+                shard_bytes=shard_bytes,
+                resize=resize,
+                quality=quality,
+                encoding=encoding,
+                workers=workers,
+                on_error=on_error,
+                root=root,
+                progress=progress,
+                seed=seed,
+            ),
+        )
     inputs = inputs_of(source, root)
     if not len(inputs.items):
         raise ValueError("source must hold at least one image, got none")
