@@ -30,7 +30,16 @@ ADAPTERS_KERNEL=required ADAPTERS_JPEG="$work/jpeg" "$work/tools/bin/pip" wheel 
 PATH="$work/tools/bin:$PATH" "$work/tools/bin/auditwheel" repair --wheel-dir "$work/repaired" \
   "$work"/raw/*.whl
 wheel=$(echo "$work"/repaired/*.whl)
-cp "$wheel" "$out/"
+# Nobody sees libjpeg's names, and none of them is left to be found elsewhere.
+"$work/tools/bin/python" -m zipfile -e "$wheel" "$work/unpacked"
+kernel=$(find "$work/unpacked" -name '_kernel*.so')
+shown=$(nm -D --defined-only "$kernel" | awk '{ print $NF }')
+left=$(nm -D --undefined-only "$kernel" | awk '$NF ~ /^j(peg|init|simd|zero|round|div|copy)/ { print $NF }')
+if [ "$shown" != PyInit__kernel ] || [ -n "$left" ]; then
+  echo "build_wheel.sh: the kernel must show PyInit__kernel alone and have all of libjpeg in it, but" \
+    "it shows ${shown//$'\n'/, } and lacks ${left//$'\n'/, }" >&2
+  exit 1
+fi
 "$here/test_wheel.sh" "$wheel"
 cp "$wheel" "$out/"
 echo "$out/$(basename "$wheel")"

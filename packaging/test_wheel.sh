@@ -20,6 +20,9 @@ pip install -qq --no-deps "mxnet>=1.9.1" || echo "no wheel of MXNet here: not te
 cp -r "$here/../tests" "$here/../docs" "$here/../pyproject.toml" "$work/"
 cp "$here/beside_mxnet.py" "$work/"
 cd "$work"
+# Before anything is there to bind to.
+env -i PATH="$work/env/bin" ADAPTERS_KERNEL=required "$work/env/bin/python" \
+  -c "from adapters.images.kernel import load; assert load().HUFFMAN_IS_OWN"
 env -i HOME="$work" PATH="$work/env/bin" ADAPTERS_KERNEL=required PYTHONPATH="$work" LANG=C.UTF-8 \
   LD_BIND_NOW=1 \
   "$work/env/bin/python" -m pytest -v -n 0 -p beside_mxnet tests/images

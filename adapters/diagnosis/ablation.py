@@ -4,6 +4,7 @@
     fetch                                      ``storage``
               transform --> collate            ``memory``: the same few samples, fetched before
                             collate            ``collation``: the same few, transformed before
+              transform --> collate            ``packed``: some pictures, packed at 256 pixels
 
 What these plans give are no batches to train on, and they are asked for by an engine like any other
 plan.
@@ -24,6 +25,7 @@ from adapters.batch.key import BatchKey
 from adapters.batch.order import Order
 from adapters.batch.plan import Allocate, Assembled, Plan
 from adapters.batch.sourceplan import SourcePlan
+from adapters.diagnosis.repacked import repacked
 from adapters.sources import MapSource, SequenceSource
 
 _KEPT_BATCHES = 4
@@ -41,6 +43,8 @@ class Ablations:
             samples are written straight into their rows, or batches come whole.
         decodes: Whether the samples are images out of records.
         gathers: Whether fetching is collating at once, as rows are gathered out of arrays.
+        packed: As ``memory``, of a few pictures that were packed at 256 pixels; None where that
+            makes none of them smaller, or can't be tried.
     """
 
     whole: Plan
@@ -49,6 +53,7 @@ class Ablations:
     collation: Plan | None
     decodes: bool
     gathers: bool = False
+    packed: Plan | None = None
 
 
 # Two of them are equal if they are one: arrays can't be compared as a whole.
@@ -142,7 +147,13 @@ def ablations_of(plan: SourcePlan, epoch: int) -> Ablations:
             kept = dataclasses.replace(kept, source=known, order=Repeated.of(left, order.size))
             batches = left
     collation = _collation(kept, epoch, batches)
-    return Ablations(plan, storage, kept, collation, source.holds_images, source.gathers)
+    packed = None
+    if (smaller := repacked(plan, batches)) is not None:
+        pictures, batches = smaller
+        same = Repeated.of(batches, len(pictures))
+        packed = dataclasses.replace(plan, source=pictures, order=same)
+    decodes, gathers = source.holds_images, source.gathers
+    return Ablations(plan, storage, kept, collation, decodes, gathers, packed)
 
 
 def _made(

@@ -17,6 +17,7 @@ from adapters.diagnosis.prediction import (
     copied_ahead,
     most,
     needed_workers,
+    packed,
     process_count,
     threads_bring_nothing,
     with_workers,
@@ -131,6 +132,7 @@ def _about_transforms(v: Verdict, quiet: bool) -> Iterator[str]:
         "do once, out of band, what is the same in every epoch: decode, and resize to what "
         "training needs (adapters pack --resize 256; --compare says what each --encoding gives)"
         f"{_gain(without(v, TRANSFORMS), quiet, ' without any of it')}"
+        f"{_gain(packed(v), quiet, ' packed at 256 pixels')}"
     )
     if v.hints.transforms:
         yield v.hints.transforms

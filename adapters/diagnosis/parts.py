@@ -89,16 +89,16 @@ class Parts:
         self._made = 0
         self.fetch_computes = 0.0
         """Of a fetch's time, the share in which it computed: the most of all rounds."""
-        plans = {
+        named = {
             "storage": ablations.storage,
             "memory": ablations.memory,
             "collation": ablations.collation,
+            "packed": ablations.packed,
         }
+        plans = {name: plan for name, plan in named.items() if plan is not None}
         count = 0 if settings.workers == "auto" else settings.workers
         kept = not settings.use_multiprocessing or len(plans) * count <= _KEPT_PROCESSES
-        self._parts = {
-            name: Part(plan, settings, kept) for name, plan in plans.items() if plan is not None
-        }
+        self._parts = {name: Part(plan, settings, kept) for name, plan in plans.items()}
 
     def round(self, seconds: float) -> dict[str, float]:
         """Seconds per batch of each part, each measured for so long."""

@@ -25,7 +25,7 @@ WORKERS, PROCESSES = "workers", "processes"
 WITHOUT_STORAGE, WITHOUT_TRANSFORMS, WITHOUT_COLLATION = (
     f"without {part}" for part in (STORAGE, TRANSFORMS, COLLATION)
 )
-COPY_AHEAD = "copy ahead"
+PACKED, COPY_AHEAD = "packed at 256 pixels", "copy ahead"
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,8 @@ class Prediction:
 
     Args:
         change: ``"workers"``, ``"processes"`` (workers of that kind), ``"without storage"``,
-            ``"without transforms"``, ``"without collation"``, or ``"copy ahead"``.
+            ``"without transforms"``, ``"without collation"``, ``"packed at 256 pixels"``, or
+            ``"copy ahead"``.
         workers: How many; None where they stay.
         seconds: For a batch: of training, or of the loader alone where there was no step.
         gain: How many times as fast that is as now, at least 1.
@@ -111,6 +112,15 @@ def without(v: Verdict, part: str) -> Prediction | None:
     return _predicted(v, f"without {part}", None, left, ahead=v.workers.count > 0)
 
 
+def packed(v: Verdict) -> Prediction | None:
+    """With pictures that are packed at 256 pixels; None where that wasn't measured."""
+    if v.packed is None or v.memory is None:
+        return None
+    others = (seconds for name, seconds in v.parts.items() if name != TRANSFORMS)
+    left = max(v.loader - max(0.0, v.memory - v.packed), *others)
+    return _predicted(v, PACKED, None, left, ahead=v.workers.count > 0)
+
+
 def copied_ahead(v: Verdict) -> Prediction | None:
     """With each batch copied to the device during the step before; None without a copy."""
     if v.copy is None or v.same is None or v.whole is None:
@@ -153,6 +163,7 @@ def predictions_of(v: Verdict) -> tuple[Prediction, ...]:
         found += [with_workers(v, count) for count in advised_workers(v)]
         if v.bottleneck == TRANSFORMS and threads_bring_nothing(v):
             found.append(with_workers(v, process_count(v), processes=True))
+        found.append(packed(v) if v.bottleneck == TRANSFORMS else None)
         found.append(without(v, v.bottleneck))
     told = [each for each in found if each is not None]
     return tuple(sorted(told, key=lambda each: each.seconds))

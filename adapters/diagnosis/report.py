@@ -28,7 +28,7 @@ _BOTTLENECKS = {
     "loader": "the loader",
 }
 
-PARTS = ("storage", "memory", "collation", "copy")
+PARTS = ("storage", "memory", "collation", "packed", "copy")
 
 
 @dataclass(frozen=True)

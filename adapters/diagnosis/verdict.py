@@ -74,6 +74,7 @@ class Verdict:
         kernel_missing: Whether images were decoded without the image kernel.
         gathers: Whether fetching is collating at once, as rows are gathered out of arrays.
         decodes: Whether the transforms are decoding images, too.
+        packed: As ``memory``, of pictures that were packed at 256 pixels.
         t: The step time that was asked for.
         rounds: What each round found; the figures above are the medians.
         contention: Who had the CPUs meanwhile.
@@ -97,6 +98,7 @@ class Verdict:
     kernel_missing: bool = False
     gathers: bool = False
     decodes: bool = False
+    packed: float | None = None
     t: float | None = None
     rounds: tuple[Figures, ...] = ()
     contention: Contention = field(default_factory=Contention)

@@ -122,6 +122,22 @@ class Decoded(Source):
         return isinstance(self._content, Images) and type(self._content.decoder) is ImageDecoder
 
     @property
+    def decoder(self) -> ImageDecoder | None:
+        """What makes the arrays, where ``decodes``."""
+        content = self._content
+        return content.decoder if isinstance(content, Images) and self.decodes else None
+
+    def picture(self, index: int) -> tuple[bytes, Any]:
+        """The encoded image of a sample, and its label, where ``decodes``.
+
+        Raises:
+            IndexError: Out of range.
+            OSError: An image's file can't be read.
+            RecordError: The record is damaged.
+        """
+        raise NotImplementedError
+
+    @property
     def makes_samples(self) -> bool:
         """Whether code of the user's own makes samples."""
         decoder = getattr(self._content, "decoder", None)

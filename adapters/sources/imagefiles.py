@@ -103,6 +103,10 @@ class ImageSource(Decoded):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_arenas": []}
 
+    def picture(self, index: int) -> tuple[bytes, Any]:
+        """The bytes of a file, and its label."""
+        return self.read(index), self._labels[self._number(index)]
+
     # What a plan asks for.
 
     @property

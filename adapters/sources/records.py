@@ -83,6 +83,17 @@ class RecordSource(Decoded):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_rows": None, "_looked": False}
 
+    def picture(self, index: int) -> tuple[bytes, Any]:
+        """The encoded image of a record, and its label."""
+        assert isinstance(self._content, Images)
+        number = self._number(index)
+        shard, own = self._files.locate(number)
+        try:
+            encoded, label = self._content.split(shard.read(own), shard.format)
+        except ContentError as error:
+            raise self._error(number, error) from error
+        return bytes(encoded), label
+
     # What a plan asks for.
 
     def fetch(self, numbers: NDArray[np.int64]) -> None:

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters import SafeSequence, diagnose
+from adapters import ImageDecoder, SafeSequence, diagnose, open_records, pack
 from adapters.diagnosis import Diagnosis
 from adapters.diagnosis.contention import Contention
 from adapters.diagnosis.prediction import Prediction, with_workers
 from adapters.diagnosis.verdict import Workers
 from tests.diagnosis.made_up import made_up
 from tests.diagnosis.planted import BATCH_SIZE, Numbers, burning
+from tests.packing.materials import jpeg
 
 INLINE = Workers("inline", 0, 4)
 STORAGE = made_up(storage=0.038)
@@ -91,6 +92,18 @@ def test_pictures_that_are_packed_anew_are_still_to_be_decoded():
     assert changes == {"workers"}
 
 
+def test_pictures_that_were_packed_take_what_was_measured_of_them():
+    diagnosis = made_up(memory=0.038, packed=0.018, decodes=True)
+    assert named(diagnosis, "packed at 256 pixels").seconds == pytest.approx(0.020)
+    assert named(diagnosis, "packed at 256 pixels").gain == pytest.approx(2)
+    assert " (+100% packed at 256 pixels)" in "".join(diagnosis.advice)
+
+
+def test_pictures_that_get_no_quicker_by_packing_bring_nothing():
+    diagnosis = made_up(memory=0.038, packed=0.039, decodes=True)
+    assert named(diagnosis, "packed at 256 pixels").gain == 1.0
+
+
 def test_a_loader_without_a_step_is_predicted_alone():
     alone = made_up(whole=None, same=None, memory=0.038, waits_seconds=())
     assert named(alone, "workers").seconds == pytest.approx(0.020)
@@ -129,10 +142,11 @@ BATCH_SECONDS, STEP_SECONDS = 0.04, 0.01
 
 
 class Stored(Numbers):
-    """Slow storage that is asked for a batch at a time."""
+    """Slow storage that is asked for many samples at a time."""
 
     def __getitems__(self, numbers: list[int]) -> list[Any]:
-        time.sleep(BATCH_SECONDS)
+        # Of a part of a batch, as long as that takes.
+        time.sleep(BATCH_SECONDS / BATCH_SIZE * len(numbers))
         return [self[number] for number in numbers]
 
 
@@ -213,6 +227,21 @@ def test_processes_for_a_transform_that_computes_bring_what_was_predicted():
 
 @pytest.mark.alone
 @pytest.mark.full
+def test_packing_at_256_pixels_brings_what_was_predicted(tmp_path):
+    pictures = [(jpeg(number, 1200, 1600), number) for number in range(16)]
+    pack(pictures, tmp_path / "large.rec", format="recordio")
+    pack(pictures, tmp_path / "small.rec", format="recordio", resize=256)
+    decode = ImageDecoder(224, crop="random_resized")
+    large, small = (
+        open_records(tmp_path / f"{name}.rec", decode=decode) for name in ("large", "small")
+    )
+    predicted = named(before(large, workers=0), "packed at 256 pixels")
+    assert predicted.gain > 1.5
+    assert trained_seconds(small, workers=0) == happens(predicted.seconds)
+
+
+@pytest.mark.alone
+@pytest.mark.full
 def test_a_transform_that_is_done_out_of_band_brings_what_was_predicted():
     predicted = named(before(Numbers(), batch_transform=waiting, workers=0), "without transforms")
     assert trained_seconds(Numbers(), workers=0) == happens(predicted.seconds)
@@ -231,7 +260,7 @@ def test_a_copy_ahead_of_the_step_brings_what_was_predicted():
 @pytest.mark.alone
 @pytest.mark.full
 def test_less_collation_brings_what_was_predicted():
-    wide = np.zeros((16, 1000, 1000, 3), np.uint8)
+    wide = np.zeros((16, 2000, 1000, 3), np.uint8)
     found = before(wide, shuffle=True, workers=0)
     assert found.bottleneck == "collation"
     taken = trained_seconds(wide[:, :10], shuffle=True, workers=0)
