@@ -145,7 +145,13 @@ class _Observer:
         progress: Likewise.
     """
 
-    def __init__(self, skip: int, t: float | None, seconds: float, progress: Progress) -> None:
+    def __init__(
+        self,
+        skip: int,
+        t: float | None,
+        seconds: float,
+        progress: Progress = lambda done, total: None,
+    ) -> None:
         self._skip = skip
         self._progress = progress
         self._t = t
