@@ -18,6 +18,7 @@ os.environ["KERAS_BACKEND"] = "jax"
 
 import jax
 import keras
+import numpy as np
 from shapes import arrays_of
 
 from adapters import SafeSequence
@@ -47,7 +48,8 @@ model.add(keras.layers.Dense(2, "softmax"))
 model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
 if options.folder and (options.folder / "run.json").exists():
     run = json.loads((options.folder / "run.json").read_text())
-    model.load_weights(options.folder / run["weights"])
+    with np.load(options.folder / run["weights"]) as kept:
+        model.set_weights([kept[name] for name in kept.files])
     train.load_state_dict(run["position"])  # Of whichever number of processes.
 
 
@@ -56,11 +58,14 @@ class Keep(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         """Write the weights first, and then, all at once, which they are."""
-        if options.folder and batch % 10 == 9 and jax.process_index() == 0:
-            position = train.state_dict()
-            name = "{epoch}-{samples}.weights.h5".format(**position)
+        if not options.folder or batch % 10 != 9:
+            return
+        # All processes ask for them, or one would wait for the others.
+        weights, position = self.model.get_weights(), train.state_dict()
+        if jax.process_index() == 0:
+            name = "{epoch}-{samples}.npz".format(**position)
             options.folder.mkdir(exist_ok=True)
-            self.model.save_weights(options.folder / name)
+            np.savez(options.folder / name, *weights)
             new = options.folder / "run.json.new"
             new.write_text(json.dumps({"weights": name, "position": position}))
             new.replace(options.folder / "run.json")

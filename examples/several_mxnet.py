@@ -39,7 +39,7 @@ net.initialize(mx.init.Xavier())
 if options.folder and (options.folder / "position.json").exists():
     net.load_parameters(str(options.folder / "run.params"))
     train.load_state_dict(json.loads((options.folder / "position.json").read_text()))
-trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, kvstore=kv)
+trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.01}, kvstore=kv)
 loss_of, batches = gluon.loss.SoftmaxCrossEntropyLoss(), 0
 
 while train.epoch < 3 and batches != options.stop_after:

@@ -47,7 +47,7 @@ def step(pictures: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         gradients = tape.gradient(loss, [weight, bias])
         mean = tf.distribute.get_replica_context().all_reduce("MEAN", gradients)
         for variable, gradient in zip([weight, bias], mean):
-            variable.assign_sub(0.1 * gradient)
+            variable.assign_sub(0.01 * gradient)
         return loss
 
     return strategy.run(local, args=(pictures, labels))

@@ -39,7 +39,7 @@ if saved is not None and saved.exists():
     model.load_state_dict(run["model"])
     train.load_state_dict(run["position"])  # Of whichever number of processes.
 parallel = DistributedDataParallel(model) if several else model
-optimizer = torch.optim.SGD(parallel.parameters(), 0.1)
+optimizer = torch.optim.SGD(parallel.parameters(), 0.01)
 loss_of, batches = torch.nn.CrossEntropyLoss(), 0
 
 while train.epoch < 3 and batches != options.stop_after:
