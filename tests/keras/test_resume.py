@@ -101,7 +101,7 @@ def test_several_steps_in_one_execution(kill_at, tmp_path):
 
 @pytest.mark.full
 @pytest.mark.flaky(reruns=0)
-@pytest.mark.timeout(120 * KILLS + 300)
+@pytest.mark.timeout(300 * KILLS + 300)
 def test_kill_9_at_random_moments(tmp_path, report):
     """Of as many launches as ADAPTERS_RESUME_KILLS says, or 10, each with 0 or 2 workers."""
     expected, _, _ = whole()
@@ -114,7 +114,7 @@ def test_kill_9_at_random_moments(tmp_path, report):
             moment = "never" if last else str(drawn.uniform(0, 0.9))
             launches += 1
             program = Program("killed", str(folder), str(path), drawn.choice("02"), moment)
-            ended = program.end()
+            ended = program.end(300)
             code = ended.code
             assert code in (0, -signal.SIGKILL), ended.errors
             kills += bool(code)
