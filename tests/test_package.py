@@ -80,7 +80,7 @@ ALLOWED = {
     },
     "collating": {"alignment", "arguments", "batch"},
     "transforms": {"arguments", "generators", "images", "structure"},
-    "viewing": {"arguments", "batch", "selecting", "sources", "structure"},
+    "viewing": {"arguments", "batch", "replaying", "selecting", "sources", "structure"},
     "engine": {"alignment", "batch", "clock", "errors", "seeding", "structure"},
     "resuming": set(),
     "replaying": BELOW_ENGINE | {"images"},

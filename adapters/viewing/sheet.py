@@ -6,13 +6,13 @@ Captions take OpenCV; without it, tiles have none. Nothing is kept, nothing is w
 from __future__ import annotations
 
 import importlib
-import struct
-import zlib
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from adapters.replaying.sheet import png
 
 TILE_PIXELS = 128
 _GAP_PIXELS = 4
@@ -78,27 +78,6 @@ def contact_sheet(rows: Sequence[Sequence[tuple[NDArray[Any], str]]]) -> bytes:
                     sheet, text[:20], place, writer.FONT_HERSHEY_SIMPLEX, 0.38, (0, 0, 0), 1
                 )
     return png(sheet)
-
-
-def png(pixels: NDArray[np.uint8]) -> bytes:
-    """Encode ``uint8 (height, width, 3)`` as PNG (ISO/IEC 15948), without filters.
-
-    signature | IHDR: width, height, 8 bits, RGB | IDAT: zlib of (0, row) for each row | IEND
-    """
-    height, width = pixels.shape[:2]
-    rows = np.zeros((height, 1 + 3 * width), np.uint8)
-    rows[:, 1:] = pixels.reshape(height, -1)
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        checked = kind + content
-        return struct.pack(">I", len(content)) + checked + struct.pack(">I", zlib.crc32(checked))
-
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
-        + chunk(b"IDAT", zlib.compress(rows.tobytes(), 6))
-        + chunk(b"IEND", b"")
-    )
 
 
 def _range(images: Sequence[NDArray[Any]]) -> tuple[float, float]:

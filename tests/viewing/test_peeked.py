@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from adapters.replaying.sheet import png
 from adapters.viewing import Peek, contact_sheet
-from adapters.viewing.sheet import png
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (20, 10, 16, 3), np.uint8)
 LABELS = np.arange(20)
