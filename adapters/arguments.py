@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from adapters.generators import generator_argument
 
@@ -153,3 +153,18 @@ def position_of(state: Any, count: Callable[[int], int | None], kind: str) -> tu
             "another length or batch_size"
         )
     return epoch, batch
+
+
+class DaskClient(Protocol):
+    """A ``dask.distributed.Client``, as far as it is asked for here."""
+
+    def submit(self, func: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Have a worker call a function."""
+
+    def scheduler_info(self, *args: Any, **kwargs: Any) -> Any:
+        """What the scheduler knows of its workers."""
+
+
+def is_cluster(value: Any) -> bool:
+    """Whether it is the client of a Dask cluster, by what it can do."""
+    return hasattr(value, "submit") and hasattr(value, "scheduler_info")

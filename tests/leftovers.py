@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from adapters.engine import pool
+from tests.clusters import THREADS
 
 # Helper processes of loky and of the standard library: shared by all pools of this interpreter,
 # started with its first pool, and gone with the interpreter.
@@ -81,6 +82,8 @@ def _children() -> list[psutil.Process]:
 
 
 def _counts(thread: threading.Thread) -> bool:
+    if thread.name.startswith(THREADS):
+        return False
     # A thread that TensorFlow or JAX made, and that has called Python once; Python never forgets
     # those.
     return not (isinstance(thread, threading._DummyThread) or _watches_kept_ones(thread))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from collections.abc import Iterator
 
 from adapters.cli.inspection import contact_sheet, described
 from adapters.cli.progress import bar
 from adapters.packing import Comparison, compare, convert, pack, verify
+from adapters.packing.executors import connected
 from adapters.records import CODECS
 from adapters.records.files import expanded
 from adapters.records.formats import codec_of
@@ -32,7 +34,9 @@ def run_pack(options: argparse.Namespace) -> int:
         raise argparse.ArgumentError(
             None, "the following arguments are required: out (but with --compare)"
         )
-    with bar("pack", "picture") as progress:
+    with contextlib.ExitStack() as stack:
+        executor = stack.enter_context(connected(options.dask)) if options.dask else None
+        progress = stack.enter_context(bar("pack", "picture"))
         manifest = pack(
             options.source,
             options.out,
@@ -46,6 +50,7 @@ def run_pack(options: argparse.Namespace) -> int:
             root=options.root,
             progress=progress,
             seed=options.seed,
+            executor=executor,
         )
     for skipped in manifest.skipped:
         print(f"skipped {skipped.name}: {skipped.reason}")

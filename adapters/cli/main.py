@@ -96,6 +96,9 @@ def _parser() -> argparse.ArgumentParser:
     pack.add_argument(
         "--workers", type=arguments.workers, default="auto", help='threads, or "auto"'
     )
+    pack.add_argument(
+        "--dask", metavar="ADDRESS", help="of a Dask scheduler, whose workers encode: tcp://..."
+    )
     pack.add_argument("--root", help="of the paths in a list; else the list's folder")
     pack.add_argument(
         "--on-error", choices=["raise", "skip"], default="raise", help="with what is no image"

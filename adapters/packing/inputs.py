@@ -35,7 +35,10 @@ class Item(NamedTuple):
     label: Any
     """A number, or several."""
     content: Callable[[], Content]
-    """Reads the encoded image, or makes the array; any thread may call it."""
+    """Reads the encoded image, or makes the array; any thread may call it, and any process that it
+    was pickled for."""
+    held_bytes: int = 0
+    """What it has of the image already."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +107,9 @@ def _folder(root: Path) -> Inputs:
     files = [(os.path.join(root, name), -1) for name in sorted(beside)]
     for label, folder, names in runs_of_classes(os.fspath(root), classes):
         files += [(os.path.join(folder, name), label) for name in names]
+    here = os.getcwd()
     items = [
-        Item(path, number, label, partial(_read, path) if label >= 0 else _outside)
+        Item(path, number, label, partial(_read, path, here) if label >= 0 else _outside)
         for number, (path, label) in enumerate(files)
     ]
     return Inputs(items, classes, _digest([*classes, "", *(_stamp(path) for path, _ in files)]))
@@ -113,11 +117,11 @@ def _folder(root: Path) -> Inputs:
 
 def _list(path: Path, root: Path) -> Inputs:
     """As MXNet's im2rec writes and reads them."""
-    items = []
+    items, here = [], os.getcwd()
     for number, labels, name in lines_of_lst(os.fspath(path)):
         label = labels[0] if len(labels) == 1 else np.array(labels)
         file = os.path.join(root, name)
-        items.append(Item(file, number, label, partial(_read, file)))
+        items.append(Item(file, number, label, partial(_read, file, here)))
     text = os.fsdecode(path.read_bytes())
     return Inputs(items, None, _digest([text, *(_stamp(item.name) for item in items)]))
 
@@ -127,7 +131,7 @@ def _images(source: ImageSource, chosen: Sequence[int] | None = None) -> Inputs:
     numbers = range(len(source)) if chosen is None else chosen
     labels = source.labels.tolist()
     items = [
-        Item(source.files[number], place, labels[number], partial(source.read, number))
+        Item(source.files[number], place, labels[number], _Stored(source, number))
         for place, number in enumerate(numbers)
     ]
     described = [*(source.classes or ()), "", repr([item.label for item in items])]
@@ -155,7 +159,27 @@ class _Samples(Sequence[Item]):
                 f"source must give (image, label), got {type(sample).__name__} for sample {number}"
             )
         image, label = sample
-        return Item(f"sample {number}", number, _plain(label), lambda: _as_content(image))
+        content = _as_content(image)
+        size = len(content) if isinstance(content, bytes) else content.nbytes
+        return Item(f"sample {number}", number, _plain(label), partial(_held, content), size)
+
+
+class _Stored:
+    """Reads a file of images that were opened; without all the others for another process."""
+
+    def __init__(self, source: ImageSource, number: int) -> None:
+        self._source = source
+        self._number = number
+
+    def __call__(self) -> bytes:
+        return self._source.read(self._number)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Stored, (self._source.only(self._number), 0)
+
+
+def _held(content: Content) -> Content:
+    return content
 
 
 def _as_content(image: Any) -> Content:
@@ -169,11 +193,22 @@ def _plain(label: Any) -> Any:
     return array.item() if array.size == 1 else array
 
 
-def _read(path: str) -> bytes:
-    if not stat.S_ISREG(os.stat(path).st_mode):  # A pipe would be waited for.
-        raise ContentError("a file", "something else")
-    with open(path, "rb") as file:
-        return file.read()
+def _read(path: str, folder: str) -> bytes:
+    """A file's content.
+
+    Args:
+        path: As it was given.
+        folder: What that is relative to; another process may work elsewhere.
+    """
+    place = os.path.join(folder, path)
+    try:
+        if not stat.S_ISREG(os.stat(place).st_mode):  # A pipe would be waited for.
+            raise ContentError("a file", "something else")
+        with open(place, "rb") as file:
+            return file.read()
+    except OSError as error:
+        error.filename = path
+        raise
 
 
 def _outside() -> bytes:

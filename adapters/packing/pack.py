@@ -6,10 +6,9 @@ import os
 from collections.abc import Callable
 from typing import Any, Literal
 
-import loky
-
 from adapters.arguments import check_integer
 from adapters.packing.encoding import ENCODINGS, Encoder
+from adapters.packing.executors import check_executor, opened
 from adapters.packing.inputs import inputs_of
 from adapters.packing.manifest import Manifest
 from adapters.packing.run import OnError, Run
@@ -34,6 +33,7 @@ def pack(
     root: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], Any] | None = None,
     seed: int | Literal["auto"] | None = "auto",
+    executor: Any = None,
 ) -> Manifest:
     """Pack images into record files: few large ones to read in training instead of many small ones.
 
@@ -60,7 +60,8 @@ def pack(
             for others.
         encoding: ``"jpeg"``; or ``"raw"``, arrays in NPY's format, larger, and with nothing to
             decode; or ``"yuv420"``, half as large as RGB, and for the eye the same.
-        workers: Threads, or ``"auto"``: one for each CPU that this process may use.
+        workers: Threads, or ``"auto"``: one for each CPU that this process may use. With an
+            ``executor``, how many tasks it does at a time; ``"auto"`` asks it.
         on_error: What happens with a file that is no image, or a damaged one: ``"raise"``, or
             ``"skip"``: it is named in the manifest.
         root: Of the paths in a list; else the list's folder.
@@ -68,6 +69,11 @@ def pack(
         seed: Of the order in which samples are written. ``"auto"`` shuffles what comes sorted by
             class, as folders do, by seed 0, and keeps any other order; a number shuffles all, None
             nothing. The manifest says which. Ids stay those of the input's order.
+        executor: Who reads and encodes in the place of threads: a ``concurrent.futures.Executor``,
+            or the ``Client`` of a Dask cluster, whose workers must find the files under the same
+            names; samples of arrays and sources are read here and sent there. This process writes
+            the files, so that no worker that dies, or does something twice, changes them. It stays
+            open.
 
     Returns:
         The manifest: counts, classes, files with checksums, and what was skipped, for which reason.
@@ -79,6 +85,8 @@ def pack(
             format can't hold.
         TypeError: A source without random access, or an argument of the wrong type.
         ValueError: An argument out of range, or nothing to pack.
+        WorkerError: Workers of a Dask cluster died over the same inputs again and again, or its
+            scheduler ended.
 
     Example:
         >>> import numpy as np, os, tempfile
@@ -93,6 +101,7 @@ def pack(
     """
     _check(format, shard_bytes, resize, quality, encoding, workers, on_error)
     check_seed(seed)
+    check_executor(executor)
     if isinstance(out, str) and is_url(out):
         return packed_to(
             out,
@@ -109,6 +118,7 @@ def pack(
                 root=root,
                 progress=progress,
                 seed=seed,
+                executor=executor,
             ),
         )
     inputs = inputs_of(source, root)
@@ -119,10 +129,9 @@ def pack(
     run = Run(out, inputs, encoder, shard_bytes, on_error)
     try:
         if not run.finished:
-            # loky knows the limit of a cgroup, too.
-            count = int(loky.cpu_count()) if workers == "auto" else max(1, workers)
             try:
-                run.write_all(count, progress or (lambda done, total: None))
+                with opened(executor, workers) as encoders:
+                    run.write_all(encoders, progress or (lambda done, total: None))
             except BaseException:
                 run.abandon()
                 raise

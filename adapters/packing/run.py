@@ -13,35 +13,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from adapters.errors import ContentError, RecordError
 from adapters.packing.encoding import Encoder
+from adapters.packing.executors import Workers
 from adapters.packing.inputs import Inputs
 from adapters.packing.manifest import Manifest, PackedFile, Skipped, sha256_of
 from adapters.packing.publication import locked_folder, publish, remove
+from adapters.packing.tasks import Outcome, outcomes_of
 from adapters.records import CODECS, RecordWriter
 from adapters.records.formats import codec_of
 
 OnError = Literal["raise", "skip"]
-# Items that are under way for each worker: the file's writer shouldn't wait for a slow one.
-_AHEAD = 8
-
-
-@dataclass(frozen=True)
-class _Outcome:
-    """What became of one input: a record, or the reason why not."""
-
-    record: bytes | None
-    skipped: Skipped | None
 
 
 class Run:
@@ -99,15 +89,16 @@ class Run:
         """Whether only names are missing."""
         return (self._folder / "manifest.json").exists()
 
-    def write_all(self, workers: int, progress: Callable[[int, int], Any]) -> None:
+    def write_all(self, workers: Workers, progress: Callable[[int, int], Any]) -> None:
         """Write the files that aren't there yet, and the manifest."""
         manifest = Manifest(self._encoder.format, self._settings, self._inputs.classes)
         manifest.seed = self._inputs.seed
         done = self._load(manifest)
         total = len(self._inputs.items)
         progress(done, total)
-        with ThreadPoolExecutor(workers, "adapters-pack") as pool:
-            outcomes = self._outcomes(pool, done, workers * _AHEAD)
+        skip = self._on_error == "skip"
+        outcomes = outcomes_of(self._inputs.items, done, self._encoder, skip, workers)
+        with contextlib.closing(outcomes):
             pending = next(outcomes, None)
             while pending is not None:
                 pending, done = self._write_one(manifest, pending, outcomes, done, total, progress)
@@ -207,48 +198,23 @@ class Run:
             manifest.packed += manifest.files[-1].records
         return manifest.read
 
-    def _outcomes(self, pool: ThreadPoolExecutor, first: int, ahead: int) -> Iterator[_Outcome]:
-        """What becomes of the inputs from number ``first`` on, in their order."""
-        waiting: deque[Future[_Outcome]] = deque()
-        try:
-            for number in range(first, len(self._inputs.items)):
-                waiting.append(pool.submit(self._outcome, number))
-                if len(waiting) > ahead:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
-
-    def _outcome(self, number: int) -> _Outcome:
-        name = f"sample {number}"
-        try:
-            item = self._inputs.items[number]
-            name = item.name
-            return _Outcome(self._encoder.record(item), None)
-        except (ContentError, OSError, RecordError) as error:
-            if self._on_error == "skip":
-                return _Outcome(None, Skipped(name, str(error)))
-            if isinstance(error, ContentError):
-                raise RecordError(name, None, 0, error.expected, error.found) from error
-            raise
-
     def _write_one(
         self,
         manifest: Manifest,
-        pending: _Outcome,
-        outcomes: Iterator[_Outcome],
+        pending: Outcome,
+        outcomes: Iterator[Outcome],
         done: int,
         total: int,
         progress: Callable[[int, int], Any],
-    ) -> tuple[_Outcome | None, int]:
+    ) -> tuple[Outcome | None, int]:
         """Write one file; the outcome that didn't fit into it any more, and what is done."""
         name = f"{len(manifest.files):05d}{self._suffix}"
         skipped: list[Skipped] = []
-        following: _Outcome | None = pending
+        following: Outcome | None = pending
         with RecordWriter(self._folder / name, format=self._encoder.format) as writer:
             while following is not None:
+                if following.error is not None:
+                    raise following.error
                 if following.skipped is not None:
                     skipped.append(following.skipped)
                 elif following.record is not None:

@@ -70,6 +70,13 @@ class Files(Sequence[str]):
         root: bytes = self._roots[self._places[number]]
         return root + self._name(number)
 
+    def only(self, number: int) -> Files:
+        """One of these by itself, wherever this process works by now."""
+        folder = self._folders[self._places[number]]
+        one = Files([(folder, [os.fsdecode(self._name(number))])])
+        one._roots = [self._roots[self._places[number]]]
+        return one
+
     def __repr__(self) -> str:
         shown = ", ".join(map(repr, self[:2])) + ", ..." * (len(self) > 2)
         return f"<{len(self)} files: {shown}>"

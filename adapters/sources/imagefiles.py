@@ -80,6 +80,11 @@ class ImageSource(Decoded):
         """These images as a source, whose files, labels and classes are known as well."""
         return SelectedImages(self, chosen_of(numbers, len(self)))
 
+    def only(self, number: int) -> ImageSource:
+        """One of these files by itself, which is small when it is pickled."""
+        files = self._files.only(number)
+        return ImageSource(files, self._labels[number : number + 1].copy(), None, self._content)
+
     @property
     def as_stored(self) -> bool:
         """Whether images are decoded and nothing else is done to them."""

@@ -378,7 +378,10 @@ def test_as_many_threads_as_the_cgroup_has_cpus(tmp_path, monkeypatch):
     monkeypatch.setattr(
         Run,
         "write_all",
-        lambda run, count, told: (counts.append(count), write_all(run, count, told)),
+        lambda run, workers, told: (
+            counts.append(workers.count),
+            write_all(run, workers, told),
+        ),
     )
     pack((np.zeros((4, 8, 8), np.uint8), range(4)), tmp_path / "x", format="recordio")
     assert counts == [3]

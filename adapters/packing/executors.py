@@ -1,0 +1,174 @@
+"""Who encodes: threads of this process, somebody's executor, or a Dask cluster.
+
+All are asked alike: ``submit(task)`` gives a future with ``result()`` and ``cancel()``. What is
+somebody else's stays open. Dask does a task again whose worker has died; one that every worker dies
+over is given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import loky
+
+from adapters.arguments import is_cluster
+from adapters.errors import WorkerError, note
+
+log = logging.getLogger("adapters")
+
+# How long nothing may come before it is looked whether a cluster has workers at all.
+_LOOK_SECONDS = 20.0
+INSTALL_DASK = "pip install 'loader-adapters[dask]'"
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Whoever does tasks.
+
+    Args:
+        submit: Has a task done: ``submit(task)`` returns a future.
+        count: Tasks that are done at a time.
+        elsewhere: Whether tasks leave this process, so that they are pickled.
+    """
+
+    submit: Callable[[Callable[[], Any]], Any]
+    count: int
+    elsewhere: bool
+
+
+@contextmanager
+def opened(executor: Any, workers: int | Literal["auto"]) -> Iterator[Workers]:
+    """Have somebody do tasks.
+
+    Args:
+        executor: An ``Executor``, a Dask ``Client``, or None for threads that end with the context.
+        workers: How many tasks at a time; ``"auto"`` asks the executor, or counts the CPUs.
+    """
+    asked = None if workers == "auto" else max(1, workers)
+    if executor is None:
+        # loky knows the limit of a cgroup, too.
+        count = asked or int(loky.cpu_count())
+        with ThreadPoolExecutor(count, "adapters-pack") as pool:
+            yield Workers(pool.submit, count, False)
+    elif is_cluster(executor):
+        yield Workers(_Cluster(executor).submit, asked or threads_of(executor), True)
+    else:
+        count = asked or getattr(executor, "_max_workers", None) or int(loky.cpu_count())
+        yield Workers(executor.submit, count, not isinstance(executor, ThreadPoolExecutor))
+
+
+def check_executor(executor: Any) -> None:
+    """Check ``executor``.
+
+    Raises:
+        TypeError: It is none.
+    """
+    if not (executor is None or is_cluster(executor) or isinstance(executor, Executor)):
+        raise TypeError(
+            "executor must be a concurrent.futures.Executor, a dask.distributed.Client or None, "
+            f"got {executor!r}"
+        )
+
+
+def threads_of(client: Any) -> int:
+    """Threads of a cluster's workers; 1 where none has come yet."""
+    known = client.scheduler_info()
+    # Some versions of Dask list five workers at the most, and have the sum beside them.
+    listed = sum(int(worker["nthreads"]) for worker in known["workers"].values())
+    return max(1, int(known.get("total_threads", listed)))
+
+
+@contextmanager
+def connected(address: str) -> Iterator[Any]:
+    """A Dask ``Client`` of the scheduler at this address, for as long as the context.
+
+    Raises:
+        ImportError: Dask isn't installed.
+        OSError: Nobody answers there.
+    """
+    try:
+        distributed: Any = importlib.import_module("distributed")
+    except ImportError as error:
+        raise ImportError(f"a Dask cluster needs dask.distributed: {INSTALL_DASK}") from error
+    with distributed.Client(address, set_as_default=False) as client:
+        yield client
+
+
+class _Cluster:
+    """The workers of a Dask cluster.
+
+    Args:
+        client: Of the cluster.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._tasks = 0
+
+    def submit(self, task: Callable[[], Any]) -> _Future:
+        """Have a worker do the task, after those that were submitted before."""
+        self._tasks += 1
+        future = self._client.submit(_do, task, pure=False, priority=-self._tasks)
+        return _Future(self._client, future)
+
+
+class _Future:
+    """A task on the cluster.
+
+    Args:
+        client: Of the cluster.
+        future: What it returned.
+    """
+
+    def __init__(self, client: Any, future: Any) -> None:
+        self._client = client
+        self._future = future
+
+    def result(self) -> Any:
+        """What the task returned, from the worker that has it; and have that let go of it."""
+        distributed: Any = importlib.import_module("distributed")
+        try:
+            self._wait(distributed.as_completed)
+            result = self._client.gather(self._future, direct=True)
+        except distributed.KilledWorker as error:
+            raise WorkerError(
+                f"Dask's workers died over one and the same task, the last one was "
+                f"{error.last_worker.address}: look for a memory limit (see the worker's log), or "
+                "for an image that crashes what decodes it; what is packed is kept for the next run"
+            ) from error
+        except CancelledError as error:
+            raise WorkerError(
+                "the Dask cluster has forgotten what it was given: its scheduler has ended, or the "
+                "client was closed; what is packed is kept for the next run"
+            ) from error
+        except ModuleNotFoundError as error:
+            note(error, "Dask's workers need loader-adapters, and what the source is made of")
+            raise
+        self._future.release()
+        return result
+
+    def _wait(self, as_completed: Callable[..., Any]) -> None:
+        told, loop = False, self._client.loop
+        while not self._future.done():
+            try:
+                for _ in as_completed([self._future], loop=loop, timeout=_LOOK_SECONDS):
+                    pass
+            except (TimeoutError, asyncio.TimeoutError):  # Two in Python 3.10.
+                if not (told or self._client.scheduler_info()["workers"]):
+                    log.warning("the Dask cluster has no workers: waiting for one to come")
+                    told = True
+
+    def cancel(self) -> None:
+        """Nobody wants it any more."""
+        self._client.cancel([self._future])
+
+
+def _do(task: Callable[[], Any]) -> Any:
+    return task()

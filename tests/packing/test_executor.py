@@ -1,0 +1,253 @@
+"""Packed by somebody's executor or by a Dask cluster: the bytes are those of threads."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adapters import RecordError, open_images, open_records, pack
+from adapters.cli import main
+from adapters.packing import verify
+from tests.clusters import cluster, workers_of
+from tests.packing.materials import accounted, files_in, folder, image, jpeg
+
+ROOT = Path(__file__).parent.parent.parent
+IMAGES = 40
+OPTIONS: dict[str, Any] = {"format": "recordio", "resize": 16, "shard_bytes": 4000, "seed": None}
+
+
+@pytest.fixture(scope="module")
+def dask() -> Iterator[Any]:
+    with cluster() as client:
+        yield client
+
+
+@pytest.fixture(scope="module", params=["threads", "processes", "dask"])
+def executor(request: pytest.FixtureRequest) -> Iterator[Any]:
+    if request.param == "dask":
+        yield request.getfixturevalue("dask")
+    elif request.param == "threads":
+        with ThreadPoolExecutor(2) as pool:
+            both = threading.Barrier(2)
+            [each.result() for each in [pool.submit(both.wait, 20) for _ in range(2)]]
+            yield pool
+    else:
+        with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+            [each.result() for each in [pool.submit(os.getpid) for _ in range(8)]]
+            yield pool
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Images, one of which is none."""
+    root = folder(tmp_path_factory.mktemp("in"), IMAGES)
+    (root / "bee/017.jpg").write_bytes(b"no image")
+    return root
+
+
+def a_list(photos: Path) -> Path:
+    """Relative to its folder."""
+    names = sorted(photos.rglob("*.jpg"))
+    lines = [f"{n}\t{n % 3}\t{name.relative_to(photos.parent)}\n" for n, name in enumerate(names)]
+    path = photos.parent / f"{photos.name}.lst"
+    path.write_text("".join(lines))
+    return path
+
+
+def arrays(photos: Path) -> Any:
+    return np.stack([image(number) for number in range(IMAGES)]), np.arange(IMAGES)
+
+
+def samples(photos: Path) -> Any:
+    return [(jpeg(n) if n != 9 else b"no image", n / 2) for n in range(IMAGES)]
+
+
+def records(photos: Path) -> Any:
+    path = photos.parent / "records.rec"
+    pack(arrays(photos), path, format="recordio", encoding="raw")
+    return open_records(path, decode="image")
+
+
+SOURCES: dict[str, Callable[[Path], Any]] = {
+    "folder": lambda photos: photos,
+    "relative folder": lambda photos: os.path.relpath(photos),
+    "list": a_list,
+    "images": lambda photos: open_images(photos),
+    "selected": lambda photos: open_images(photos).select(range(3, 30)),
+    "arrays": arrays,
+    "samples": samples,
+    "records": records,
+}
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_the_bytes_are_those_of_threads(tmp_path, photos, executor, kind):
+    source = SOURCES[kind](photos)
+    expected = pack(source, tmp_path / "local/x", on_error="skip", **OPTIONS)
+    found = pack(source, tmp_path / "x/x", on_error="skip", executor=executor, **OPTIONS)
+    assert found == expected
+    assert accounted(found)
+    assert files_in(tmp_path / "x") == files_in(tmp_path / "local")
+    assert len(found.files) > 2
+
+
+def test_what_is_no_image_ends_the_run_and_the_next_goes_on(tmp_path, photos, executor):
+    with pytest.raises(RecordError, match=r"017\.jpg, byte 0: expected an image"):
+        pack(photos, tmp_path / "x", executor=executor, **OPTIONS)
+    done = [*(tmp_path / ".x.packing").glob("0*.json")]
+    assert len(done) > 1
+    seen: list[int] = []
+    with pytest.raises(RecordError):
+        pack(photos, tmp_path / "x", progress=lambda n, _: seen.append(n), **OPTIONS)
+    assert seen[0] == max(json.loads(each.read_text())["read"] for each in done)
+
+
+def test_the_executor_stays_open(tmp_path, photos, executor):
+    class Stop(Exception): ...
+
+    def stop(done: int, total: int) -> None:
+        if done == 5:
+            raise Stop
+
+    with pytest.raises(Stop):
+        pack(photos, tmp_path / "x", executor=executor, progress=stop, **OPTIONS)
+    assert executor.submit(abs, -3).result() == 3
+
+
+def test_progress_counts_every_input(tmp_path, photos, executor):
+    seen: list[tuple[int, int]] = []
+    progress = lambda *told: seen.append(told)  # noqa: E731
+    pack(photos, tmp_path / "x", executor=executor, on_error="skip", progress=progress, **OPTIONS)
+    assert seen == [(number, IMAGES) for number in range(IMAGES + 1)]
+
+
+class Twice(ThreadPoolExecutor):
+    """Does everything twice, as a cluster may."""
+
+    def submit(self, function: Any, *arguments: Any, **keywords: Any) -> Future[Any]:
+        super().submit(function, *arguments, **keywords)
+        return super().submit(function, *arguments, **keywords)
+
+
+def test_a_task_that_runs_twice_changes_nothing(tmp_path, photos):
+    expected = pack(photos, tmp_path / "local/x", on_error="skip", **OPTIONS)
+    with Twice(2) as pool:
+        found = pack(photos, tmp_path / "x/x", on_error="skip", executor=pool, **OPTIONS)
+    assert found == expected
+    assert files_in(tmp_path / "x") == files_in(tmp_path / "local")
+
+
+class FirstOnly(Executor):
+    """Does one task, and has the others wait."""
+
+    def __init__(self) -> None:
+        self.futures: list[Future[Any]] = []
+
+    def submit(self, function: Any, *arguments: Any, **keywords: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        if not self.futures:
+            future.set_result(function(*arguments, **keywords))
+        self.futures.append(future)
+        return future
+
+
+def test_what_is_under_way_is_cancelled_after_an_error(tmp_path):
+    executor = FirstOnly()
+    samples = [(b"no image", 0), *((jpeg(number), number) for number in range(30))]
+    with pytest.raises(RecordError, match="sample 0"):
+        pack(samples, tmp_path / "x", executor=executor, **{**OPTIONS, "shard_bytes": 10})
+    assert len(executor.futures) > 1
+    assert all(future.cancelled() for future in executor.futures[1:])
+
+
+@pytest.mark.parametrize("executor", [3, "tcp://127.0.0.1:8786", object()])
+def test_what_is_no_executor_is_refused(tmp_path, photos, executor):
+    with pytest.raises(
+        TypeError, match=r"executor must be a concurrent\.futures\.Executor, a dask"
+    ):
+        pack(photos, tmp_path / "x", executor=executor, **OPTIONS)
+
+
+# --- on the command line ---
+
+
+def test_a_cluster_is_named_on_the_command_line(tmp_path, photos, dask, capsys):
+    how = {**OPTIONS, "seed": "auto"}
+    expected = pack(photos, tmp_path / "local/x", on_error="skip", **how)
+    address = dask.scheduler.address
+    command = [
+        "pack",
+        str(photos),
+        str(tmp_path / "x/x"),
+        "--format",
+        "recordio",
+        "--dask",
+        address,
+    ]
+    more = ["--resize", "16", "--shard-bytes", "4000", "--on-error", "skip"]
+    assert main([*command, *more]) == 0
+    assert f"{IMAGES} read, {expected.packed} packed, 1 skipped" in capsys.readouterr().out
+    assert files_in(tmp_path / "x") == files_in(tmp_path / "local")
+
+
+def test_without_dask_the_command_that_brings_it_is_named(tmp_path, photos, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    assert main(["pack", str(photos), str(tmp_path / "x.rec"), "--dask", "tcp://127.0.0.1:1"]) == 1
+    assert "pip install 'loader-adapters[dask]'" in capsys.readouterr().err
+
+
+# --- kills ---
+
+# Packs on the cluster at an address, and kills itself when so many inputs are done.
+CLIENT = """
+import os, signal, sys
+from distributed import Client
+from adapters import pack
+source, out, address, at = sys.argv[1:]
+def progress(done, total):
+    if done == int(at):
+        os.kill(os.getpid(), signal.SIGKILL)
+with Client(address) as client:
+    pack(source, out, format="recordio", resize=16, shard_bytes=4000, on_error="skip",
+         seed=None, executor=client, progress=progress)
+"""
+
+
+def test_after_the_client_was_killed_the_next_run_goes_on(tmp_path, photos, dask):
+    expected = pack(photos, tmp_path / "local/x", on_error="skip", **OPTIONS)
+    command = [sys.executable, "-c", CLIENT, photos, tmp_path / "x/x", dask.scheduler.address, "30"]
+    ended = subprocess.run([*map(str, command)], cwd=ROOT, timeout=60, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    seen: list[int] = []
+    progress = lambda done, _: seen.append(done)  # noqa: E731
+    how = {"on_error": "skip", "executor": dask, "progress": progress, **OPTIONS}
+    assert pack(photos, tmp_path / "x/x", **how) == expected
+    assert 0 < seen[0] <= 30
+    assert files_in(tmp_path / "x") == files_in(tmp_path / "local")
+    assert verify(tmp_path / "x/x.json") == (IMAGES - 1, [])
+
+
+@pytest.mark.full
+def test_killed_workers_cost_time_only(tmp_path, photos):
+    expected = pack(photos, tmp_path / "local/x", on_error="skip", **OPTIONS)
+    with cluster(2, "nannies") as client:
+
+        def kill(done: int, total: int) -> None:
+            if done in (3, 20):
+                workers_of(client)[0].kill()
+
+        how = {"on_error": "skip", "executor": client, "progress": kill, **OPTIONS}
+        assert pack(photos, tmp_path / "x/x", **how) == expected
+    assert files_in(tmp_path / "x") == files_in(tmp_path / "local")
