@@ -30,12 +30,15 @@ ALL = [*PAGES, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "benchmarks").glob("*.m
 # What must be so when its programs have run.
 _THEN = {
     "README.md": "assert train[0][0].shape[1:] == (224, 224, 3) == decode.shape",
+    "cluster.md": "assert manifest.packed == 6\nclient.close()\ncluster.close()",
     "folders.md": "assert train[0][0].shape[1:] == (224, 224, 3)",
     "gluon.md": "assert data.shape[1:] == (1, 28, 28) and len(loader) == 94",
     "keras.md": "assert len(train) == 94",
     "storage.md": "assert images.shape[1:] == (64, 64, 3) and cache.used > 0",
     "records.md": "assert records[0][0].shape == (28, 28, 1)",
 }
+# What a page that names something is skipped without.
+_NEEDED = {"keras": "SafeSequence", "mxnet": "gluon_loader", "distributed": "LocalCluster"}
 _PROGRAM = re.compile(r"^( *)```python\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)")
 
@@ -76,7 +79,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_the_programs_of_a_page_run(page, files):
     program = "\n".join(programs(page))
-    for package, name in {"keras": "SafeSequence", "mxnet": "gluon_loader"}.items():
+    for package, name in _NEEDED.items():
         if name in program and importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} isn't installed")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

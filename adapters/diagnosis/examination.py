@@ -235,7 +235,7 @@ class Examination:
         return dataclasses.replace(
             told,
             fetch_computes=self._parts.fetch_computes,
-            workers=_workers(settings, self._own.face.workers_keyword),
+            workers=_workers(settings, self._own.face.workers_keyword, self._engine.finding),
             hints=self._own.face.hints,
             one_at_a_time=shared and ablations.whole.most_at_once == 1,
             kernel_missing=ablations.decodes and load() is None,
@@ -244,7 +244,7 @@ class Examination:
         )
 
 
-def _workers(settings: Settings, keyword: str) -> Workers:
+def _workers(settings: Settings, keyword: str, finding: str) -> Workers:
     count = 0 if settings.workers == "auto" else settings.workers
     kind = ("processes" if settings.use_multiprocessing else "threads") if count else "inline"
-    return Workers(kind, count, usable_cpus(), keyword)
+    return Workers(settings.kind or kind, count, usable_cpus(), keyword, finding)

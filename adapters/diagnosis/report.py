@@ -101,7 +101,8 @@ def _lines_of(d: Diagnosis) -> Iterator[str]:
             yield f"{label:<52}{1000 * seconds:>9.3g}{speed:>13,.0f}{_range(d, name)}"
     workers = d.workers
     if workers.kind != "unknown":
-        yield f"workers: {workers.count} {workers.kind}, on {workers.cpus} CPUs"
+        found = f"; {workers.finding}" if workers.finding else ""
+        yield f"workers: {workers.count} {workers.kind}, on {workers.cpus} CPUs{found}"
     if d.ready_share is not None and d.step_seconds is not None:
         enough = "enough" if d.ready_share >= REQUIRED_SHARE else "too few"
         yield (

@@ -174,6 +174,8 @@ def _measured(plan: Plan, base: Settings, setting: Setting, seconds: float) -> t
         workers="auto" if setting.kind == _AUTO else setting.workers,
         use_multiprocessing=setting.kind == "processes",
         max_queue_size=setting.queue,
+        kind=None,
+        cluster=None,
     )
     engine = Engine(plan, settings)
     try:

@@ -27,16 +27,19 @@ class Workers:
     """Who computes batches.
 
     Args:
-        kind: ``"inline"``, ``"threads"``, ``"processes"``, or ``"unknown"`` for a foreign loader.
+        kind: ``"inline"``, ``"threads"``, ``"processes"``, another kind that the engine has, or
+            ``"unknown"`` for a foreign loader.
         count: How many.
         cpus: How many CPUs this process may use.
         keyword: What the loader calls their number.
+        finding: What they have found out about themselves, in words.
     """
 
     kind: str
     count: int
     cpus: int
     keyword: str = "workers"
+    finding: str = ""
 
 
 @dataclass(frozen=True)

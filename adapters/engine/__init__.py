@@ -1,5 +1,6 @@
 """Many batches at once, in order, bounded, restartable; knows no framework and no file format."""
 
+from adapters.engine.cluster import KIND as CLUSTER
 from adapters.engine.engine import Engine
 from adapters.engine.jobs import Exhausted
 from adapters.engine.reading import Reading, raise_as_itself
@@ -9,6 +10,7 @@ from adapters.engine.tuning import obstacle_to_processes, usable_cpus
 from adapters.engine.waits import Wait, Waits
 
 __all__ = [
+    "CLUSTER",
     "Engine",
     "Exhausted",
     "Reading",

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from adapters.batch.plan import Plan
+from adapters.engine.cluster import KIND, Cluster
 from adapters.engine.jobs import Crew
 from adapters.engine.limits import room_for
 from adapters.engine.processes import Processes
@@ -32,7 +33,13 @@ def _processes(
     return Processes(plan, count, room, lock, changed, *about)
 
 
-CREWS: dict[str, Opening] = {"threads": _threads, "processes": _processes}
+def _cluster(
+    plan: Plan, count: int, settings: Settings, lock: Any, changed: Callable[[], None]
+) -> Crew:
+    return Cluster(plan, settings, lock)
+
+
+CREWS: dict[str, Opening] = {"threads": _threads, "processes": _processes, KIND: _cluster}
 """What opens workers of each kind. It is given the dispatcher's lock, which is held whenever the
 state of the crew changes, and what to call, from any thread, when workers have become ready or have
 died."""

@@ -108,6 +108,11 @@ class Dispatcher:
         return self._crew is not None
 
     @property
+    def finding(self) -> str:
+        """What the crew has found out about itself, for people."""
+        return getattr(self._crew, "finding", "")
+
+    @property
     def starting(self) -> bool:
         """Whether there are workers, none of which has been ready yet."""
         crew = self._crew
@@ -124,7 +129,7 @@ class Dispatcher:
         with self._changed:
             crew = pending.crew = self.open()
             count, batch_size = crew.count, self._plan.batch_size
-            long = seconds > _SPLIT_SECONDS and not crew.starting
+            long = seconds > _SPLIT_SECONDS and crew.splits and not crew.starting
             last = self._ready[-1] if self._ready else None
             most = self._group_size(crew, seconds)
             if layout is not None and long and min(count, batch_size) > 1:

@@ -139,6 +139,8 @@ class Crew(Protocol):
     count: int
     group_seconds: float
     """Batches that take less together go to a worker as one job."""
+    splits: bool
+    """Whether several of them can compute parts of one batch."""
     deaths: list[str]
     """Who died so far, and how."""
     started: float

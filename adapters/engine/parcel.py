@@ -21,7 +21,7 @@ import pickle
 import random
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import cloudpickle
@@ -77,10 +77,7 @@ class Parcel:
     """
 
     def __init__(self, content: Any, environment: Mapping[str, str] | None = None) -> None:
-        buffers: list[pickle.PickleBuffer] = []
-        stream = io.BytesIO()
-        _Pickler(stream, protocol=5, buffer_callback=buffers.append).dump(content)
-        pickled = stream.getvalue()
+        pickled, buffers, imports = pickled_apart(content)
         parts = [*(buffer.raw() for buffer in buffers), memoryview(pickled)]
         places, end = np.empty((len(parts), 2), np.int64), 0
         for place, part in zip(places, parts):
@@ -92,7 +89,6 @@ class Parcel:
             for (start, length), part in zip(places, parts):
                 memory[start : start + length] = part
             memory[end:] = places.tobytes()
-        imports = tuple(how for name, how in _IMPORTERS.items() if name in pickled)
         variables = tuple((environment or {}).items())
         self.address = Address(self._file.name, end, imports, variables)
 
@@ -104,6 +100,27 @@ class Parcel:
     def close(self) -> None:
         """Give the memory back, once no worker maps it."""
         self._file.close()
+
+
+def pickled_apart(content: Any) -> tuple[bytes, list[pickle.PickleBuffer], tuple[str, ...]]:
+    """The pickle of an object, its arrays, and what must be imported before it is opened.
+
+    Raises:
+        Exception: The object can't be pickled, not even by cloudpickle.
+    """
+    buffers: list[pickle.PickleBuffer] = []
+    stream = io.BytesIO()
+    _Pickler(stream, protocol=5, buffer_callback=buffers.append).dump(content)
+    pickled = stream.getvalue()
+    return pickled, buffers, tuple(how for name, how in _IMPORTERS.items() if name in pickled)
+
+
+def import_before(modules: Iterable[str]) -> None:
+    """Import what must be there before a pickle is opened."""
+    for module in modules:
+        # It may have been but a word in the data; if it wasn't, the pickle says so better.
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
 
 
 def open_parcel(address: Address) -> Any:
@@ -134,10 +151,7 @@ def copy_of(address: Address) -> tuple[Any, frozenset[type]]:
 
 
 def _loaded(address: Address, unpickler: Any) -> Any:
-    for module in address.imports:
-        # It may have been but a word in the data; if it wasn't, the pickle says so better.
-        with contextlib.suppress(ImportError):
-            importlib.import_module(module)
+    import_before(address.imports)
     memory = memoryview(map_private(address.name))
     places = np.frombuffer(memory[address.places :], np.int64).reshape(-1, 2).tolist()
     *buffers, content = (memory[start : start + length] for start, length in places)

@@ -82,6 +82,7 @@ class Processes:
     name = "processes"
     # Handing over a job takes 0.5 ms of the trainer's interpreter (loky 3.7, two cores).
     group_seconds = 0.008
+    splits = True
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class Settings:
             is work enough to pay for their start.
         isolated: What is computed belongs into worker processes, also while they start.
         kind: Workers that are neither threads nor processes: a name in ``crews.CREWS``.
+        cluster: The client of the cluster whose workers they are.
     """
 
     workers: int | Literal["auto"] = "auto"
@@ -32,3 +33,8 @@ class Settings:
     at_once: bool = True
     isolated: bool = False
     kind: str | None = None
+    cluster: Any = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Settings:
+        """Nothing in it changes, and a client is no more than a reference to its cluster."""
+        return self

@@ -109,7 +109,13 @@ class Supply:
             return choice.reason
         if not choice.count:
             return "none, batches are made when they are asked for"
-        return f"{choice.count} {choice.kind}"
+        found = self.finding
+        return f"{choice.count} {choice.kind}{found and ': '}{found}"
+
+    @property
+    def finding(self) -> str:
+        """What the workers have found out about themselves, for people."""
+        return self._dispatcher.finding
 
     @property
     def depth(self) -> int:

@@ -41,6 +41,7 @@ class Threads:
     window = None
     group_seconds = 0.001  # Handing over a job takes about 30 us (two cores).
     short = starting = False
+    splits = True
 
     def __init__(self, plan: Any, count: int) -> None:
         self._plan = plan

@@ -13,9 +13,12 @@ from adapters.arguments import (
     check_shard,
     check_shard_size,
     check_transform,
+    is_cluster,
 )
 from adapters.batch.arranging import check_shuffle
 from adapters.batch.order import Order
+from adapters.engine import CLUSTER, Settings
+from adapters.engine.cluster import size_of
 
 
 def check_arguments(
@@ -41,8 +44,7 @@ def check_arguments(
     check_integer("batch_size", batch_size, 1)
     check_integer("seed", seed, 0)
     check_integer("max_queue_size", max_queue_size, 1)
-    if not (isinstance(workers, str) and workers == "auto"):
-        check_integer("workers", workers, 0, ' or "auto"')
+    check_workers(workers, flags["use_multiprocessing"])
     check_transform("transform", transform)
     check_transform("batch_transform", batch_transform)
     check_collate(collate)
@@ -65,6 +67,36 @@ def check_collate(collate: Any) -> None:
             "collate must be callable with a list of samples, as adapters.pad() is, or None, got "
             f"{collate!r}"
         )
+
+
+def check_workers(workers: Any, use_multiprocessing: Any) -> None:
+    """Check who shall compute.
+
+    Raises:
+        TypeError: Of the wrong type.
+        ValueError: Out of range.
+    """
+    if is_cluster(workers):
+        if use_multiprocessing:
+            raise ValueError(
+                "use_multiprocessing must be left out where workers is a Dask client, got "
+                f"{use_multiprocessing!r}: its workers are processes already"
+            )
+    elif not (isinstance(workers, str) and workers == "auto"):
+        check_integer("workers", workers, 0, ' or "auto"')
+
+
+def settings_of(
+    workers: Any, use_multiprocessing: Any, max_queue_size: Any, isolated: bool
+) -> Settings:
+    """Who computes, as the engine takes it, of arguments that were checked."""
+    size = int(max_queue_size)
+    if is_cluster(workers):
+        count = size_of(workers)[0]
+        return Settings(
+            count, max_queue_size=size, isolated=isolated, kind=CLUSTER, cluster=workers
+        )
+    return Settings(workers, bool(use_multiprocessing), size, isolated=isolated)
 
 
 def check_order(order: Order) -> None:

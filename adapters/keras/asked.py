@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import keras
 
@@ -21,9 +21,9 @@ class Asked(keras.utils.PyDataset):  # type: ignore[misc]
     _settings: Settings
 
     @property
-    def workers(self) -> int | Literal["auto"]:
-        """What was asked for; ``explain`` says which there are."""
-        return 0 if called_by_keras() else self._settings.workers
+    def workers(self) -> Any:
+        """What was asked for, ``"auto"``, a number or a Dask client; ``explain`` says more."""
+        return 0 if called_by_keras() else self._settings.cluster or self._settings.workers
 
     @workers.setter
     def workers(self, value: Any) -> None:

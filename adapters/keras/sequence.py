@@ -8,20 +8,21 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
-from adapters.arguments import check_integer
+from adapters.arguments import DaskClient, check_integer
 from adapters.batch.arranging import order_of
 from adapters.batch.blocks import Blocks
 from adapters.batch.key import WHOLE, BatchKey, Continuation
 from adapters.batch.replacement import OnError
 from adapters.batch.sourceplan import SourcePlan
 from adapters.bytecode import generators_used
-from adapters.engine import Engine, Settings, Waits, parcel
+from adapters.engine import Engine, Waits, parcel
 from adapters.keras.arguments import (
     check_arguments,
     check_order,
     check_subclass,
     check_whole_batches,
     index_of,
+    settings_of,
 )
 from adapters.keras.exit import opened
 from adapters.keras.explanation import explanation
@@ -77,7 +78,8 @@ class SafeSequence(Standing, Replayable):
             the epoch); or ``on_error(exception, sample_number)`` returns a finished sample.
         workers: ``"auto"`` measures the first batches and decides; 0 computes each batch when it is
             asked for; more compute that many at a time (processes beyond the CPUs: where the work
-            turns out to wait).
+            turns out to wait). Or the ``Client`` of a Dask cluster (dask.distributed), whose
+            workers compute for a host that lacks CPUs; they must find files under the same names.
         use_multiprocessing: Workers are processes. Source and transforms are sent to them once, by
             cloudpickle; arrays in them are shared.
         max_queue_size: Batches that may be ready ahead of the trainer; bounds the memory. Of more
@@ -131,7 +133,7 @@ class SafeSequence(Standing, Replayable):
         drop_remainder: bool = False,
         shard: tuple[int, int] | Literal["auto"] | None = None,
         on_error: OnError = "raise",
-        workers: int | Literal["auto"] = "auto",
+        workers: int | Literal["auto"] | DaskClient = "auto",
         use_multiprocessing: bool = False,
         max_queue_size: int = 10,
         collate: Callable[[list[Any]], Any] | None = None,
@@ -195,9 +197,7 @@ class SafeSequence(Standing, Replayable):
             used.certainly & {"numpy", "random"},
             collate,
         )
-        self._settings = Settings(
-            workers, bool(use_multiprocessing), int(max_queue_size), isolated=used.process
-        )
+        self._settings = settings_of(workers, use_multiprocessing, max_queue_size, used.process)
         self._hook_calls = [0, 0]
         self._begin(0, 0)
 

@@ -10,19 +10,24 @@ from typing import Any
 import psutil
 
 from adapters.engine import Engine, Settings, pool
+from adapters.engine.cluster import KIND
 from tests.leftovers import command_line
 from tests.plans import plan_of
 
 THREADS = ["threads-1", "threads-2", "threads-4"]
 PROCESSES = ["processes-1", "processes-2"]
 POOLS = [*THREADS, *PROCESSES]
-CREWS = ["inline", *POOLS, "auto"]
+CREWS = ["inline", *POOLS, "auto", "cluster"]
 _WAIT_SECONDS = 20.0
+clients: list[Any] = []
+"""Of Dask clusters, see conftest."""
 
 
 def settings_of(crew: str, queue: int = 4) -> Settings:
     """``"threads-2"``, ``"processes-1"``, ``"inline"``, ``"auto"`` as what a user asks for."""
     kind, _, count = crew.partition("-")
+    if kind == "cluster":
+        return Settings(2, max_queue_size=queue, kind=KIND, cluster=clients[-1])
     if kind == "auto":
         return Settings("auto", count == "processes", queue)
     return Settings(int(count or 0), kind == "processes", queue)

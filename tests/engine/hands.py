@@ -25,6 +25,7 @@ class Hands:
     name, count, ready, started = "threads", 2, 2, 0.0
     group_seconds, window = 0.001, None
     starting = short = False
+    splits = True
 
     def __init__(self) -> None:
         self.deaths: list[str] = []

@@ -19,7 +19,9 @@ from tests.plans import epoch_of, plan_of
 
 every_crew = pytest.mark.parametrize("crew", CREWS)
 # Where the claim is about data, one of each kind has the same code behind it as all.
-one_of_each_kind = pytest.mark.parametrize("crew", ["inline", "threads-2", "processes-2"])
+one_of_each_kind = pytest.mark.parametrize(
+    "crew", ["inline", "threads-2", "processes-2", "cluster"]
+)
 
 
 class Pair(NamedTuple):
