@@ -32,7 +32,9 @@ train = SafeSequence(
     shard="auto",
 )
 with strategy.scope():
-    weight, bias = tf.Variable(tf.zeros((28 * 28, 2))), tf.Variable(tf.zeros(2))
+    mean = tf.VariableAggregation.MEAN  # Of what the processes assign, which is the same.
+    weight = tf.Variable(tf.zeros((28 * 28, 2)), aggregation=mean)
+    bias = tf.Variable(tf.zeros(2), aggregation=mean)
 
 
 @tf.function(reduce_retracing=True)
@@ -45,8 +47,8 @@ def step(pictures: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
             loss = tf.reduce_mean(losses)
         gradients = tape.gradient(loss, [weight, bias])
-        mean = tf.distribute.get_replica_context().all_reduce("MEAN", gradients)
-        for variable, gradient in zip([weight, bias], mean):
+        reduced = tf.distribute.get_replica_context().all_reduce("MEAN", gradients)
+        for variable, gradient in zip([weight, bias], reduced):
             variable.assign_sub(0.01 * gradient)
         return loss
 
