@@ -1,7 +1,7 @@
 """A training that is killed with SIGKILL at some moment, or goes on to its end.
 
-Arguments: the folder of Resume, a file for the losses, workers, and the seconds from the first
-batch to the signal, or "never".
+Arguments: the folder of Resume, a file for the losses, workers, and the seconds from the second
+batch of the run to the signal, or "never".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Slow(Losses):
 
     Args:
         path: For the losses.
-        seconds: From the first batch to the signal; None for never.
+        seconds: From the second batch to the signal; None for never.
     """
 
     def __init__(self, path: Path, seconds: float | None) -> None:
@@ -32,7 +32,8 @@ class Slow(Losses):
         self.seconds = seconds
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        if self.seconds is not None and not self.counts["train"]:
+        # What comes before the second one is to a large part compiling.
+        if self.seconds is not None and self.counts["train"] == 1:
             kill = threading.Timer(self.seconds, os.kill, (os.getpid(), signal.SIGKILL))
             kill.daemon = True
             kill.start()
