@@ -201,14 +201,11 @@ def _against_albumentations(dtype: str, name: str) -> Mapping[str, Contestant]:
 
 
 _NAMES = ("MixUp", "CutMix", "RandomErasing", "ColorJitter")
-# Of floats, MixUp reads and writes each value once, which is all that memory gives: no more than
-# 2.6 times what TensorFlow makes of it was measured.
-_BARS = {("float32", "MixUp"): 2.0}
 RATIOS = (
     {
         f"{dtype} {name} against Keras": Ratio(
             "samples/s",
-            _BARS.get((dtype, name), 3.0),
+            3.0,
             partial(_against_keras, dtype, name, True),
             backend="tensorflow",
             smoke=True,

@@ -224,6 +224,6 @@ def test_an_estimator_takes_a_loader_with_all_of_it():
     data = ArrayDataset(nd(pixels(SIZE)), NUMBERS % 2).transform_first(ToTensor())
     arguments = {"shard": (1, 2), "on_error": "skip", "batch_transform": same}
     with opened(data, THREADS, shuffle=True, seed=1, **arguments) as loader:
-        loader.load_state_dict({"epoch": 3, "batch": 1})
+        loader.load_state_dict({"epoch": 3, "samples": 8})
         estimator.fit(loader, epochs=2)
-        assert loader.state_dict() == {"epoch": 5, "batch": 0}
+        assert loader.state_dict() == {"epoch": 5, "samples": 0}

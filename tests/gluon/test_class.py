@@ -59,7 +59,7 @@ def test_positional_arguments_mean_what_they_meant_in_each_release(release):
 def test_what_is_our_own_goes_by_keyword_only():
     parameters = inspect.signature(gluon_loader).parameters.values()
     own = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
-    assert own == ["ctx", "seed", "shard", "on_error", "batch_transform"]
+    assert own == [*("ctx", "seed", "shard", "on_error", "batch_transform", "weights", "bucket_by")]
 
 
 @pytest.mark.parametrize("reload", [False, True])
