@@ -189,7 +189,7 @@ class RecordFiles:
         places, own = self.places(numbers)
         for place in np.unique(places).tolist():
             shard = self.shards[place]
-            if isinstance(shard.storage, RemoteFile):
+            if isinstance(shard.storage, RemoteFile) and not shard.storage.is_here:
                 yield shard.storage, *shard.extents(own[places == place])
 
     def close(self) -> None:

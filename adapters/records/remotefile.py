@@ -109,7 +109,11 @@ class RemoteFile:
         """
         if not self.size:
             return memoryview(b"")
-        kept.used(int(sizes.sum()))
+        size = int(sizes.sum())
+        kept.used(size)
+        region = self._region
+        if region is not None and region.is_complete:
+            return self._read_from(region, size)
         for _ in range(_TRIES):
             region = self._current()
             try:
@@ -186,10 +190,8 @@ class RemoteFile:
         units = self._units(region, begins, sizes)
         for _ in range(_TRIES):
             if region.here[units].all():
-                if isinstance(region, CachedRegion):
-                    account(self, int(sizes.sum()))
-                    if region.use():
-                        self._drop(region)
+                region.note_use()
+                self._read_from(region, int(sizes.sum()))
                 return True
             missing = self._missing(region, units)
             own, others = self._claimed(region, missing)
@@ -202,6 +204,20 @@ class RemoteFile:
             if failed is not None:
                 raise copy.copy(failed) from None
         return bool(region.here[units].all())
+
+    def _read_from(self, region: Region, size: int) -> memoryview:
+        """The view, of which so many bytes are going to be read."""
+        if isinstance(region, CachedRegion):
+            account(self, size)
+            if region.use():
+                self._drop(region)
+        return region.view
+
+    @property
+    def is_here(self) -> bool:
+        """Whether nothing of it needs to be fetched."""
+        region = self._region
+        return region is not None and region.is_complete
 
     def _missing(self, region: Region, units: NDArray[np.int64]) -> NDArray[np.int64]:
         """Those that must be fetched, ascending, each once."""

@@ -48,6 +48,7 @@ def test_what_passes_is_tried_again(server, url, faults):
 
 
 @pytest.mark.full
+@pytest.mark.timeout(400)
 def test_ten_thousand_requests_with_faults(server, tmp_path, quick, monkeypatch):
     """10% are answered 503, 10% are cut, 1% hang: every byte is right."""
     monkeypatch.setattr(remotefile, "GAP_BYTES", 0)
