@@ -17,7 +17,9 @@ from tests.plans import plan_of
 THREADS = ["threads-1", "threads-2", "threads-4"]
 PROCESSES = ["processes-1", "processes-2"]
 POOLS = [*THREADS, *PROCESSES]
-CREWS = ["inline", *POOLS, "auto", "cluster"]
+CREWS = ["inline", *POOLS, "auto"]
+WITH_CLUSTER = [*CREWS, "cluster"]
+"""For tests in this folder, whose conftest gives them one."""
 _WAIT_SECONDS = 20.0
 clients: list[Any] = []
 """Of Dask clusters, see conftest."""

@@ -13,11 +13,11 @@ from adapters.alignment import ALIGNMENT_BYTES
 from adapters.sources import SequenceSource
 from adapters.structure import flatten
 from tests.batches import exact
-from tests.engine.crews import CREWS, opened, read
+from tests.engine.crews import WITH_CLUSTER, opened, read
 from tests.engine.workloads import Numbers, Uneven, jitter, rich
 from tests.plans import epoch_of, plan_of
 
-every_crew = pytest.mark.parametrize("crew", CREWS)
+every_crew = pytest.mark.parametrize("crew", WITH_CLUSTER)
 # Where the claim is about data, one of each kind has the same code behind it as all.
 one_of_each_kind = pytest.mark.parametrize(
     "crew", ["inline", "threads-2", "processes-2", "cluster"]
@@ -262,7 +262,7 @@ def test_a_batch_transform_may_write_into_what_a_sequence_stores(crew):
         assert {float(np.max(batch)) for batch in read(engine, 6)} == {2.0}
 
 
-@pytest.mark.parametrize("crew", CREWS)
+@pytest.mark.parametrize("crew", WITH_CLUSTER)
 def test_arrays_of_other_classes_stay_what_they_are(crew):
     with opened(Numbers(64), crew, batch_transform=hidden) as engine:
         for batch in read(engine, 16):

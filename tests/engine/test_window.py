@@ -12,7 +12,7 @@ import pytest
 
 from adapters import ClosedError
 from adapters.sources import SequenceSource
-from tests.engine.crews import CREWS, POOLS, opened, read, wait_until
+from tests.engine.crews import POOLS, WITH_CLUSTER, opened, read, wait_until
 from tests.engine.workloads import Gate, Numbers, Tally
 
 BATCH = 4
@@ -134,7 +134,7 @@ class Epochs:
         self.epoch += 1
 
 
-@pytest.mark.parametrize("crew", CREWS)
+@pytest.mark.parametrize("crew", WITH_CLUSTER)
 def test_a_source_with_epochs_of_its_own_is_never_read_beyond_one(crew, tmp_path):
     tally = Tally(tmp_path / "calls")
     source = SequenceSource(Epochs(tally), own_epochs=True)
@@ -148,7 +148,7 @@ def test_a_source_with_epochs_of_its_own_is_never_read_beyond_one(crew, tmp_path
     assert batches == [[epoch + 1, epoch, i] for epoch in range(3) for i in range(3)]
 
 
-@pytest.mark.parametrize("crew", CREWS)
+@pytest.mark.parametrize("crew", WITH_CLUSTER)
 def test_a_replayed_epoch_does_not_call_the_hooks_again(crew, tmp_path):
     source = SequenceSource(Epochs(Tally(tmp_path / "calls")), own_epochs=True)
     with opened(source, crew, 1) as engine:
@@ -156,7 +156,7 @@ def test_a_replayed_epoch_does_not_call_the_hooks_again(crew, tmp_path):
         assert [batch.tolist() for batch in read(engine, 2)] == first == [[1, 0, 0], [1, 0, 1]]
 
 
-@pytest.mark.parametrize("crew", CREWS)
+@pytest.mark.parametrize("crew", WITH_CLUSTER)
 def test_batches_that_were_looked_at_are_still_the_next_ones(crew):
     with opened(Numbers(), crew, BATCH) as engine:
         stream = engine.stream(0, 0, False)
@@ -170,7 +170,7 @@ def test_batches_that_were_looked_at_are_still_the_next_ones(crew):
 # --- closing ---
 
 
-@pytest.mark.parametrize("crew", CREWS)
+@pytest.mark.parametrize("crew", WITH_CLUSTER)
 @pytest.mark.parametrize("close", ["stream", "engine"])
 def test_a_closed_stream_says_so(crew, close):
     with opened(Numbers(), crew) as engine:
@@ -194,7 +194,7 @@ def test_after_closing_a_look_ahead_says_so_too(crew, tmp_path):
             stream.peek(1)
 
 
-@pytest.mark.parametrize("crew", CREWS)
+@pytest.mark.parametrize("crew", WITH_CLUSTER)
 def test_a_closed_engine_gives_no_stream(crew):
     with opened(Numbers(), crew) as engine:
         read(engine, 2)
