@@ -35,6 +35,14 @@ class EvictedError(OSError):
     """The cache let go of a part of the file that was going to be written to."""
 
 
+class CacheError(Exception):
+    """The cache can't be used, and why."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
 class Region:
     """What both have in common. Any thread may ask; ``here`` only grows.
 
@@ -185,10 +193,11 @@ class CachedRegion(Region):
                     size = segment.pages * PAGE_BYTES
                     start = number * self._pages * PAGE_BYTES
                     self.memory.put(start, segment.descriptor, size)
-                    self._segments[number] = segment
-                    self._tables[number] = segment.table()
+                    table = segment.table()
                 finally:
                     segment.release()
+                # Only now, as other threads would duplicate a descriptor that is about to close.
+                self._segments[number], self._tables[number] = segment, table
             return self._tables[number]
 
     def use(self) -> bool:

@@ -33,10 +33,10 @@ from numpy.typing import NDArray
 from adapters.errors import RecordError
 from adapters.records import kept
 from adapters.records.mapping import NoMapError, living, most
-from adapters.records.regions import CachedRegion, EvictedError, MemoryRegion, Region
+from adapters.records.regions import CachedRegion, CacheError, EvictedError, MemoryRegion, Region
 from adapters.records.storage import account
 from adapters.records.streamed import Streamed
-from adapters.remote import Cache, Changed, Head, clean, client_of
+from adapters.remote import Cache, Changed, Head, clean, client_of, is_url
 from adapters.remote.cache import CachedObject
 from adapters.remote.fetching import GAP_BYTES, PIECE_BYTES, Piece, runs, start
 from adapters.remote.retrying import persistently
@@ -63,9 +63,9 @@ class RemoteFile:
 
     def __init__(self, url: str, cache: Cache | None = None, head: Head | None = None) -> None:
         self.name = clean(url)
-        self.url = url
-        self._cache = cache
-        self._head = head if head is not None else head_of(url)
+        self.url = url if is_url(url) else os.path.abspath(url)
+        self._head = head if head is not None else head_of(self.url)
+        self._cache = cache and cache.for_version(url, self._head)
         self.size = self._head.size
         self.changed_ns = self._head.changed_ns
         self._begin()
@@ -77,7 +77,7 @@ class RemoteFile:
         self._pieces: dict[int, Piece] = {}
         self._numbers = itertools.count(1)
         self._uncached = self._cache is None
-        _files.add(self)
+        _files[self] = None
 
     # --- storage ---
 
@@ -125,7 +125,7 @@ class RemoteFile:
                 if self._uncached:
                     raise
                 self._without_cache(region)
-            except _CacheError as error:
+            except CacheError as error:
                 assert self._cache is not None
                 self._cache.failed(error.cause)
                 self._without_cache(region)
@@ -228,7 +228,7 @@ class RemoteFile:
             except NoMapError:
                 raise
             except OSError as error:
-                raise _CacheError(error) from error
+                raise CacheError(error) from error
         elif self._old is not None:
             self._copy(region, missing)
         rest: NDArray[np.int64] = missing[~region.here[missing]]
@@ -280,7 +280,7 @@ class RemoteFile:
             except (EvictedError, NoMapError):
                 raise
             except OSError as error:
-                raise _CacheError(error) from error
+                raise CacheError(error) from error
             region.here[piece.begin : piece.end] = True
         finally:
             with self._lock:
@@ -313,7 +313,7 @@ class RemoteFile:
         if region is not None:
             return region
         if not self._uncached and living() > most():
-            for other in list(_files):
+            for other in _living():
                 other._drop(None)
         with self._lock:
             if self._region is None:
@@ -345,7 +345,7 @@ class RemoteFile:
     def cached(self) -> CachedObject:
         """What the cache has of it; only with a cache."""
         assert self._cache is not None
-        return self._cache.object_of(self.name, self._head)
+        return self._cache.object_of(self.url, self._head)
 
     @property
     def has_cache(self) -> bool:
@@ -362,13 +362,7 @@ class RemoteFile:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(RemoteFile(state["url"], state["cache"], state["head"]).__dict__)
-        _files.add(self)
-
-
-class _CacheError(Exception):
-    def __init__(self, cause: OSError) -> None:
-        super().__init__(cause)
-        self.cause = cause
+        _files[self] = None
 
 
 def head_of(url: str) -> Head:
@@ -382,17 +376,22 @@ def head_of(url: str) -> Head:
     return persistently(lambda: client.head(key), clean(url))
 
 
-_files: weakref.WeakSet[RemoteFile] = weakref.WeakSet()
+_files: weakref.WeakKeyDictionary[RemoteFile, None] = weakref.WeakKeyDictionary()
+
+
+def _living() -> list[RemoteFile]:
+    """A copy, as threads add to it."""
+    return [file for reference in _files.keyrefs() if (file := reference()) is not None]
 
 
 def _turned() -> None:
-    for file in list(_files):
+    for file in _living():
         file._turn()
 
 
 def _in_child() -> None:
     kept.forget()
-    for file in list(_files):
+    for file in _living():
         file._begin()
 
 

@@ -18,6 +18,11 @@ class Head(NamedTuple):
     """Whether ``version`` is an ETag, which is sent with each request."""
 
 
+def quoted(etag: str) -> str:
+    """An ETag as answers have it, which listings give without its quotes."""
+    return etag if etag.startswith(('"', "W/")) else f'"{etag}"'
+
+
 class Changed(Exception):
     """The object is another one than that which was opened.
 

@@ -8,7 +8,8 @@
                             00000001.seg
     <folder>/lock                           held by who evicts
 
-``name`` is made of the URL, the version and the size, so that another version is another object.
+``name`` is made of the URL, the version and the size, so that another version is another object. An
+object of which nobody tells a version isn't kept.
 All processes and ranks of a host may share a folder. Whoever has written a 64th of the limit looks
 how much there is; above seven eighths of the limit, the segments that were used longest ago go.
 With up to eight processes the folder so stays below its limit. An evicted file is unlinked: who has
@@ -33,6 +34,7 @@ from typing import Any, NamedTuple
 
 from adapters.remote.answers import Head
 from adapters.remote.segments import Segment
+from adapters.remote.urls import clean
 
 log = logging.getLogger("adapters")
 
@@ -112,7 +114,7 @@ class Cache:
     def _forget(self) -> None:
         self._written = 0
         self.looks = 0
-        self._told = False
+        self._told = self._told_of_versions = False
         self._evicting = threading.Lock()
 
     # --- what users ask ---
@@ -147,11 +149,24 @@ class Cache:
 
     # --- for files ---
 
+    def for_version(self, url: str, head: Head) -> Cache | None:
+        """Itself, if it could tell this object from another version; else None, and it says so."""
+        if head.version:
+            return self
+        if not self._told_of_versions:
+            self._told_of_versions = True
+            log.warning("%s isn't kept in a cache, as the store tells no version of it", clean(url))
+        return None
+
     def object_of(self, url: str, head: Head) -> CachedObject:
-        """What it has, or will have, of this version of an object."""
+        """What it has, or will have, of this version of an object.
+
+        An ETag tells it, whatever signature its URL has today; else a query may tell objects apart.
+        """
+        url = clean(url) if head.is_etag else url
         named = json.dumps([url, head.version, head.size, self.segment_bytes])
         name = hashlib.sha256(named.encode()).hexdigest()[:32]
-        return CachedObject(self, os.path.join(self._objects, name), url, head)
+        return CachedObject(self, os.path.join(self._objects, name), clean(url), head)
 
     @property
     def segment_bytes(self) -> int:

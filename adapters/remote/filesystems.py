@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import time
 from collections.abc import Iterator
@@ -9,11 +10,15 @@ from datetime import datetime
 from importlib.util import find_spec
 from typing import Any
 
-from adapters.remote.answers import Changed, Head
+from adapters.remote.answers import Changed, Head, quoted
+from adapters.remote.urls import clean
 
 # Of what fsspec says of an object, what tells versions apart, the surest first.
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "checksum", "generation")
-_TIMES = ("LastModified", "last_modified", "mtime", "modified", "created", "updated")
+_TIMES = (
+    *("LastModified", "last_modified", "mtime", "modified", "created", "updated"),
+    *("Last-Modified", "modify", "modificationTime", "last_write_time"),
+)
 # It can't send a version along, so it is asked which one it has; not for each range of a store that
 # is far away.
 _ASK_AGAIN_SECONDS = 1.0
@@ -47,14 +52,24 @@ class FileSystem:
         self._asked: dict[str, tuple[float, Head]] = {}
 
     def head(self, key: str) -> Head:
-        """Size and version of an object."""
-        path = self._path(key)
-        self._files.invalidate_cache()
-        return _head(self._files.info(path))
+        """Size and version of an object.
+
+        Raises:
+            ValueError: The store doesn't say how long it is.
+        """
+        info = self._info(key)
+        if info.get("size") is None:
+            name = clean(f"{self._root}/{key}")
+            raise ValueError(
+                f"{name}: the store doesn't say how long it is, so no ranges of it can"
+                " be read; copy it to a disk first"
+            )
+        return _head(info)
 
     def get(self, key: str, begin: int, end: int, head: Head | None) -> bytes:
         """These bytes; another version is noticed within a second."""
-        data: bytes = self._files.cat_file(self._path(key), start=begin, end=end)
+        with _Translated():
+            data: bytes = self._files.cat_file(self._path(key), start=begin, end=end)
         now = time.monotonic()
         if head is not None and now - self._asked.get(key, (-1e9, head))[0] > _ASK_AGAIN_SECONDS:
             found = self.head(key)
@@ -68,8 +83,9 @@ class FileSystem:
 
     def get_all(self, key: str) -> tuple[bytes, Head]:
         """An object as a whole."""
-        head = self.head(key)
-        return self._files.cat_file(self._path(key)), head
+        head = _head(self._info(key))
+        with _Translated():
+            return self._files.cat_file(self._path(key)), head
 
     def list(self, folder: str) -> Iterator[tuple[str, Head | None]]:
         """All below a folder; times of a listing may be written otherwise, and are no version."""
@@ -79,7 +95,7 @@ class FileSystem:
         for path, info in found.items():
             yield (
                 str(path).removeprefix(base).lstrip("/"),
-                (_head(info) if any(info.get(name) for name in _VERSIONS) else None),
+                _listed(info),
             )
 
     def put(self, key: str, data: bytes | str) -> None:
@@ -93,8 +109,40 @@ class FileSystem:
         else:
             self._files.put_file(data, path)
 
+    def _info(self, key: str) -> dict[str, Any]:
+        self._files.invalidate_cache()
+        with _Translated():
+            found: dict[str, Any] = self._files.info(self._path(key))
+            return found
+
     def _path(self, key: str) -> str:
         return str(self._files._strip_protocol(f"{self._root}/{key}"))
+
+
+class _Translated:
+    """Errors of web servers as those that ``client`` names; others may pass.
+
+    fsspec says "not found" of whatever happened when it asked for a size, and why as the cause.
+    """
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        cause = error.__cause__ if isinstance(error, FileNotFoundError) else error
+        if cause is None or not type(cause).__module__.startswith("aiohttp"):
+            return
+        status = getattr(cause, "status", None)
+        if status in (404, 410):
+            raise FileNotFoundError(errno.ENOENT, "No such object") from None
+        if status in (401, 403):
+            raise PermissionError(f"the store refuses: {status}") from None
+        raise ConnectionError(f"{type(cause).__name__}: {cause}") from None
+
+
+def _listed(info: dict[str, Any]) -> Head | None:
+    is_known = info.get("size") is not None and any(info.get(name) for name in _VERSIONS)
+    return _head(info) if is_known else None
 
 
 def _head(info: dict[str, Any]) -> Head:
@@ -105,7 +153,10 @@ def _head(info: dict[str, Any]) -> Head:
         changed_ns = int(changed.timestamp() * 1e6) * 1000
     elif isinstance(changed, (int, float)):
         changed_ns = int(changed * 1e6) * 1000
-    version = next((str(info[name]) for name in _VERSIONS if info.get(name)), "")
+    named = next((name for name in _VERSIONS if info.get(name)), None)
+    version = "" if named is None else str(info[named])
+    if named in ("ETag", "etag"):
+        version = quoted(version)
     if not version and changed is not None:
         version = hashlib.sha256(str(changed).encode()).hexdigest()[:16]
     return Head(size, version, changed_ns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import uuid
 from collections.abc import Iterator
 
@@ -14,8 +15,15 @@ class LocalFiles:
     """Any file, by its path; any thread may ask."""
 
     def head(self, key: str) -> Head:
-        """Size and version of a file."""
-        return _head(os.stat(key))
+        """Size and version of a file.
+
+        Raises:
+            IsADirectoryError: It is none, but a folder, a pipe or the like.
+        """
+        status = os.stat(key)
+        if not stat.S_ISREG(status.st_mode):
+            raise IsADirectoryError(f"{key} is not a file")
+        return _head(status)
 
     def get(self, key: str, begin: int, end: int, head: Head | None) -> bytes:
         """These bytes of that version."""

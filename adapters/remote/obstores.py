@@ -11,14 +11,14 @@ a tenth of boto3's and s3fs's.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from adapters.remote.answers import Changed, Head
+from adapters.remote.answers import Changed, Head, quoted
+from adapters.remote.urls import without_secrets
 
 _SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https")
 # That a server may take to answer, and between two pieces of a body: 10,000 requests of which a
@@ -137,10 +137,10 @@ def _from_profile() -> Any:
 def _head(meta: Any) -> Head:
     changed: datetime = meta["last_modified"]
     changed_ns = int(changed.timestamp()) * 10**9 + changed.microsecond * 1000
-    etag = meta.get("e_tag")
-    if etag and not etag.startswith("W/"):
-        return Head(meta["size"], etag, changed_ns, True)
-    return Head(meta["size"], etag or str(changed_ns), changed_ns)
+    if meta.get("e_tag"):
+        etag = quoted(meta["e_tag"])
+        return Head(meta["size"], etag, changed_ns, not etag.startswith("W/"))
+    return Head(meta["size"], str(changed_ns) if changed_ns else "", changed_ns)
 
 
 def _check(head: Head | None, meta: Any) -> None:
@@ -167,9 +167,4 @@ class _Translated:
             raise PermissionError(f"the store refuses: {name}") from None
         if name in ("NotSupportedError", "UnknownConfigurationKeyError", "InvalidPathError"):
             raise NotImplementedError(f"the store can't: {name}") from None
-        raise ConnectionError(_without_urls(text)) from None
-
-
-def _without_urls(text: str) -> str:
-    """An error's text, in which signed URLs may stand, for logs."""
-    return re.sub(r"(https?://)([^\s/@]*@)?([^\s?)\"']*)(\?[^\s)\"']*)?", r"\1\3", text)
+        raise ConnectionError(without_secrets(text)) from None

@@ -16,10 +16,14 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from adapters.remote.answers import Changed
+from adapters.remote.urls import without_secrets
 
 log = logging.getLogger("adapters")
 
-_FINAL = (Changed, ImportError, NotImplementedError, ValueError, TypeError)
+_FINAL = (
+    *(Changed, ImportError, NotImplementedError, ValueError, TypeError),
+    *(IsADirectoryError, NotADirectoryError),
+)
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.1, 5.0
 LIMIT_VARIABLE = "ADAPTERS_REMOTE_SECONDS"
 LIMIT_SECONDS = 60.0
@@ -56,14 +60,13 @@ def persistently(request: Callable[[], _Result], name: str) -> _Result:
         except FileNotFoundError:
             raise FileNotFoundError(errno.ENOENT, "No such object", name) from None
         except PermissionError as error:
-            raise PermissionError(
-                errno.EACCES, f"{error}, or the credentials are missing", name
-            ) from None
+            what = f"{without_secrets(str(error))}, or the credentials are missing"
+            raise PermissionError(errno.EACCES, what, name) from None
         except _FINAL:
             raise
         except Exception as error:
             spent, limit = time.monotonic() - started, limit_seconds()
-            why = f"{type(error).__name__}: {str(error)[:300]}"
+            why = f"{type(error).__name__}: {without_secrets(str(error))[:300]}"
             if spent + wait > limit:
                 raise ConnectionError(
                     f"{name}: no answer after {tries} tries in {spent:.1f} s (limit {limit:g} s, "

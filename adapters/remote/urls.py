@@ -66,6 +66,12 @@ def clean(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
+def without_secrets(text: str) -> str:
+    """An error's text, in which signed URLs or parts of them may stand, for people and for logs."""
+    text = re.sub(r"(https?://)([^\s/@]*@)?([^\s?)\"']*)(\?[^\s)\"']*)?", r"\1\3", text)
+    return re.sub(r"\?[^\s)\"'>]*=[^\s)\"'>]*", "", text)
+
+
 def split(url: str) -> tuple[str, str]:
     """Store and key: ``("s3://bucket", "folder/train.rec")``; a query stays with the key."""
     scheme, _, rest = url.partition("://")

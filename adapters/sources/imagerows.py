@@ -31,7 +31,8 @@ class ImageRows:
     def __init__(self, files: RecordFiles, content: Images) -> None:
         self._files = files
         self._content = content
-        self._strided: dict[str, Strided | None] = {}
+        # By the shard: names leave out what tells some URLs apart.
+        self._strided: dict[int, Strided | None] = {}
         self._located: Located | None = None
 
     @property
@@ -150,7 +151,7 @@ class ImageRows:
         return right
 
     def _matrix(self, shard: Shard) -> Strided | None:
-        name = shard.storage.name
-        if name not in self._strided:
-            self._strided[name] = strided_of(shard, self._content)
-        return self._strided[name]
+        key = id(shard)  # The files hold it for as long as this lives.
+        if key not in self._strided:
+            self._strided[key] = strided_of(shard, self._content)
+        return self._strided[key]
