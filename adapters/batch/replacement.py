@@ -50,7 +50,11 @@ class Replacements:
             BaseException: ``error``, with a note, where nothing does.
         """
         note(error, f"in sample {number}, {self._where}")
-        if self._on_error == "raise" or not isinstance(error, Exception):
+        if (
+            self._on_error == "raise"
+            or not isinstance(error, Exception)
+            or (self._on_error == "skip" and _concerns_all(error))
+        ):
             try:
                 raise error
             finally:
@@ -68,10 +72,16 @@ class Replacements:
         for step in range(1, min(_TRIES, self._size - 1) + 1):
             try:
                 return (sample or self._sample)((number + step) % self._size)
-            except Exception:  # noqa: S112 - the first error says enough
-                continue
+            except Exception as another:
+                if _concerns_all(another):
+                    raise
         note(error, f"and on_error='skip' found no other sample that works in {_TRIES}")
         raise error
+
+
+def _concerns_all(error: BaseException) -> bool:
+    """Whether other samples fail, too, a minute each, as their store doesn't answer."""
+    return getattr(error, "concerns_all", False) is True
 
 
 def for_a_generator(error: BaseException) -> BaseException:

@@ -17,7 +17,7 @@ from adapters.records.index import Index, text_of, write_atomically
 from adapters.records.remoteindex import put_index
 from adapters.records.shard import INFLATED, Shard
 from adapters.records.sidecar import place_of_command, record_files
-from adapters.remote import is_url
+from adapters.remote import clean, is_url
 
 
 def run_pack(options: argparse.Namespace) -> int:
@@ -87,7 +87,9 @@ def run_index(options: argparse.Namespace) -> int:
             progress(done, len(paths))
             shard = Shard(path, "auto", True, index="search")
             if isinstance(shard.storage, INFLATED):
-                raise ValueError(f"{path} is compressed: its records have no offsets to be listed")
+                raise ValueError(
+                    f"{clean(path)} is compressed: its records have no offsets to be listed"
+                )
             text = text_of(Index(shard.offsets, shard.sizes), shard.codec)
             if is_url(path):
                 target = put_index(path, text)

@@ -91,15 +91,24 @@ class Manifest:
             OSError: It can't be read.
             ValueError: Not a manifest.
         """
+        return cls.parse(Path(path).read_bytes(), os.fspath(path))
+
+    @classmethod
+    def parse(cls, text: bytes, name: str) -> Manifest:
+        """What a manifest's text says.
+
+        Raises:
+            ValueError: Not a manifest.
+        """
         try:
-            content = json.loads(Path(path).read_bytes())
+            content = json.loads(text)
             content["skipped"] = [Skipped(**each) for each in content["skipped"]]
             content["files"] = [PackedFile(**each) for each in content["files"]]
             for packed in content["files"]:
                 packed.check()
             return cls(**content)
         except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise ValueError(f"{os.fspath(path)} is not a manifest: {error}") from error
+            raise ValueError(f"{name} is not a manifest: {error}") from error
 
 
 def sha256_of(path: str | os.PathLike[str]) -> str:

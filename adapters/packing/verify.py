@@ -14,6 +14,7 @@ from adapters.records.files import Paths, expanded
 from adapters.records.index import misfit, parse
 from adapters.records.shard import Shard
 from adapters.records.sidecar import MANIFEST_SUFFIX, candidates
+from adapters.remote import clean
 from adapters.sources import Images, guessed
 
 # Records of a remote file that are fetched at once: of 100 kB each, 6 MB.
@@ -94,13 +95,13 @@ def _problems(path: str, progress: Callable[[int, int], Any] | None) -> Iterator
         yield str(error)
         return
     except OSError as error:
-        yield f"{path}: {error.strerror or error}"
+        yield f"{clean(path)}: {error.strerror or error}"
         return
     if end is not None:
         yield str(end)
     else:
         if not len(shard):
-            yield f"{path}: no records"
+            yield f"{clean(path)}: no records"
         yield from _index_problems(shard, path)
     images, holds_images = Images(None, {}), False
     others: list[int] = []  # They are wrong if any other record is an image.

@@ -181,7 +181,7 @@ class RecordFiles:
         if self.are_remote and not self._closed:
             for storage, begins, sizes in self._remote(numbers):
                 if storage.has_cache or not elsewhere:
-                    storage.expect(begins, sizes)
+                    storage.expect(begins, sizes, elsewhere)
 
     def _remote(
         self, numbers: NDArray[np.int64]

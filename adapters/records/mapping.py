@@ -100,6 +100,8 @@ class Reserved:
         kind = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
         allowed = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         self._address = _checked(_mmap(None, size, allowed, kind, -1, 0))
+        if hasattr(mmap, "MADV_NOHUGEPAGE"):  # A byte here and there isn't to take 2 MiB each.
+            _madvise(self._address, size, mmap.MADV_NOHUGEPAGE)
         self._size = size
         self._parts = [self._address]
         _living.add(self._address)

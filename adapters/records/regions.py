@@ -176,9 +176,13 @@ class CachedRegion(Region):
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            if not self._cached.cache.evict(_ROOM_BYTES):
-                raise
-            segment.write(page, data)
+            freed = self._cached.cache.evict(_ROOM_BYTES)
+            try:
+                segment.write(page, data)  # Though nothing was freed: another may be at it.
+            except FileNotFoundError:
+                if freed:
+                    raise
+                raise error from None
 
     def _mapped(self, number: int) -> NDArray[np.uint64]:
         """The table of a segment, which is mapped when it is first asked for."""

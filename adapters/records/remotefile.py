@@ -134,9 +134,11 @@ class RemoteFile:
         self._bring(region, begins, sizes)
         return region.view
 
-    def expect(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
+    def expect(
+        self, begins: NDArray[np.int64], sizes: NDArray[np.int64], elsewhere: bool = False
+    ) -> None:
         """Begin to fetch what somebody will ask for, where there is room; errors are for them."""
-        if self.size and kept.expected(int(sizes.sum())):
+        if self.size and (elsewhere or kept.expected(int(sizes.sum()))):
             self._start(begins, sizes, expected=True)
 
     def will_read(self, offset: int, size: int) -> None:

@@ -17,7 +17,7 @@ from adapters.records.codec import Codec
 from adapters.records.formats import codec_of
 from adapters.records.index import Index, misfit, parse, text_of
 from adapters.records.remotefile import RemoteFile
-from adapters.records.sidecar import SUFFIX
+from adapters.records.sidecar import SUFFIX, warn_of_what_is_behind
 from adapters.remote.client import client_of
 from adapters.remote.fetching import side_by_side
 from adapters.remote.retrying import persistently
@@ -49,6 +49,7 @@ def remote_index_of(storage: RemoteFile, codec: Codec, verify: bool) -> Index:
         _announce(storage, codec, index)
         obstacle = misfit(index, storage, codec, newer=newer, looked_at=_LOOKED_AT)
         if obstacle is None:
+            warn_of_what_is_behind(clean(name), index, storage, codec)
             return index
         log.warning("%s is not used, as it doesn't fit %s: %s", clean(name), storage.name, obstacle)
     return _kept(storage, codec) or _built(storage, codec, verify)

@@ -83,7 +83,7 @@ def index_of(storage: MappedStorage, codec: Codec, verify: bool) -> Index:
         newer = modified_ns > storage.changed_ns
         obstacle = misfit(index, storage, codec, newer=newer)
         if obstacle is None:
-            _warn_of_what_is_behind(path, index, storage, codec)
+            warn_of_what_is_behind(path, index, storage, codec)
             return index if newer or index.sizes is not None else _without_gaps(index, storage)
         log.warning("%s is not used, as it doesn't fit %s: %s", path, storage.name, obstacle)
     index = Index(*codec.scan(storage, verify))
@@ -144,7 +144,9 @@ def belongs(index: Path, file: str | os.PathLike[str], codec: Codec) -> bool:
         return False
 
 
-def _warn_of_what_is_behind(path: Path, index: Index, storage: MappedStorage, codec: Codec) -> None:
+def warn_of_what_is_behind(
+    path: str | Path, index: Index, storage: MappedStorage, codec: Codec
+) -> None:
     """An index may leave out records on purpose, but those at the end were perhaps appended."""
     if not len(index.offsets):
         return

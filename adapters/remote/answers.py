@@ -23,6 +23,13 @@ def quoted(etag: str) -> str:
     return etag if etag.startswith(('"', "W/")) else f'"{etag}"'
 
 
+class NoAnswer(ConnectionError):
+    """A store didn't answer for as long as it may take."""
+
+    concerns_all = True
+    """So that no other sample needs to be tried."""
+
+
 class Changed(Exception):
     """The object is another one than that which was opened.
 

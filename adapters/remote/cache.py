@@ -112,10 +112,13 @@ class Cache:
         self._forget()
 
     def _forget(self) -> None:
-        self._written = 0
+        self._written = self.limit // 64  # Who writes first looks, however short a process lives.
         self.looks = 0
         self._told = self._told_of_versions = False
-        self._evicting = threading.Lock()
+        self._begin_process()
+
+    def _begin_process(self) -> None:
+        self._process, self._evicting = os.getpid(), threading.Lock()
 
     # --- what users ask ---
 
@@ -193,13 +196,16 @@ class Cache:
         Returns:
             How many bytes were unlinked.
         """
-        if not self._evicting.acquire(blocking=False):
+        if self._process != os.getpid():  # Forked while another thread held the lock, perhaps.
+            self._begin_process()
+        evicting = self._evicting
+        if not evicting.acquire(blocking=False):
             return 0
         try:
             with self._locked(wait=False) as held:
                 return self._evicted(least) if held else 0
         finally:
-            self._evicting.release()
+            evicting.release()
 
     def failed(self, error: OSError) -> None:
         """Say once that something can't be kept."""
@@ -251,6 +257,8 @@ class Cache:
                 yield False
                 return
             yield True
+            # Before it is closed, which ends it not yet where a child was forked meanwhile.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
         finally:
             os.close(descriptor)
 

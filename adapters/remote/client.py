@@ -50,6 +50,10 @@ class Client(Protocol):
         """Write an object whole or not at all: these bytes, or those of the file of this path."""
         ...
 
+    def delete(self, key: str) -> None:
+        """Remove an object."""
+        ...
+
 
 _clients: dict[str, Client] = {}
 _opening = threading.Lock()

@@ -105,14 +105,14 @@ class _Threads:
     def submit(self, pieces: Sequence[Piece], expected: bool) -> None:
         with self._lock:
             (self._expected if expected else self._wanted).extend(pieces)
-            for _ in pieces:
-                if self._idle:
-                    break
-                if self._count >= MOST_THREADS:
+            wanted = len(self._wanted) + len(self._expected) - self._idle
+            for _ in range(min(wanted, MOST_THREADS - self._count)):
+                name = f"adapters-fetching-{self._count + 1}"
+                try:
+                    threading.Thread(target=self._run, name=name, daemon=True).start()
+                except RuntimeError:  # The system has no room for one: who waits fetches himself.
                     break
                 self._count += 1
-                name = f"adapters-fetching-{self._count}"
-                threading.Thread(target=self._run, name=name, daemon=True).start()
             self._lock.notify(len(pieces))
 
     def _run(self) -> None:

@@ -109,6 +109,11 @@ class FileSystem:
         else:
             self._files.put_file(data, path)
 
+    def delete(self, key: str) -> None:
+        """Remove an object."""
+        with _Translated():
+            self._files.rm_file(self._path(key))
+
     def _info(self, key: str) -> dict[str, Any]:
         self._files.invalidate_cache()
         with _Translated():

@@ -11,6 +11,8 @@ from adapters.remote.urls import ListedUrl, clean, folder_of, matching, split
 def found_by(pattern: str) -> list[str]:
     """The URLs of the objects that a glob matches, sorted; each knows its size and version.
 
+    Where it matches none, an object of that very name, if there is one.
+
     Raises:
         ConnectionError: The store doesn't answer.
         ValueError: It can't list, as most web servers can't.
@@ -24,7 +26,7 @@ def found_by(pattern: str) -> list[str]:
     try:
         heads = persistently(listed, clean(pattern))
     except FileNotFoundError:
-        return []
+        heads = {}
     except NotImplementedError:
         raise ValueError(
             f"{clean(pattern)}: this store doesn't list its objects; give a list of URLs"
@@ -38,4 +40,13 @@ def found_by(pattern: str) -> list[str]:
         url = ListedUrl(f"{root}/{name}")
         url.head = head
         found.append(url)
-    return found
+    return found or _itself(pattern)
+
+
+def _itself(url: str) -> list[str]:
+    client, key = client_of(url)
+    try:
+        persistently(lambda: client.head(key), clean(url))
+    except (FileNotFoundError, PermissionError, NotImplementedError, ValueError):
+        return []
+    return [url]

@@ -68,6 +68,10 @@ class LocalFiles:
                 os.unlink(hidden)
             raise
 
+    def delete(self, key: str) -> None:
+        """Remove a file."""
+        os.unlink(key)
+
 
 def _head(status: os.stat_result) -> Head:
     return Head(status.st_size, str(status.st_mtime_ns), status.st_mtime_ns)

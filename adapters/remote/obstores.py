@@ -16,6 +16,7 @@ from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from adapters.remote.answers import Changed, Head, quoted
 from adapters.remote.urls import without_secrets
@@ -59,11 +60,12 @@ class Obstore:
         _used_in = os.getpid()
         self._obstore = obstore
         self._store = _store(root)
+        self._is_web = root.lower().startswith(("http://", "https://"))
 
     def head(self, key: str) -> Head:
         """Size and version of an object."""
         with _Translated():
-            return _head(self._obstore.head(self._store, key))
+            return _head(self._obstore.head(self._store, self._name(key)))
 
     def get(self, key: str, begin: int, end: int, head: Head | None) -> memoryview:
         """These bytes of that version."""
@@ -71,14 +73,14 @@ class Obstore:
         if head is not None and head.is_etag:
             options["if_match"] = head.version
         with _Translated():
-            result = self._obstore.get(self._store, key, options=options)
+            result = self._obstore.get(self._store, self._name(key), options=options)
             _check(head, result.meta)
             return memoryview(result.bytes())
 
     def get_all(self, key: str) -> tuple[bytes, Head]:
         """An object as a whole."""
         with _Translated():
-            result = self._obstore.get(self._store, key)
+            result = self._obstore.get(self._store, self._name(key))
             return bytes(result.bytes()), _head(result.meta)
 
     def list(self, folder: str) -> Iterator[tuple[str, Head | None]]:
@@ -92,7 +94,16 @@ class Obstore:
         """Write an object; a large one in parts, of which nothing is seen before the last."""
         with _Translated():
             given: Any = data if isinstance(data, bytes) else Path(data)
-            self._obstore.put(self._store, key, given, chunk_size=_PUT_AT_ONCE_BYTES)
+            self._obstore.put(self._store, self._name(key), given, chunk_size=_PUT_AT_ONCE_BYTES)
+
+    def delete(self, key: str) -> None:
+        """Remove an object."""
+        with _Translated():
+            self._obstore.delete(self._store, self._name(key))
+
+    def _name(self, key: str) -> str:
+        """What obstore calls it, which escapes a web URL itself."""
+        return unquote(key) if self._is_web else key
 
 
 def _store(root: str) -> Any:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from adapters.remote.answers import Changed
+from adapters.remote.answers import Changed, NoAnswer
 from adapters.remote.urls import without_secrets
 
 log = logging.getLogger("adapters")
@@ -49,7 +49,7 @@ def persistently(request: Callable[[], _Result], name: str) -> _Result:
         name: Of the object, for people.
 
     Raises:
-        ConnectionError: It failed for as long as ``limit_seconds`` says.
+        NoAnswer: It failed for as long as ``limit_seconds`` says.
         FileNotFoundError, PermissionError, Changed, ...: At once.
     """
     started, wait, tries = time.monotonic(), _FIRST_WAIT_SECONDS, 0
@@ -68,7 +68,7 @@ def persistently(request: Callable[[], _Result], name: str) -> _Result:
             spent, limit = time.monotonic() - started, limit_seconds()
             why = f"{type(error).__name__}: {without_secrets(str(error))[:300]}"
             if spent + wait > limit:
-                raise ConnectionError(
+                raise NoAnswer(
                     f"{name}: no answer after {tries} tries in {spent:.1f} s (limit {limit:g} s, "
                     f"which {LIMIT_VARIABLE} sets); the last: {why}"
                 ) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import pickle
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from adapters import Cache, open_records
-from adapters.remote import segments
+from adapters.remote import Head, segments
 from adapters.remote.cache import SEGMENT_BYTES, cache_of
 from tests.remote.conftest import payloads, serve, written
 
@@ -148,6 +149,61 @@ def test_a_folder_that_cannot_be_is_done_without(url, tmp_path, expected):
 def test_segments_are_small_where_the_limit_is(tmp_path):
     assert Cache(tmp_path, "100GB").segment_bytes == SEGMENT_BYTES
     assert Cache(tmp_path, 1 << 20).segment_bytes == 1 << 16
+
+
+def test_the_limit_is_kept_by_processes_that_write_little(tmp_path):
+    """Each begins anew with how much it has written."""
+    for place in range(40):
+        cache = Cache(tmp_path, 1 << 20)
+        segment = cache.object_of(f"s3://b/{place}", Head(1 << 16, "1", 0)).segment(0)
+        segment.write(0, memoryview(b"1" * (1 << 16)))
+        segment.release()
+        cache.wrote(1 << 13)
+    assert cache.used <= cache.limit
+
+
+def test_a_forked_child_does_not_keep_the_lock(tmp_path):
+    """Its copy of the descriptor, as ``dup`` makes one here, holds what isn't unlocked."""
+    cache, copies = Cache(tmp_path), []
+    with cache._locked(wait=False) as held:
+        assert held
+        for name in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                if os.readlink(f"/proc/self/fd/{name}") == str(tmp_path / "lock"):
+                    copies.append(os.dup(int(name)))
+    assert copies
+    with cache._locked(wait=False) as held:
+        assert held
+    for each in copies:
+        os.close(each)
+
+
+def test_a_forked_child_evicts_though_a_thread_held_the_lock(tmp_path, monkeypatch):
+    cache = Cache(tmp_path, 1 << 20)
+    segment = cache.object_of("s3://b/a", Head(1 << 16, "1", 0)).segment(0)
+    segment.write(0, memoryview(b"1" * (1 << 16)))
+    segment.release()
+    cache._evicting.acquire()
+    assert cache.evict(1 << 20) == 0
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert cache.evict(1 << 20) > 0
+
+
+def test_a_full_disk_is_tried_again_where_another_process_evicts(url, tmp_path, expected):
+    write, tries = segments._written, []
+
+    def full_once(*given):
+        tries.append(given)
+        if len(tries) == 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(*given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segments, "_written", full_once)
+        patch.setattr(Cache, "evict", lambda self, least=0: 0)
+        with open_records(url, cache=tmp_path / "cache") as source:
+            assert source[:] == expected
+            assert not source._files.shards[0].storage._uncached
 
 
 FILLING = """

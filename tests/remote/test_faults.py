@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from adapters import RecordError, open_records
+from adapters.batch.replacement import Replacements
 from adapters.records import remotefile
 from adapters.remote import client, obstores, retrying
 from tests.remote.conftest import SIZE, payloads, serve, written
@@ -83,6 +84,26 @@ def test_a_store_that_only_refuses_is_an_error_in_time(server, url, monkeypatch)
     server.settings.down = True
     with pytest.raises(ConnectionError, match=r"http://127.0.0.1:\d+/train.tfrecord: no answer"):
         source.bring(np.arange(0, SIZE, 7))
+
+
+def test_skipping_does_not_ask_a_dead_store_for_each_neighbour(server, url, monkeypatch):
+    monkeypatch.setenv(retrying.LIMIT_VARIABLE, "0.2")
+    source, asked = open_records(url), []
+    server.settings.down = True
+
+    def sample(number):
+        asked.append(number)
+        return source[number]
+
+    with pytest.raises(ConnectionError) as raised:
+        source[SIZE // 2]
+    found = Replacements("skip", SIZE, "batch 0", sample)
+    with pytest.raises(ConnectionError, match="no answer"):
+        found.of(raised.value, SIZE // 2)
+    assert asked == []
+    with pytest.raises(ConnectionError, match="no answer"):
+        found.of(ValueError("another's"), SIZE // 2)
+    assert asked == [SIZE // 2 + 1]
 
 
 @pytest.mark.parametrize("without_etag", [False, True])

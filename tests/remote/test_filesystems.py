@@ -65,6 +65,45 @@ def test_packing_puts_files_indexes_and_at_last_the_manifest(files):
         np.testing.assert_array_equal(np.stack([image for image, _ in source]), images)
 
 
+def test_packing_anew_removes_what_the_earlier_manifest_named(files):
+    images = np.zeros((40, 4, 4, 3), np.uint8)
+    options = {"format": "tfrecord", "encoding": "raw", "seed": None}
+    files.pipe_file("/data/train-other.tfrecord", b"somebody else's")
+    pack((images, range(40)), "memory://data/train", shard_bytes=2000, **options)
+    assert len(files.find("/data")) > 5
+    pack((images[:3], range(3)), "memory://data/train", **options)
+    names = {path.rpartition("/")[2] for path in files.find("/data")}
+    shard = "train-00000-of-00001"
+    assert names == {f"{shard}.tfrecord", f"{shard}.idx", "train.json", "train-other.tfrecord"}
+
+
+def test_what_cannot_be_removed_is_said(files, monkeypatch, caplog):
+    images = np.zeros((40, 4, 4, 3), np.uint8)
+    options = {"format": "tfrecord", "encoding": "raw", "seed": None}
+    pack((images, range(40)), "memory://data/train", shard_bytes=2000, **options)
+
+    def refuse(path):
+        raise PermissionError("no")
+
+    monkeypatch.setattr(type(files), "rm_file", lambda self, path: refuse(path))
+    pack((images[:3], range(3)), "memory://data/train", **options)
+    assert "memory://data/train-00001-of-" in caplog.text
+    assert "is of an earlier run, and can't be removed" in caplog.text
+
+
+@pytest.mark.parametrize("end", ["?sig=secret", "#a"])
+def test_packing_for_a_web_url_with_a_query_is_refused(end):
+    with pytest.raises(ValueError, match="out must be a URL without a query") as raised:
+        pack((np.zeros((1, 2, 2, 3), np.uint8), [0]), "https://h/train" + end, format="recordio")
+    assert "secret" not in str(raised.value)
+
+
+def test_an_object_may_be_called_as_globs_are(files, tmp_path):
+    path = written(tmp_path, "tfrecord", [b"one"])
+    files.pipe_file("/data/train[1].tfrecord", path.read_bytes())
+    assert open_records("memory://data/train[1].tfrecord")[:] == [b"one"]
+
+
 def test_packing_for_no_name_is_refused(files):
     with pytest.raises(ValueError, match="out must end in a name"):
         pack((np.zeros((1, 2, 2, 3), np.uint8), [0]), "memory://data/", format="recordio")

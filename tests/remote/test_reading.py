@@ -11,7 +11,7 @@ import pytest
 
 from adapters import Cache, Feature, ImageDecoder, RecordError, open_records
 from adapters.images import kernel
-from adapters.records import kept
+from adapters.records import kept, remoteindex
 from tests.plans import plan_of
 from tests.remote.conftest import SIZE, payloads, serve, written
 from tests.sources.example_files import encoded, file_of
@@ -147,6 +147,40 @@ def test_the_index_of_another_file_is_not_believed(server, tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "adapters"):
         assert open_records(server.url("a.tfrecord"))[:] == payloads()
     assert "is not used, as it doesn't fit" in caplog.text
+
+
+def test_an_index_that_lists_too_little_is_told_of(server, tmp_path, caplog, monkeypatch):
+    """It is newer than the file, else it is not believed."""
+    monkeypatch.setattr(remoteindex, "_text_of", lambda url: (server.objects["train.idx"], 1 << 62))
+    path = written(tmp_path, "tfrecord")
+    serve(server, tmp_path)
+    lines = server.objects["train.idx"].splitlines(keepends=True)
+    server.objects["train.idx"] = b"".join(lines[: SIZE // 2])
+    with caplog.at_level(logging.WARNING, "adapters"):
+        found = len(open_records(server.url(path.name)))
+    assert found < SIZE
+    assert "bytes lie behind the last of them, which are left out" in caplog.text
+
+
+def test_a_web_url_may_be_escaped(server, tmp_path):
+    path = written(tmp_path, "tfrecord", name="my file")
+    serve(server, tmp_path)
+    assert open_records(server.url("my%20file.tfrecord"))[:] == payloads()
+    assert path.name in server.objects
+
+
+def test_what_other_processes_ask_for_is_not_counted_as_waiting_here(server, tmp_path, monkeypatch):
+    """Nobody here asks for it, so that the account would never fall."""
+    monkeypatch.setattr(kept, "MOST_EXPECTED_BYTES", 100_000)
+    path = written(tmp_path, "tfrecord", [bytes([each]) * 60_000 for each in range(20)])
+    serve(server, tmp_path)
+    with open_records(server.url(path.name), cache=tmp_path / "cache") as source:
+        started = []
+        storage = source._files.shards[0].storage
+        monkeypatch.setattr(storage, "_start", lambda begins, *_, **__: started.extend(begins))
+        for number in range(10):
+            source.expect(np.array([number]), elsewhere=True)
+        assert len(started) == 10
 
 
 def test_several_files_are_one(server, tmp_path):
