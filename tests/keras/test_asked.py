@@ -41,6 +41,8 @@ def test_the_public_names_are_those_of_the_contract():
         "epoch",
         "explain",
         "load_state_dict",
+        "peek",
+        "replay",
         "set_epoch",
         "state_dict",
         "waits",
