@@ -159,3 +159,21 @@ class _Plain(str):
 
     def __repr__(self) -> str:
         return str(self)
+
+
+def filler(value: Any, dtype: np.dtype[Any], where: str) -> Any:
+    """The value, in an array of this dtype.
+
+    Raises:
+        TypeError: It doesn't fit.
+    """
+    if dtype.kind not in "biu":
+        return value
+    whole = isinstance(value, (int, np.integer, np.bool_)) or float(value).is_integer()
+    low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    if not (whole and low <= value <= high):
+        raise TypeError(
+            f"value must be a number that {dtype} holds where sample{where} is of that dtype, got "
+            f"{value!r}: give another value, or samples of another dtype"
+        )
+    return value

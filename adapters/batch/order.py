@@ -128,7 +128,8 @@ class Order:
         count = self.shard[1]
         start = max(0, origin + index * self.batch_size * count)
         stop = min(start + self.batch_size * count, self.shard_size * count)
-        return self.arrangement.coming(epoch, start, stop, self.shard)
+        shard = (self.shard[0] + origin) % count, count  # Whose positions these are from here on.
+        return self.arrangement.coming(epoch, start, stop, shard)
 
     @property
     def elastic(self) -> bool:

@@ -100,7 +100,7 @@ class SourcePlan(Plan):
     def expect(self, key: BatchKey, elsewhere: bool) -> None:
         """Have the source begin to fetch a batch's samples."""
         if not self.source.whole_batches:
-            self.source.expect(self.order.batch(key.epoch, key.index), elsewhere)
+            self.source.expect(self.order.batch(*key.place), elsewhere)
 
     def rows(self, key: BatchKey) -> int:
         """Samples in a batch."""
@@ -171,7 +171,7 @@ class SourcePlan(Plan):
             samples = Samples(self, key, self.order.batch(*key.place))
             held = [self._listed(samples)]
             collated: Callable[[], Any] = functools.partial(self._by_collate, key, held)
-            if self._own_transform and not self._own_collate:
+            if hasattr(self.batch_transform, "on_own_batch") and not self._own_collate:
                 collated = self._taken_first(collated)
             return Assembled(self._finished(key, collated, allocate), None, samples.skipped)
         held, layout, skipped = self._collated(key, self._memory(allocate))

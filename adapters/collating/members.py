@@ -101,7 +101,10 @@ class ByMember(abc.ABC):
             return type(first)(*members) if hasattr(first, "_fields") else tuple(members)
         if isinstance(value, (tuple, list, dict)):
             raise _misfit(value, "an array", where)
-        if first is None:
+        if any(item is None for item in items):
+            for row, item in enumerate(items):
+                if (item is None) != (first is None):
+                    raise _unlike(items, row, where)
             return None
         arrays = [item if type(item) is np.ndarray else as_leaf(_own(item)) for item in items]
         if value is None or not arrays[0].ndim:
@@ -152,24 +155,6 @@ def common_dtype(arrays: list[NDArray[Any]]) -> np.dtype[Any]:
     return first
 
 
-def filler(value: Any, dtype: np.dtype[Any], where: str) -> Any:
-    """The value, in an array of this dtype.
-
-    Raises:
-        TypeError: It doesn't fit.
-    """
-    if dtype.kind not in "biu":
-        return value
-    whole = isinstance(value, (int, np.integer, np.bool_)) or float(value).is_integer()
-    low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    if not (whole and low <= value <= high):
-        raise TypeError(
-            f"value must be a number that {dtype} holds where sample{where} is of that dtype, got "
-            f"{value!r}: give another value, or samples of another dtype"
-        )
-    return value
-
-
 def same_rest(arrays: list[NDArray[Any]], axes: tuple[int, ...], where: str) -> None:
     """Check that shapes differ along these axes alone.
 
@@ -202,7 +187,13 @@ def _is_array(item: list[Any]) -> bool:
 
 def _own(item: Any) -> Any:
     """An empty list has no numbers to tell a dtype by, and gets the one that promotes to all."""
-    return np.empty(0, np.bool_) if isinstance(item, list) and not item else item
+    if not isinstance(item, list) or not _is_empty(item):
+        return item
+    return np.empty(np.shape(item), np.bool_)
+
+
+def _is_empty(item: Any) -> bool:
+    return isinstance(item, list) and all(map(_is_empty, item))
 
 
 def _unlike(items: list[Any], row: int, where: str) -> ValueError:

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from adapters.alignment import aligned_empty
 from adapters.arguments import check_integer
-from adapters.collating.members import ByMember, common_dtype, filler, same_rest
+from adapters.batch.collate import filler
+from adapters.collating.members import ByMember, common_dtype, same_rest
 
 
 class Pad(ByMember):

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.alignment import aligned_empty
-from adapters.collating.members import ByMember, common_dtype, filler, same_rest
+from adapters.batch.collate import filler
+from adapters.collating.members import ByMember, common_dtype, same_rest
 
 
 class Ragged(ByMember):

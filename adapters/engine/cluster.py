@@ -28,12 +28,12 @@ from typing import Any
 
 from adapters.batch.plan import Assembled, Plan
 from adapters.engine.arena import Arena
-from adapters.engine.failure import Failure
 from adapters.engine.jobs import Done, Job, Pending
 from adapters.engine.settings import Settings
 from adapters.engine.shipment import Made, Shipment, Wanted, make
 from adapters.engine.traffic import Traffic
 from adapters.errors import WorkerError, note
+from adapters.failure import Failure
 
 log = logging.getLogger("adapters")
 

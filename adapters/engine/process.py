@@ -21,9 +21,9 @@ from typing import Any, NamedTuple, Protocol
 from loky.backend import resource_tracker as loky_tracker
 from loky.backend.process import LokyProcess
 
-from adapters.engine.failure import exit_cause
 from adapters.engine.line import Line
 from adapters.engine.service import serve
+from adapters.failure import exit_cause
 
 # Pytest changes it with each test, and phase of one.
 _VOLATILE = {"PYTEST_CURRENT_TEST"}

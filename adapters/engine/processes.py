@@ -24,7 +24,6 @@ import loky
 from adapters.batch.plan import Assembled, Plan
 from adapters.clock import Spent
 from adapters.engine import worker as remote
-from adapters.engine.failure import Failure
 from adapters.engine.jobs import Done, Job, Kind, Pending
 from adapters.engine.limits import Room
 from adapters.engine.parcel import Parcel
@@ -34,6 +33,7 @@ from adapters.engine.service import OPEN, WORK
 from adapters.engine.slots import Place, Slot, Slots, places_of
 from adapters.engine.standin import StandIn
 from adapters.errors import note
+from adapters.failure import Failure
 from adapters.structure import unflatten
 
 log = logging.getLogger("adapters")

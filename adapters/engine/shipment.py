@@ -24,9 +24,9 @@ from adapters.alignment import aligned_empty
 from adapters.batch.key import BatchKey
 from adapters.batch.plan import Allocate, Assembled, Plan
 from adapters.clock import Spent
-from adapters.engine.failure import Failure
 from adapters.engine.parcel import import_before, pickled_apart
 from adapters.errors import note
+from adapters.failure import Failure
 from adapters.structure import flatten, unflatten
 
 _NOT_OPENED = (

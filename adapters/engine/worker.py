@@ -19,11 +19,11 @@ import numpy as np
 from adapters.batch.key import BatchKey
 from adapters.batch.plan import Layout, LayoutChanged, Plan
 from adapters.clock import Spent
-from adapters.engine.failure import Failure
 from adapters.engine.memory import FileName
 from adapters.engine.parcel import Address, open_parcel
 from adapters.engine.slots import Place, SlotWriter, places_of
 from adapters.errors import note
+from adapters.failure import Failure
 from adapters.structure import flatten, unflatten
 
 # Descriptors that a worker leaves to the user's code; each slot that stays mapped has one.

@@ -14,6 +14,7 @@ training when it has had all epochs, as MXNet's own handler counts those of this
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import os
 import tempfile
@@ -246,15 +247,23 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
         value = {
             "epoch": self._epoch,
             "batch": self._batch,
-            "loader": self._loader.state_dict(),
-            "parameters": [each.data().asnumpy().copy() for each in parameters],
+            "loader": self._place(),
+            "parameters": [each.list_data()[0].asnumpy().copy() for each in parameters],
             "trainer": self._trainer_states(),
             "metrics": self._metrics,
             "generators": process_generators(),
-            "extra": dict(self.extra),
+            "extra": copy.deepcopy(self.extra),
         }
         self._background.write(f"{self._epoch:06d}-{self._batch:09d}", value)
         self._schedule.saved()
+
+    def _place(self) -> dict[str, int]:
+        """Of the loader; between epochs, a pass that was left before its end counts as one."""
+        state: dict[str, int] = self._loader.state_dict()
+        done = [value for name, value in state.items() if name != "epoch"]
+        if self._batch or not any(done):
+            return state
+        return {**dict.fromkeys(state, 0), "epoch": state["epoch"] + 1}
 
     def _put_back(self, state: dict[str, Any]) -> None:
         parameters = list(self._net.collect_params().values())

@@ -8,6 +8,7 @@ callback may have ``state_dict()`` and ``load_state_dict(state)``.
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -69,7 +70,7 @@ def _fields_of(callback: Any) -> tuple[str, ...]:
 def _state_of(callback: Any) -> dict[str, Any]:
     state: dict[str, Any] = {name: _plain(getattr(callback, name)) for name in _fields_of(callback)}
     if hasattr(callback, "state_dict") and hasattr(callback, "load_state_dict"):
-        state["state_dict"] = callback.state_dict()
+        state["state_dict"] = copy.deepcopy(callback.state_dict())
     return state
 
 

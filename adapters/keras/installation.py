@@ -100,8 +100,8 @@ def install() -> bool:
         adapter = SafeSequenceAdapter(
             x, given.get("class_weight"), given.get("shuffle", False), steps
         )
-        adapter.fit = running_over(x)
         if _call.trains and not _call.readers:  # The first is what is trained on.
+            adapter.fit = running_over(x)
             adapter.inspect(_call.model)
         _note(adapter)
         return adapter

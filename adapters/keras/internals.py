@@ -126,9 +126,12 @@ def tensorflow() -> Any:
 
 def missing_to_continue() -> list[str]:
     """What Keras hasn't got of what it takes to begin within an epoch."""
-    if hasattr(EpochIterator, "_enumerate_iterator"):
-        return []
-    return ["EpochIterator._enumerate_iterator"]
+    absent = (
+        []
+        if hasattr(EpochIterator, "_enumerate_iterator")
+        else ["EpochIterator._enumerate_iterator"]
+    )
+    return [*missing(), *absent]
 
 
 def rest_of_epoch(iterator: Any, stock: Callable[[Any], Iterator[Any]], done: int) -> Iterator[Any]:

@@ -82,7 +82,7 @@ class Resume(FitCallback):
         self._fit: Fit | None = None
         self._state: dict[str, Any] | None = None
         self._epoch = self._next_step = 0
-        self._trained = self._stopped_inside = False
+        self._trained = self._stopped_inside = self._stopped_before_end = False
         self._position: dict[str, Any] | None = None
         """Of the sequence, where it can't be asked."""
 
@@ -106,6 +106,7 @@ class Resume(FitCallback):
                 "begins: leave it out"
             )
         self._fit, self._trained, self._stopped_inside = fit, False, False
+        self._stopped_before_end = False
         self._schedule.restart()
         absent = internals.missing_to_continue()
         if absent and self._schedule.epochs is None:
@@ -121,12 +122,19 @@ class Resume(FitCallback):
             progress = fit.sequence._progress
             progress.move(*progress.start, progress.continuation)
         else:
+            steps = fit.steps_per_epoch
+            if steps is not None and state["step"] >= steps:
+                raise ValueError(
+                    f"steps_per_epoch must be above {state['step']}, the batches of its epoch that "
+                    f"the training in {self._folder.path} has had, got {steps}"
+                )
             fit.sequence.load_state_dict(state["sequence"])
         # Until a batch has been trained on; Keras looks at some before.
         self._position = fit.sequence.state_dict()
         if state is None:
             return
-        if fit.validation is not None and state["validation"] is not None:
+        apart = fit.validation is not None and fit.validation is not fit.sequence
+        if apart and state["validation"] is not None:
             fit.validation.set_epoch(state["validation"])
         fit.initial_epoch = max(state["epoch"], fit.epochs) if state["over"] else state["epoch"]
         log.info(
@@ -208,7 +216,9 @@ class Resume(FitCallback):
             self._put_back()
         if self._trained and not self._stopped_inside:
             self._background.wait()
-            self._save(self._epoch, 0, over=bool(self.model.stop_training))
+            self._save(
+                self._epoch, 0, over=bool(self.model.stop_training and not self._stopped_before_end)
+            )
         self._background.wait()
 
     # --- the state ---
@@ -233,11 +243,14 @@ class Resume(FitCallback):
         """Where training was stopped within an epoch it can go on from there, and is saved."""
         steps = (self.params or {}).get("steps")
         inside = self._trained and steps is not None and 0 < self._next_step < steps
+        if self._trained and not inside and self.model.stop_training:
+            self._stopped_before_end = True  # By somebody who didn't wait for the epoch's end.
         if inside and self.model.stop_training and not self._stopped_inside:
             self._stopped_inside = True
             self._background.wait()
             self._position = None
-            self._save(self._epoch, self._next_step)
+            if not internals.missing_to_continue():
+                self._save(self._epoch, self._next_step)
 
     def _save(self, epoch: int, step: int, over: bool = False) -> None:
         if self._background.busy:

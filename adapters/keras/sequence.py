@@ -265,11 +265,12 @@ class SafeSequence(Standing, Replayable):
         order = self._plan.order.of_shard(shard)
         check_order(order)
         (epoch, step), before = self._progress.start, self._progress.continuation
-        consumed = self._plan.order.consumed(step, before.origin)
+        goes_on = before.covers(epoch, step)
+        consumed = self._plan.order.consumed(step, before.origin if goes_on else 0)
         self._finalizer()
         self._plan = dataclasses.replace(self._plan, order=order)
         self._begin(epoch, min(step, len(self._plan) - 1))
-        if before.covers(epoch, step):
+        if step and order.elastic:  # Batches of the order before, which others have other sizes of.
             self._go_on(epoch, consumed)
 
     def _settled(self) -> SafeSequence:

@@ -118,7 +118,8 @@ class Watch(FitCallback):
         if not math.isfinite(before):
             return  # The first one since the training goes on.
         loss = mean + (mean - before) * counted / together
-        if len(self._losses) >= _LEAST and loss > self._spike * statistics.median(self._losses):
+        usual = statistics.median(self._losses) if len(self._losses) >= _LEAST else 0.0
+        if usual > 0 and loss > self._spike * usual:  # Of others nobody knows a scale.
             self._notice("spike", loss, together)
         self._losses.append(loss)
 

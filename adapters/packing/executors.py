@@ -12,7 +12,7 @@ import importlib
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,6 +25,10 @@ log = logging.getLogger("adapters")
 
 # How long nothing may come before it is looked whether a cluster has workers at all.
 _LOOK_SECONDS = 20.0
+_FORGOTTEN = (
+    "the Dask cluster has forgotten what it was given: its scheduler has ended, or the client was "
+    "closed; what is packed is kept for the next run"
+)
 INSTALL_DASK = "pip install 'loader-adapters[dask]'"
 
 
@@ -144,11 +148,12 @@ class _Future:
                 "for an image that crashes what decodes it; what is packed is kept for the next run"
             ) from error
         except CancelledError as error:
-            raise WorkerError(
-                "the Dask cluster has forgotten what it was given: its scheduler has ended, or the "
-                "client was closed; what is packed is kept for the next run"
-            ) from error
-        except ModuleNotFoundError as error:
+            raise WorkerError(_FORGOTTEN) from error
+        except Exception as error:
+            if self._client.status in ("closing", "closed"):
+                raise WorkerError(_FORGOTTEN) from error
+            if not isinstance(error, ModuleNotFoundError):
+                raise
             note(error, "Dask's workers need loader-adapters, and what the source is made of")
             raise
         self._future.release()
@@ -167,7 +172,8 @@ class _Future:
 
     def cancel(self) -> None:
         """Nobody wants it any more."""
-        self._client.cancel([self._future])
+        with suppress(Exception):  # A client that is closed has nothing under way.
+            self._client.cancel([self._future])
 
 
 def _do(task: Callable[[], Any]) -> Any:

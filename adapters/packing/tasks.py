@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from adapters.errors import ContentError, RecordError
+from adapters.failure import Failure
 from adapters.packing.encoding import Encoder
 from adapters.packing.executors import Workers
 from adapters.packing.inputs import Content, Item
@@ -37,6 +38,15 @@ class Outcome:
     skipped: Skipped | None
     error: Exception | None = None
     """What ends the run, once all inputs before this one are done."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        failure = None if self.error is None else Failure.of(self.error)
+        return _opened, (self.record, self.skipped, failure)
+
+
+def _opened(record: bytes | None, skipped: Skipped | None, failure: Failure | None) -> Outcome:
+    error: Any = None if failure is None else failure.restore()
+    return Outcome(record, skipped, error)
 
 
 @dataclass(frozen=True)
@@ -139,7 +149,7 @@ def _portable(task: Task) -> Task:
         try:
             item = task.items[number]
         except Exception as error:  # Told when its turn comes, as anybody else would.
-            item = Item(f"sample {number}", number, 0, partial(_raise, error))
+            item = Item(f"sample {number}", number, 0, partial(_raise, Failure.of(error)))
         items.append(item)
         held += item.held_bytes
         if held > _TASK_BYTES:
@@ -147,5 +157,5 @@ def _portable(task: Task) -> Task:
     return Task(items, range(len(items)), task.encoder, task.skip)
 
 
-def _raise(error: Exception) -> Content:
-    raise error
+def _raise(failure: Failure) -> Content:
+    raise failure.restore()

@@ -82,7 +82,9 @@ class Folder:
             hidden.unlink(missing_ok=True)
             raise
         self._force_names()
-        for old in list(self._files())[self._keep :]:
+        files = list(self._files())
+        at = files.index(final)  # What sorts behind it was given up: the training went on before.
+        for old in [*files[:at], *files[at + self._keep :]]:
             old.unlink(missing_ok=True)
         return final
 
@@ -96,7 +98,9 @@ class Folder:
         for path in self._files():
             try:
                 return _read(path)
-            except _DAMAGED as error:
+            except PermissionError:
+                raise
+            except Exception as error:  # zipfile, zlib, json and NumPy have many.
                 log.warning("%s is damaged (%s): the one saved before it is used", path, error)
         return None
 

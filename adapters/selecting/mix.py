@@ -134,7 +134,9 @@ class Mix(Concatenation):
             key = chosen(1 << 62, (seed, MIXED, place))
             arrangement: Arrangement | None = part.arranged(shuffle, key)
             if arrangement is None and blocks is not None and not self._replacement:
-                arrangement = blocks.of(len(part), bytes_of_samples(part), key)
+                arranged = blocks.of(len(part), bytes_of_samples(part), key)
+                # A source of one block is permuted: all its epochs at once, however short they are.
+                arrangement = arranged if arranged.blocks > 1 else None
             own.append(arrangement)
         return MixOrder(
             self._schedule,

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.arguments import check_integer
+from adapters.batch.collate import filler
 from adapters.selecting.given import source_given
 from adapters.selecting.rows import Rows, first_fit
 from adapters.sources import Source
@@ -65,6 +66,11 @@ def packed(
     if transform is not None and not callable(transform):
         raise TypeError(f"transform must be callable or None, got {transform!r}")
     given = source_given(source, "source")
+    if given.arranged(False, 0) is not None:
+        raise ValueError(
+            "source must have no order of its own, which would be lost, got a mix: pack its "
+            "sources, and mix what comes of that"
+        )
     sizes = np.minimum(_lengths(given, lengths, tokens), length)
     rows = first_fit(sizes, int(length), most or len(sizes))
     held = int(sizes.sum())
@@ -122,8 +128,10 @@ class PackedSource(Source):
         fetched: Sequence[Any] | None = self._source.samples(numbers)
         samples = fetched if fetched is not None else map(self._source.sample, numbers.tolist())
         sequences = [_sequence(sample, self._tokens) for sample in samples]
-        dtype = np.result_type(*{sequence.dtype for sequence in sequences})
-        tokens = np.full(self._length, self._value, dtype)
+        # An empty list, as an array, is one of float64, and has no dtype of its own.
+        dtypes = {each.dtype for each in sequences if len(each) or each.dtype != np.float64}
+        dtype = np.result_type(*(dtypes or {np.dtype(np.int64)}))
+        tokens = np.full(self._length, filler(self._value, dtype, ""), dtype)
         segments = np.zeros(self._length, np.int32)
         positions = np.zeros(self._length, np.int32)
         at = 0

@@ -122,7 +122,9 @@ def _sorted(counts: NDArray[np.int64], move: float) -> NDArray[np.int16]:
     owner = np.repeat(np.arange(len(counts), dtype=np.int16), counts)
     draw = np.concatenate([np.arange(count) for count in counts.tolist()])
     moved = (uniform(np.arange(len(owner)), (0,)) - 0.5) * move
-    sources: NDArray[np.int16] = owner[np.argsort((draw + 0.5 + moved) / counts[owner])]
+    sources: NDArray[np.int16] = owner[
+        np.argsort((draw + 0.5 + moved) / counts[owner], kind="stable")
+    ]
     return sources
 
 

@@ -52,7 +52,7 @@ def apply(
     if images.dtype == np.uint8:
         whole = np.rint(matrices * (1 << _BITS)).astype(np.int32)
         added = np.floor(offsets * (1 << _BITS) + (1 << (_BITS - 1))).astype(np.int32)
-        within = (int(np.ceil(bounds[0])), int(np.floor(bounds[1])))
+        within = int(np.ceil(max(bounds[0], 0))), int(np.floor(min(bounds[1], 255)))
         if not transform(images, axes.channels, axes.channels_first, whole, added, _BITS, within):
             _apply_to_bytes(images, axes, whole, added, within)
     else:

@@ -116,14 +116,22 @@ def mixed(
     Raises:
         ValueError: Class numbers, and nobody says of how many.
     """
-    numbers = labels.dtype.kind in "biu" and (labels.ndim == 1 or labels.shape[1:] == (1,))
+    one_each = labels.ndim == 1 or labels.shape[1:] == (1,)
+    whole = labels.dtype.kind in "biu"
+    numbers = whole and one_each
+    if whole and not one_each and labels.size and not 0 <= labels.min() <= labels.max() <= 1:
+        raise ValueError(
+            f"labels must be one-hot to be mixed, got numbers {labels.min()} to {labels.max()} "
+            f"({labels.dtype}{labels.shape}): put OneHot(num_classes) before it: "
+            "Chain([OneHot(num_classes), ...])"
+        )
     if numbers and classes is None:
         raise ValueError(
             f"labels must be one-hot, or numbers of a regression, to be mixed, got class numbers "
             f"({labels.dtype}{labels.shape}): give num_classes=, or put OneHot(num_classes) before "
             "it: Chain([OneHot(num_classes), ...])"
         )
-    if classes is not None and (numbers or labels.ndim == 1):
+    if classes is not None and one_each:
         labels = one_hot(labels, classes)
     elif labels.dtype.kind != "f":
         labels = labels.astype(np.float32)

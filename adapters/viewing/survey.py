@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from adapters.arguments import check_integer
+from adapters.batch.turns import Turns
 from adapters.selecting.given import source_given
 from adapters.sources import Source
 from adapters.viewing.fields import Field, fields_of
@@ -180,11 +181,16 @@ class _Stretch:
 
 def _stretches(source: Source, size: int, threads: int) -> Iterator[_Stretch]:
     starts = range(0, size, _STRETCH)
+    turns = Turns()  # Of data sets that fill the memory of a sample again.
     with concurrent.futures.ThreadPoolExecutor(threads, "adapters-statistics") as pool:
         waiting: list[concurrent.futures.Future[_Stretch]] = []
         try:
             for start in starts:
-                waiting.append(pool.submit(_read, source, start, min(size, start + _STRETCH)))
+                waiting.append(
+                    pool.submit(
+                        turns.compute, _read, source, start, min(size, start + _STRETCH), turns
+                    )
+                )
                 if len(waiting) > 2 * threads:
                     yield waiting.pop(0).result()
             while waiting:
@@ -193,11 +199,14 @@ def _stretches(source: Source, size: int, threads: int) -> Iterator[_Stretch]:
             pool.shutdown(cancel_futures=True)
 
 
-def _read(source: Source, start: int, end: int) -> _Stretch:
+def _read(source: Source, start: int, end: int, turns: Turns) -> _Stretch:
     stretch = _Stretch(end - start)
     for number in range(start, end):
         try:
-            members = fields_of(source.sample(number))
+            sample = source.sample(number)
+            if turns.watching:
+                turns.watch(number, sample)
+            members = fields_of(sample)
         except Exception as error:
             stretch.corrupt.append((number, f"{type(error).__name__}: {error}"))
             continue

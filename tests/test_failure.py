@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from adapters.engine.failure import Failure
+from adapters.failure import Failure
 
 
 class Keyword(Exception):
