@@ -92,6 +92,7 @@ class Resume(FitCallback):
         """Read what was saved, and put the sequences where they were.
 
         Raises:
+            ImportError: This Keras can't begin within an epoch.
             TypeError: What is trained on is no ``SafeSequence``.
             ValueError: Another callback, too, says where ``fit`` begins.
         """
@@ -99,6 +100,11 @@ class Resume(FitCallback):
             raise TypeError(
                 "fit must train on a SafeSequence for Resume to know which batch comes next: "
                 "wrap the data, SafeSequence((x, y), batch_size)"
+            )
+        if absent := internals.missing_to_continue():
+            raise ImportError(
+                "Resume needs a Keras that can begin within an epoch, 3.9 or newer: Keras "
+                f"{keras.__version__} has no {', '.join(absent)}"
             )
         if any(isinstance(each, keras.callbacks.BackupAndRestore) for each in fit.callbacks):
             raise ValueError(
@@ -108,14 +114,6 @@ class Resume(FitCallback):
         self._fit, self._trained, self._stopped_inside = fit, False, False
         self._stopped_before_end = False
         self._schedule.restart()
-        absent = internals.missing_to_continue()
-        if absent and self._schedule.epochs is None:
-            log.warning(
-                "Keras %s has no %s: Resume saves at the end of epochs only",
-                keras.__version__,
-                ", ".join(absent),
-            )
-            self._schedule = Schedule("1 epoch")
         self._state = state = self._folder.newest()
         if state is None:
             # A pass that was given up is replayed from here, which is not where it stands.
@@ -249,8 +247,7 @@ class Resume(FitCallback):
             self._stopped_inside = True
             self._background.wait()
             self._position = None
-            if not internals.missing_to_continue():
-                self._save(self._epoch, self._next_step)
+            self._save(self._epoch, self._next_step)
 
     def _save(self, epoch: int, step: int, over: bool = False) -> None:
         if self._background.busy:

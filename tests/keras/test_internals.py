@@ -7,14 +7,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import adapters.keras
 from adapters import SafeSequence
-from adapters.keras import internals
+from adapters.keras import Resume, internals
 from tests.keras.programs import run_program
 from tests.keras.py_datasets import Numbered
-from tests.keras.recording import BACKEND, INLINE, Recorder, samples_of
+from tests.keras.recording import BACKEND, INLINE, Recorder, built_recorder, samples_of
 from tests.keras.samples import BATCH_SIZE
 
 NAMES = [
@@ -80,3 +81,11 @@ def test_one_file_knows_the_private_names():
         if re.search(r"keras\.src|_data_shard", path.read_text())
     ]
     assert knowing == ["internals.py"]
+
+
+def test_resume_is_refused_where_keras_cannot_begin_within_an_epoch(tmp_path, monkeypatch):
+    monkeypatch.setattr(internals, "missing_to_continue", lambda: ["a name"])
+    model = built_recorder()
+    with SafeSequence(np.arange(8), 4) as sequence:
+        with pytest.raises(ImportError, match=r"3\.9 or newer: Keras .* has no a name"):
+            model.fit(sequence, verbose=0, callbacks=[Resume(tmp_path)])

@@ -33,10 +33,3 @@ LOSES_A_LAST_PART = pytest.mark.xfail(
     VERSION < (3, 7) and BACKEND == "tensorflow",
     reason="Keras 3.6 drops the metrics and updates of a last execution with fewer steps",
 )
-NEEDS_AN_EPOCH = pytest.mark.xfail(
-    VERSION < (3, 7), reason="Keras 3.6 fails in fit where no epoch is left (UnboundLocalError)"
-)
-GOES_ON_WITHIN_EPOCHS = not internals.missing_to_continue()
-WITHIN_EPOCHS = pytest.mark.skipif(
-    not GOES_ON_WITHIN_EPOCHS, reason="Keras before 3.9 can't begin within an epoch"
-)
