@@ -80,7 +80,11 @@ def _made(root: str, url: str) -> Client:
     if obstores.takes(url):
         return obstores.Obstore(root)
     if filesystems.takes(url):
-        return filesystems.FileSystem(root)
+        try:
+            return filesystems.FileSystem(root)
+        except ImportError:  # fsspec is here, and what it needs for these URLs isn't.
+            if not obstores.is_forked():
+                raise
     scheme = url.partition("://")[0]
     if obstores.is_forked():
         raise RuntimeError(

@@ -86,6 +86,6 @@ def test_one_file_knows_the_private_names():
 def test_resume_is_refused_where_keras_cannot_begin_within_an_epoch(tmp_path, monkeypatch):
     monkeypatch.setattr(internals, "missing_to_continue", lambda: ["a name"])
     model = built_recorder()
-    with SafeSequence(np.arange(8), 4) as sequence:
-        with pytest.raises(ImportError, match=r"3\.9 or newer: Keras .* has no a name"):
-            model.fit(sequence, verbose=0, callbacks=[Resume(tmp_path)])
+    said = r"3\.9 or newer: Keras .* has no a name"
+    with SafeSequence(np.arange(8), 4) as sequence, pytest.raises(ImportError, match=said):
+        model.fit(sequence, verbose=0, callbacks=[Resume(tmp_path)])

@@ -9,8 +9,13 @@ import numpy as np
 import pytest
 
 from adapters import Cache, open_records
+from adapters.batch.key import BatchKey
 from tests.plans import plan_of
 from tests.remote.conftest import SIZE, payloads, serve, written
+
+forks = pytest.mark.filterwarnings(
+    "ignore:os.fork:RuntimeWarning", "ignore:.*multi-threaded:DeprecationWarning"
+)
 
 
 def in_child(source, numbers):
@@ -33,7 +38,7 @@ def in_child(source, numbers):
     return told
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@forks
 def test_what_is_cached_can_be_read_after_a_fork(server, tmp_path):
     path = written(tmp_path, "tfrecord")
     serve(server, tmp_path)
@@ -43,7 +48,7 @@ def test_what_is_cached_can_be_read_after_a_fork(server, tmp_path):
         assert in_child(source, numbers) == str(len(numbers))
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@forks
 def test_a_forked_process_fetches_or_says_what_to_do(server, tmp_path):
     """obstore's threads don't survive a fork; fsspec's file system is taken, where there is one."""
     path = written(tmp_path, "tfrecord")
@@ -72,5 +77,5 @@ def test_a_plan_tells_its_source_what_comes(server, tmp_path):
     plan = plan_of(source, 10, shuffle=True)
     told = []
     source.expect = lambda numbers, elsewhere: told.append(numbers)
-    plan.expect(type("Key", (), {"epoch": 0, "index": 2}), elsewhere=False)
+    plan.expect(BatchKey(0, 2), elsewhere=False)
     np.testing.assert_array_equal(told[0], plan.order.batch(0, 2))
