@@ -131,9 +131,9 @@ class Resume(FitCallback):
         self._position = fit.sequence.state_dict()
         if state is None:
             return
-        apart = fit.validation is not None and fit.validation is not fit.sequence
-        if apart and state["validation"] is not None:
-            fit.validation.set_epoch(state["validation"])
+        validation = None if fit.validation is fit.sequence else fit.validation
+        if validation is not None and state["validation"] is not None:
+            validation.set_epoch(state["validation"])
         fit.initial_epoch = max(state["epoch"], fit.epochs) if state["over"] else state["epoch"]
         log.info(
             "the training in %s goes on at epoch %d, batch %d",
