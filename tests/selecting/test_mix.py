@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from adapters import Blocks, concatenate, mix, split
+from adapters import Blocks, concatenate, mix, packed, split
 from adapters.batch.arranging import order_of
 from adapters.selecting.schedule import _by_deadline, _keeps_bound, schedule_of
 from tests.plans import batch_of
@@ -216,3 +216,18 @@ def test_what_would_lose_the_shares_is_refused():
     for other in ({"weights": np.ones(7)}, {"bucket_by": np.ones(7)}):
         with pytest.raises(ValueError, match="must be left out where source is a mix"):
             order_of(7, 1, source=source, **other)
+
+
+def test_a_schedule_is_the_same_on_every_processor():
+    """Equal times are many here, and an unstable sort breaks ties as the processor has it."""
+    parts = [np.arange(2400), np.arange(2400, 2500), np.arange(2500, 2600)]
+    order = mix(parts, [24, 1, 1]).arranged(False, 0)
+    numbers = order.numbers(0, np.arange(52))
+    first = [*range(12), 2400, 2500, *range(12, 36), 2401, 2501, *range(36, 48)]
+    assert numbers.tolist() == first
+
+
+def test_a_mix_is_not_packed_as_its_shares_would_be_lost():
+    whole = mix([[[1, 2], [3]], [[4]]], [1, 9])
+    with pytest.raises(ValueError, match="source must have no order of its own"):
+        packed(whole, 4)
