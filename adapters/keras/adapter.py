@@ -91,7 +91,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
     def inspect(self, model: Any) -> None:
         """Look at the first batches that this model is trained on, once for each sequence."""
         sequence = self._sequence()
-        if sequence is None or sequence in _inspected or sequence.epoch:
+        if sequence is None or sequence in _inspected or sequence.epoch or sequence._measured:
             return
         _inspected.add(sequence)
         shuffled = sequence._plan.order.shuffle or self._source.whole_batches

@@ -116,6 +116,9 @@ class SafeSequence(Standing, Replayable):
         [4, 4, 2]
     """
 
+    _measured = False
+    """Whether it is read to be measured, so that nothing else looks at its batches meanwhile."""
+
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         check_subclass(cls, SafeSequence)
@@ -344,7 +347,9 @@ class SafeSequence(Standing, Replayable):
 
     def _twin(self) -> SafeSequence:
         """The same sequence once more, where this one stands, with workers of its own."""
-        return copy.copy(self)
+        twin = copy.copy(self)
+        twin._measured = True
+        return twin
 
     def close(self) -> None:
         """End the workers and free what they shared; batches that are held stay valid."""
