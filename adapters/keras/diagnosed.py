@@ -234,8 +234,10 @@ class _Clock(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Only those that count are asked for on the clock."""
-        if self._report is not None and self._began is not None:
-            self._report.on_train_batch_begin(batch)
+        if self._report is not None:
+            self._report.begin_at(batch)
+            if self._began is not None:
+                self._report.on_train_batch_begin(batch)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Start the clock, or stop ``fit``."""

@@ -74,9 +74,13 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
         """The trainer is about to ask for a batch; on PyTorch, it has it."""
         if len(self._asked) >= _LOOKED_UP:
             self._look_up()
+        self.begin_at(batch)
+        self._asked.append((batch, time.perf_counter()))
+
+    def begin_at(self, batch: int) -> None:
+        """Take the number of an epoch's first batch, also where it isn't to be counted itself."""
         if self._first is None:
             self._first = batch
-        self._asked.append((batch, time.perf_counter()))
 
     def on_test_begin(self, logs: Any = None) -> None:
         """Validation is no part of the epoch's training."""
