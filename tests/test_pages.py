@@ -38,7 +38,12 @@ _THEN = {
     "records.md": "assert records[0][0].shape == (28, 28, 1)",
 }
 # What a page that names something is skipped without.
-_NEEDED = {"keras": "SafeSequence", "mxnet": "gluon_loader", "distributed": "LocalCluster"}
+_NEEDED = {
+    "keras": "SafeSequence",
+    "mxnet": "gluon_loader",
+    "distributed": "LocalCluster",
+    "fsspec": "import fsspec",
+}
 _PROGRAM = re.compile(r"^( *)```python\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)")
 
