@@ -228,7 +228,8 @@ def test_processes_for_a_transform_that_computes_bring_what_was_predicted():
 @pytest.mark.alone
 @pytest.mark.full
 def test_packing_at_256_pixels_brings_what_was_predicted(tmp_path):
-    pictures = [(jpeg(number, 1200, 1600), number) for number in range(16)]
+    # Large enough that a slow batch lies far above the step, however fast the machine decodes.
+    pictures = [(jpeg(number, 2400, 3200), number) for number in range(16)]
     pack(pictures, tmp_path / "large.rec", format="recordio")
     pack(pictures, tmp_path / "small.rec", format="recordio", resize=256)
     decode = ImageDecoder(224, crop="random_resized")
