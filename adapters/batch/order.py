@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # Positions that are mapped at once: the temporaries of a block fit into a core's L2 cache.
 _BLOCK_SAMPLES = 8192
+# Positions by whose samples an order is told from another one.
+_PROBED = 16
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,20 @@ class Order:
         """Whether the global order is the same for every batch size and number of shards."""
         arrangement = self.arrangement
         return arrangement is None or type(arrangement).in_groups is Arrangement.in_groups
+
+    def likeness(self) -> dict[str, Any]:
+        """Plain values that tell it from another order, by the names that users know them by."""
+        positions = [self.size * part // _PROBED for part in range(min(self.size, _PROBED))]
+        way = bool(self.shuffle) if self.arrangement is None else self.arrangement.way
+        return {
+            "the number of samples": self.size,
+            "batch_size": self.batch_size,
+            "shards": self.shard[1],
+            "shuffle": way,
+            "seed": self.seed,
+            "drop_remainder": self.drop_remainder,
+            "the order of samples": self.numbers(0, np.array(positions, np.int64)).tolist(),
+        }
 
     def numbers(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """The samples at some positions of the global order."""

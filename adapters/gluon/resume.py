@@ -17,6 +17,7 @@ import contextlib
 import copy
 import logging
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,9 +35,16 @@ from mxnet.gluon.contrib.estimator import (
 )
 
 from adapters.arguments import check_integer
+from adapters.batch.order import Order
 from adapters.generators import generator
 from adapters.gluon.loader import DataLoader
-from adapters.resuming import Background, Folder, Schedule
+from adapters.resuming import (
+    Background,
+    Folder,
+    Schedule,
+    check_order,
+    check_same,
+)
 from adapters.seeding import process_generators, set_process_generators
 
 log = logging.getLogger("adapters")
@@ -204,6 +212,7 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
             return
         self._schedule.saved()
         self._put_back(state)
+        check_order(state.get("data", {}), self._data(), state["loader"], self._folder.path)
         self._epoch, self._batch = state["epoch"], state["batch"]
         self.extra = state["extra"]
         self._loader.load_state_dict(state["loader"])
@@ -248,6 +257,8 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
             "epoch": self._epoch,
             "batch": self._batch,
             "loader": self._place(),
+            "data": self._data(),
+            "made": self._made(),
             "parameters": [each.list_data()[0].asnumpy().copy() for each in parameters],
             "trainer": self._trainer_states(),
             "metrics": self._metrics,
@@ -265,6 +276,28 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
             return state
         return {**dict.fromkeys(state, 0), "epoch": state["epoch"] + 1}
 
+    def _data(self) -> dict[str, Any]:
+        """What tells the loader from others."""
+        sampler = self._loader._settled()._batch_sampler
+        order = getattr(sampler, "order", None)
+        known: dict[str, Any] = {"batch_sampler": type(sampler).__name__}
+        if isinstance(order, Order):
+            known |= order.likeness()
+        elif hasattr(self._loader._dataset, "__len__"):
+            known["the number of samples"] = len(self._loader._dataset)
+        return known
+
+    def _made(self) -> dict[str, Any]:
+        """What tells the net and the trainer from others."""
+        parameters = self._net.collect_params().values()
+        return {
+            "the parameters of net": [
+                (_unnumbered(each.name), np.dtype(each.dtype).name) for each in parameters
+            ],
+            "the optimizer of trainer": type(self._trainer.optimizer).__name__,
+            "seed of Resume": self._seed,
+        }
+
     def _put_back(self, state: dict[str, Any]) -> None:
         parameters = list(self._net.collect_params().values())
         saved = state["parameters"]
@@ -274,6 +307,7 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
                 f"parameters, got {len(parameters)}: make the same net, or give Resume another "
                 "folder"
             )
+        check_same(state.get("made", {}), self._made(), self._folder.path)
         with _temporary() as path:
             # By what they are called in this process; those whose shapes aren't known get them.
             named = {here.name: mx.nd.array(a, dtype=a.dtype) for here, a in zip(parameters, saved)}
@@ -293,6 +327,11 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
         with _temporary() as path:
             self._trainer.save_states(str(path))
             return path.read_bytes()
+
+
+def _unnumbered(name: str) -> str:
+    """A parameter's name without the numbers that a process counts its blocks by."""
+    return re.sub(r"\d+(?=_|$)", "", name)
 
 
 @contextlib.contextmanager

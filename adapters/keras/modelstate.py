@@ -1,6 +1,7 @@
 """The state of a model in training: variables of model, optimizers and metrics, and generators.
 
-Variables are told by their order, as their names are numbered on in each process. On JAX they are
+Variables are told by their order, and their names without the numbers that differ between
+processes, their shapes and their dtypes must be those that were saved. On JAX they are
 outside of the model during ``fit`` until somebody calls ``jax_state_sync``. What is given here is a
 copy, as the next step overwrites what it trained.
 """
@@ -14,9 +15,11 @@ import keras
 import numpy as np
 
 from adapters.keras import internals
+from adapters.resuming import unnumbered
 from adapters.seeding import process_generators, set_process_generators
 
 _METRICS = "metric variables"
+_RATE = "/learning_rate"
 _Group = list[tuple[str, Any]]
 
 
@@ -28,7 +31,13 @@ def state_of(model: Any) -> dict[str, Any]:
         name: [(label, np.array(_to_numpy(value))) for label, value in group]
         for name, group in _groups(model)
     }
-    return {"variables": variables, "generators": _generators()}
+    dtypes = {name: [_dtype(value) for _, value in group] for name, group in _groups(model)}
+    return {
+        "variables": variables,
+        "dtypes": dtypes,
+        "optimizers": _classes(model),
+        "generators": _generators(),
+    }
 
 
 def set_state(model: Any, state: dict[str, Any], metrics: bool) -> None:
@@ -42,19 +51,13 @@ def set_state(model: Any, state: dict[str, Any], metrics: bool) -> None:
     Raises:
         ValueError: It isn't made like the model whose state that is.
     """
-    saved = state["variables"]
-    groups = dict(_groups(model))
-    for name, group in groups.items():
-        there = saved.get(name, [])
-        if len(there) != len(group):
-            raise ValueError(_differs(f"{len(there)} {name}", f"{len(group)}"))
-        for (label, variable), (_, array) in zip(group, there):
-            if tuple(variable.shape) != array.shape:
-                raise ValueError(_differs(f"{label} of shape {array.shape}", str(variable.shape)))
+    if state.get("optimizers", here := _classes(model)) != here:
+        raise ValueError(_differs(f"the optimizer {_listed(state['optimizers'])}", _listed(here)))
+    pairs = {name: _paired(name, state, group) for name, group in _groups(model)}
     if not metrics:
-        del groups[_METRICS]
-    for name, group in groups.items():
-        for (_, variable), (_, array) in zip(group, saved[name]):
+        del pairs[_METRICS]
+    for group in pairs.values():
+        for variable, array in group:
             _assign(variable, array)
     _set_generators(state["generators"])
 
@@ -76,21 +79,82 @@ def _differs(saved: str, here: str) -> str:
     )
 
 
+def _paired(name: str, state: dict[str, Any], group: _Group) -> list[tuple[Any, Any]]:
+    """Each variable of a group with what was saved of it.
+
+    A learning rate isn't a variable where it is a schedule, and may be one or the other.
+
+    Raises:
+        ValueError: The variables are others.
+    """
+    saved = state["variables"].get(name, [])
+    dtypes = state.get("dtypes", {}).get(name, [None] * len(saved))
+    there = [(*each, dtype) for each, dtype in zip(saved, dtypes)]
+    counts = len(there), len(group)
+    if counts[0] != counts[1]:
+        there = [each for each in there if not each[0].endswith(_RATE)]
+        group = [each for each in group if not each[0].endswith(_RATE)]
+    if len(there) != len(group):
+        raise ValueError(_differs(f"{counts[0]} {name}", f"{counts[1]}"))
+    for (label, variable), (before, array, dtype) in zip(group, there):
+        if tuple(variable.shape) != array.shape:
+            raise ValueError(_differs(f"{before} of shape {array.shape}", f"{variable.shape}"))
+        if unnumbered(before) != unnumbered(label):
+            raise ValueError(_differs(f"{before} among its {name}", label))
+        if dtype not in (None, _dtype(variable)):
+            raise ValueError(_differs(f"{before} of {dtype}", _dtype(variable)))
+    return [(variable, array) for (_, variable), (_, array, _) in zip(group, there)]
+
+
 def _optimizers(model: Any) -> list[Any]:
-    """The one of ``compile``, and those that the model holds for steps of its own."""
-    held = [model.optimizer, *vars(model).values()]
-    found = [each for each in held if isinstance(each, keras.optimizers.Optimizer)]
-    return list({id(each): each for each in found}.values())
+    """The one of ``compile``, and those that the model holds for steps of its own.
+
+    Also in lists and dicts and within other optimizers; of models that it holds, those that have
+    been used, as one that was loaded may have an optimizer that nothing needs any more.
+    """
+    found: list[Any] = []
+    seen: set[int] = set()
+    waiting: list[tuple[Any, bool]] = [(model, True), (model.optimizer, True)]
+    while waiting:
+        each, own = waiting.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        inside: Any = ()
+        if isinstance(each, keras.optimizers.Optimizer):
+            if own or each.built:
+                found.append(each)
+            inside = vars(each).values()
+        elif isinstance(each, keras.layers.Layer):
+            own, inside = each is model, vars(each).values()
+        elif isinstance(each, dict):
+            inside = each.values()
+        elif isinstance(each, (list, tuple)):
+            inside = each
+        waiting.extend((member, own) for member in reversed(list(inside)))
+    return found
+
+
+def _classes(model: Any) -> list[str]:
+    return [type(each).__name__ for each in _optimizers(model)]
+
+
+def _listed(classes: list[str]) -> str:
+    return ", ".join(classes) or "none"
 
 
 def _groups(model: Any) -> Iterator[tuple[str, _Group]]:
     variables = [*model.trainable_variables, *model.non_trainable_variables]
     yield "model variables", [(each.path, each) for each in variables]
-    kept = [each for optimizer in _optimizers(model) for each in optimizer.variables]
-    yield "optimizer variables", [(each.path, each) for each in kept]
+    kept = {id(each): each for held in _optimizers(model) for each in held.variables}
+    yield "optimizer variables", [(each.path, each) for each in kept.values()]
     yield _METRICS, [(each.path, each) for each in model.metrics_variables]
     if keras.backend.backend() == "torch":
         yield "buffers of PyTorch", [(name, each) for name, each in model.named_buffers()]
+
+
+def _dtype(variable: Any) -> str:
+    return str(variable.dtype).removeprefix("torch.")
 
 
 def _to_numpy(value: Any) -> Any:

@@ -26,7 +26,7 @@ import keras
 from adapters.arguments import check_integer
 from adapters.keras import callbackstate, internals, modelstate
 from adapters.keras.fits import Fit, FitCallback
-from adapters.resuming import Background, Folder, Schedule
+from adapters.resuming import Background, Folder, Schedule, check_order
 
 log = logging.getLogger("adapters")
 
@@ -94,7 +94,8 @@ class Resume(FitCallback):
         Raises:
             ImportError: This Keras can't begin within an epoch.
             TypeError: What is trained on is no ``SafeSequence``.
-            ValueError: Another callback, too, says where ``fit`` begins.
+            ValueError: Another callback, too, says where ``fit`` begins; or the data isn't that of
+                the training that was saved.
         """
         if fit.sequence is None:
             raise TypeError(
@@ -126,7 +127,11 @@ class Resume(FitCallback):
                     f"steps_per_epoch must be above {state['step']}, the batches of its epoch that "
                     f"the training in {self._folder.path} has had, got {steps}"
                 )
-            fit.sequence.load_state_dict(state["sequence"])
+            try:
+                fit.sequence.load_state_dict(state["sequence"])
+            except ValueError:
+                self._check_data()  # Which knows better what is wrong.
+                raise
         # Until a batch has been trained on; Keras looks at some before.
         self._position = fit.sequence.state_dict()
         if state is None:
@@ -161,6 +166,7 @@ class Resume(FitCallback):
                 assert self._fit.sequence is not None
                 internals.build(self.model, self._fit.sequence[0])
             self._put_back()
+            self._check_data()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Before an epoch: put back what was saved there, or save."""
@@ -259,6 +265,7 @@ class Resume(FitCallback):
             "step": step,
             "over": over,
             "sequence": position,
+            "data": _data_of(fit),
             "validation": None if fit.validation is None else fit.validation.epoch,
             "keras": keras.__version__,
             "backend": keras.backend.backend(),
@@ -268,7 +275,20 @@ class Resume(FitCallback):
         self._background.write(f"{epoch:06d}-{step:09d}", value)
         self._schedule.saved()
 
+    def _check_data(self) -> None:
+        assert self._state is not None
+        made, here = self._state.get("data", {}), _data_of(self._running)
+        check_order(made, here, self._state["sequence"], self._folder.path)
+
     def _put_back(self) -> None:
         assert self._state is not None
         modelstate.set_state(self.model, self._state, metrics=self._state["step"] > 0)
         callbackstate.restore(self._callbacks, self._state["callbacks"])
+
+
+def _data_of(fit: Fit) -> dict[str, Any]:
+    """What tells the data from others."""
+    assert fit.sequence is not None
+    order = fit.sequence._settled()._plan.order
+    permuted = bool(fit.shuffle and not order.shuffle and not fit.sequence._endless)
+    return {**order.likeness(), "shuffle of fit": permuted}

@@ -203,3 +203,52 @@ def test_files_and_crops_of_images(tmp_path):
         near = cut[np.arange(32) * crop.height // 32][:, np.arange(32) * crop.width // 32]
         near = near[:, ::-1] if crop.flip else near
         assert np.abs(near.astype(int) - replay.batch[0][row].asnumpy()).mean() < 30
+
+
+# --- what goes on is what was saved ---
+
+
+def begun(folder: Path, optimizer: str = "sgd", **options: Any) -> Resume:
+    """A training of one epoch, in a folder."""
+    given = {"prefix": "head_", "seed": 7, "dtype": "float32", "size": SIZE, **options}
+    data = {"batch_size": BATCH_SIZE, "shuffle": True, **options.get("data", {})}
+    x = np.ones((given["size"], 3), given["dtype"])
+    net = mx.gluon.nn.Dense(1, in_units=3, prefix=given["prefix"], dtype=given["dtype"])
+    net.initialize()
+    rate = {"learning_rate": given.get("rate", 0.1)}
+    trainer = mx.gluon.Trainer(net.collect_params(), optimizer, rate)
+    data = {"seed": 4, "num_workers": given.get("workers", 0), **data}
+    with gluon_loader(x, **data) as loader:
+        resume = Resume(folder, loader, seed=given["seed"])
+        for _ in resume.epochs(given.get("epochs", 1), net, trainer):
+            for batch in loader:
+                with mx.autograd.record():
+                    loss = net(batch).mean()
+                loss.backward()
+                trainer.step(1)
+                resume.step()
+    return resume
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        ({"optimizer": "adam"}, "the optimizer of trainer must be 'SGD', .* got 'Adam'"),
+        ({"prefix": "tail_"}, r"the parameters of net must be \[\('head_weight'.*tail_weight"),
+        ({"dtype": "float64"}, "the parameters of net must be .*float32.*float64"),
+        ({"seed": 8}, "seed of Resume must be 7, .* got 8"),
+        ({"size": SIZE + 1}, "the number of samples must be 24, .* got 25"),
+        ({"data": {"batch_size": 2}}, "batch_size must be 4, .* got 2"),
+        ({"data": {"shuffle": False}}, "shuffle must be True, .* got False"),
+        ({"data": {"last_batch": "rollover"}}, "batch_sampler must be 'OrderBatchSampler'"),
+    ],
+)
+def test_what_differs_is_named_with_both_values(after, said, tmp_path):
+    begun(tmp_path)
+    with pytest.raises(ValueError, match=f"{said}.*new folder"):
+        begun(tmp_path, **{"epochs": 2, **after})
+
+
+def test_what_may_change_is_not_refused(tmp_path):
+    begun(tmp_path, prefix="dense0_")
+    begun(tmp_path, prefix="dense7_", rate=0.5, workers=1, epochs=2)

@@ -1,0 +1,153 @@
+"""``Resume``: another model, optimizer or data is never taken for those that were saved."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from adapters import SafeSequence
+from adapters.keras import Resume, internals, modelstate
+
+pytestmark = pytest.mark.skipif(
+    bool(internals.missing_to_continue()), reason="Resume is refused with this Keras"
+)
+X = np.arange(24, dtype="float32").reshape(8, 3)
+
+
+def fitted(
+    folder: Path,
+    optimizer: Any = "adam",
+    *,
+    samples: int = 8,
+    name: str | None = None,
+    fit_shuffle: bool = True,
+    epochs: int = 1,
+    **data: Any,
+) -> Any:
+    """A training of one layer, in a folder."""
+    layer = keras.layers.Dense(1, name=name)
+    model = keras.Sequential([keras.Input((3,)), layer])
+    made = optimizer() if isinstance(optimizer, functools.partial) else optimizer
+    model.compile(made, "mse", run_eagerly=True)
+    x = X[:samples]
+    given = {"batch_size": 2, "shuffle": True, "workers": 0, **data}
+    with SafeSequence((x, x.sum(1)), **given) as sequence:
+        callbacks = [Resume(folder)]
+        model.fit(sequence, epochs=epochs, callbacks=callbacks, verbose=0, shuffle=fit_shuffle)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ({}, {"optimizer": "nadam"}, "the optimizer Adam, here it is Nadam"),
+        ({}, {"optimizer": "sgd"}, "the optimizer Adam, here it is SGD"),
+        (
+            {},
+            {"optimizer": functools.partial(keras.optimizers.Adam, amsgrad=True)},
+            r"6 optimizer variables, here it is 8",
+        ),
+        ({"name": "head"}, {"name": "tail"}, "head/kernel among its .*, here it is .*tail/kernel"),
+        ({}, {"batch_size": 4}, r"batch_size must be 2, .* got 4: make it as it was"),
+        ({}, {"shuffle": False}, "shuffle must be True, .* got False"),
+        ({}, {"seed": 1}, "seed must be 0, .* got 1"),
+        ({}, {"samples": 6}, "the number of samples must be 8, .* got 6"),
+        ({"samples": 7}, {"samples": 7, "drop_remainder": True}, "drop_remainder must be False"),
+        ({"shuffle": False}, {"shuffle": False, "fit_shuffle": False}, "shuffle of fit must be"),
+        (
+            {"weights": np.arange(1, 9)},
+            {"weights": np.arange(8, 0, -1)},
+            "the order of samples must be",
+        ),
+        ({"bucket_by": np.arange(8)}, {"bucket_by": None}, "shuffle must be 'by length"),
+    ],
+)
+def test_what_differs_is_named_with_both_values(before, after, said, tmp_path):
+    fitted(tmp_path, **before)
+    with pytest.raises(ValueError, match=f"{said}.*(another|new) folder"):
+        fitted(tmp_path, **{"epochs": 2, **before, **after})
+
+
+def test_what_may_change_is_not_refused(tmp_path):
+    """Learning rates, also as a schedule, workers, and the numbers in layers' names."""
+    fitted(tmp_path)
+    model = fitted(tmp_path, keras.optimizers.Adam(0.5), workers=1, epochs=2)
+    assert int(model.optimizer.iterations) == 8
+    rates = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
+    model = fitted(tmp_path, keras.optimizers.Adam(rates), epochs=3)
+    assert int(model.optimizer.iterations) == 12
+
+
+def test_other_shards_go_on_where_samples_are_counted(tmp_path):
+    """With another batch size, too; equal shards must have that they had."""
+    fitted(tmp_path, shard=(0, 2), batch_size=1)
+    fitted(tmp_path, shard=(0, 1), batch_size=4, epochs=2)
+    fitted(tmp_path, shard=(0, 4), batch_size=1, epochs=3)
+    with pytest.raises(ValueError, match=r"batch_size must be 1, .* got 2"):
+        fitted(tmp_path, shard=(0, 4), batch_size=2, epochs=4)
+
+
+# --- optimizers of a model's own ---
+
+
+class Several(keras.Model):
+    """A model with optimizers in a dict, a list, and within one another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = keras.layers.Dense(1)
+        self.by_name = {"adam": keras.optimizers.Adam(), "deeper": {"sgd": [_momentum()]}}
+        self.scaled = [keras.optimizers.LossScaleOptimizer(keras.optimizers.RMSprop())]
+
+    def call(self, inputs: Any) -> Any:
+        return self.layer(inputs)
+
+    @property
+    def own(self) -> list[Any]:
+        sgd = self.by_name["deeper"]["sgd"]
+        return [self.optimizer, self.by_name["adam"], *sgd, *self.scaled]
+
+
+def _momentum() -> Any:
+    return keras.optimizers.SGD(momentum=0.9)
+
+
+def several(value: float) -> Any:
+    model = Several()
+    model.compile("nadam", "mse")
+    model(X)
+    for optimizer in model.own:
+        optimizer.build(model.trainable_variables)
+        for variable in optimizer.variables:
+            variable.assign(np.full(variable.shape, value))
+    return model
+
+
+def test_optimizers_in_lists_dicts_and_others_are_saved():
+    saved, fresh = several(3), several(1)
+    modelstate.set_state(fresh, modelstate.state_of(saved), metrics=False)
+    for optimizer in fresh.own:
+        for variable in optimizer.variables:
+            assert np.all(keras.ops.convert_to_numpy(variable) == 3), variable.path
+
+
+def test_one_of_several_optimizers_that_differs_is_named():
+    saved, other = several(3), several(1)
+    other.by_name["deeper"]["sgd"][0] = keras.optimizers.Adagrad()
+    with pytest.raises(ValueError, match=r"SGD.*Adagrad"):
+        modelstate.set_state(other, modelstate.state_of(saved), metrics=False)
+
+
+def test_an_optimizer_that_a_loaded_model_has_is_no_reason_not_to_save(tmp_path):
+    base = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    base.compile("adam", "mse")
+    model = keras.Sequential([keras.Input((3,)), base, keras.layers.Dense(1)])
+    model.compile("sgd", "mse", run_eagerly=True)
+    with SafeSequence((X, X.sum(1)), 2, workers=0) as sequence:
+        model.fit(sequence, callbacks=[Resume(tmp_path)], verbose=0)
+    assert list(tmp_path.glob("*.npz"))
