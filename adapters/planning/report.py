@@ -56,7 +56,7 @@ def plan_lines(
         ("workers", _workers(workload, need, rate_basis)),
         ("requirement", f"{ENOUGH_PERCENT}% of the mini-batches of {n:,} examples within {t}"),
     ]
-    yield from _aligned(rows)
+    yield from aligned(rows)
     yield ""
     head = ("storage", "IOPS", "large reads", "files", "packed", "source")
     table = [
@@ -70,7 +70,7 @@ def plan_lines(
         )
         for fit in fits
     ]
-    yield from _aligned([head, *table])
+    yield from aligned([head, *table])
 
 
 def comparison_lines(comparisons: Sequence[Comparison]) -> Iterator[str]:
@@ -91,7 +91,7 @@ def comparison_lines(comparisons: Sequence[Comparison]) -> Iterator[str]:
                 ": ".join([*verdict, *filter(None, [each.note])]),
             )
         )
-    yield from _aligned(rows)
+    yield from aligned(rows)
 
 
 def size_text(size: float) -> str:
@@ -126,7 +126,7 @@ def _range_text(values: Sequence[float], decimals: int) -> str:
     return " to ".join(f"{value:,.{decimals}f}" for value in values)
 
 
-def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+def aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
     """Columns as wide as they must be; the last one is left as it is."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
     for row in rows:

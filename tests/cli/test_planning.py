@@ -98,6 +98,74 @@ def test_the_rate_of_a_core_is_measured_on_records(say, images, monkeypatch):
     assert lines["workers"] == f"15, at 100 examples/s a core, measured on {images}"
 
 
+HOSTS = ["--step-ms", 128, "--gpus", 8, "--hosts", 4, "--per-core", 500]
+STORE = ["--latency-ms", 30, "--connection-rate", "100MB"]
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.split("  ") if cell.strip()]
+
+
+def test_hosts_say_how_far_it_goes(say):
+    """1,000 examples/s for a rank: two cores at 500, of 8 ranks a host, of 4 hosts."""
+    lines = say(*WORDS, *HOSTS, "--cores", 32, "--link-gbit", 10)
+    assert cells(lines["ranks"]) == ["1", "8", "32", "GPUs, times hosts"]
+    assert cells(lines["examples/s"]) == ["1,000", "8,000", "32,000", "ranks x n / t"]
+    assert cells(lines["cores"]) == ["2", "16", "64", "examples/s / 500 of a core"]
+    assert cells(lines["cores of a host"])[:3] == ["16", "32", "50%"]
+    assert cells(lines["link of a host"])[1:3] == ["1.164 GiB/s", "42%"]
+    assert lines["what limits"] == "the GPUs; next cores of a host, 50% used"
+    assert lines["in all"].endswith("for 32 GPUs x 1 experiment")
+    assert lines["blocks"].startswith("Blocks(block_bytes=32 * 2**20, window=32): ")
+
+
+def test_too_slow_a_storage_is_what_limits(say):
+    lines = say(*WORDS, *HOSTS, "--storage-rate", "1GB")
+    assert lines["what limits"] == (
+        "storage, bytes/s: 16,384 examples/s in all at the most, GPUs busy for 51% of the time"
+    )
+
+
+def test_nothing_known_of_what_there_is_is_said(capsys):
+    options = parsed(*WORDS, *HOSTS)
+    assert options.run(options) == 0
+    assert "give --cores, --link-gbit, --latency-ms or --storage-rate" in capsys.readouterr().out
+
+
+def test_a_link_says_what_a_process_gets(say):
+    lines = say(
+        *WORDS, "--step-ms", 128, "--per-core", 1000, "--cores", 2, *STORE, "--cache", "8GB"
+    )
+    rate, link, cores, requests, first, limit = cells(lines["random order"])
+    assert (rate, link, requests, first, limit) == (cores, "4,181", "1", "104 ms", "cores")
+    assert 1600 < int(cores.replace(",", "")) < 2000
+    assert cells(lines["second epoch"]) == ["2,000", "no limit", "2,000", "0", "64 ms", "cores"]
+    assert "0.1 cached" in lines
+    assert lines["link"].startswith("128 connections / (30 ms + bytes of a request / 100 MiB/s)")
+
+
+def test_the_page_shows_what_its_command_prints(capsys):
+    page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text()
+    (command,) = [line for line in page.splitlines() if line.startswith("adapters plan --step")]
+    options = parsed(*command.split()[2:])
+    assert options.run(options) == 0
+    printed = capsys.readouterr().out
+    assert "```\n" + printed[printed.index("how far") :] + "```" in page
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--latency-ms", 30], "--latency-ms and --connection-rate must be given together"),
+        (["--hosts", 2, "--experiments", 2], "--experiments must be 1 with --hosts, got 2"),
+    ],
+)
+def test_what_says_too_little_of_hosts_is_refused(words, message):
+    options = parsed(*WORDS, *KNOWN, *words)
+    with pytest.raises(argparse.ArgumentError, match=message):
+        options.run(options)
+
+
 def test_published_examples_need_no_other_words(capsys):
     options = parsed("--published")
     assert options.run(options) == 0
