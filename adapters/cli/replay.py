@@ -23,6 +23,13 @@ def add_parser(subparsers: Any) -> None:
         metavar="S",
         help="how many batches fit had trained on before it in that epoch (with its shuffle=True)",
     )
+    replay.add_argument(
+        "--samples",
+        type=int,
+        metavar="N",
+        help="of a training that went on with other shards or batches within that epoch: the "
+        '"samples" of the state that it went on with',
+    )
     replay.add_argument("--sheet", metavar="PNG", help="write the pictures, before and after")
     replay.add_argument("--skip", type=int, default=0, metavar="N", help="loops to leave alone")
     replay.add_argument("script", help="a training script, run to its first loop")
@@ -49,21 +56,23 @@ def run_replay(options: argparse.Namespace) -> int:
                 f"the script must train on a SafeSequence or a loader of gluon_loader to be "
                 f"replayed, got {type(loader).__name__}"
             )
-        if options.batch is not None:
-            found = loader.replay(options.epoch, options.batch)
-        else:
-            shuffled = {"shuffled": True} if hasattr(loader, "num_batches") else {}
-            found = loader.replay(options.epoch, options.step, **shuffled)
+        said: dict[str, Any] = {}
+        if options.samples is not None:
+            said["state"] = {"epoch": options.epoch, "samples": options.samples}
+        if options.batch is None and hasattr(loader, "num_batches"):
+            said["shuffled"] = True
+        batch = options.step if options.batch is None else options.batch
+        found = loader.replay(options.epoch, batch, **said)
         sheet = f"\n{found.sheet(options.sheet)}" if options.sheet is not None else ""
         return f"{found}{sheet}"
 
-    said = with_loader_of(options.script, options.args, act, skip=max(0, options.skip))
-    if said is None:
+    shown = with_loader_of(options.script, options.args, act, skip=max(0, options.skip))
+    if shown is None:
         print(
             f"adapters replay: {options.script} came to its end without a call of Keras's fit or a "
             "loop over a Gluon loader",
             file=sys.stderr,
         )
         return 1
-    print(said)
+    print(shown)
     return 0

@@ -270,30 +270,33 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
         """Print which way the samples take, and why: a line for each part of the data set."""
         print("\n".join(explanation(self._settled()._plan, self._engine, self._batch_sampler)))
 
-    def replay(self, epoch: int, batch: int) -> Replay:
+    def replay(self, epoch: int, batch: int, *, state: dict[str, int] | None = None) -> Replay:
         """That very batch once more, without a log: ``print`` it, or write its ``sheet(path)``.
 
         Args:
             epoch: Of the batch, from 0.
             batch: Its number in the pass.
+            state: What ``load_state_dict`` was given in the middle of that pass, where it went on
+                with other shards or another ``batch_size``. Not needed in the loader that did.
 
         Raises:
             IndexError: The pass has no such batch.
-            ValueError: Nobody can compute it again, see ``state_dict``.
+            ValueError: Nobody can compute it again, see ``state_dict``; or it came before the
+                state, of batches or shards of another size.
         """
         check_integer("epoch", epoch, 0)
         check_integer("batch", batch, None)
         if (obstacle := self._settled()._obstacle) is not None:
             raise ValueError(f"replay: no batch can be computed again, as {obstacle}")
-        twin = self._twin()
+        epoch, rest, twin = int(epoch), self._rest(int(epoch), state), self._twin()
 
         def computed(index: int) -> Any:
-            twin._move_to(epoch, index)
+            twin._move_to(epoch, index, rest)
             return next(iter(twin))
 
         with twin:
             tell_epoch(twin._batch_sampler, epoch)
-            return replayed(self._plan, twin._batch_sampler, int(epoch), int(batch), computed)
+            return replayed(self._plan, twin._batch_sampler, epoch, int(batch), rest, computed)
 
     def peek(self, batches: int = 1) -> Peek:
         """The first samples of a pass's first batches, to be looked at; no pass is begun for it.

@@ -7,16 +7,22 @@ from typing import Any
 
 import numpy as np
 
+from adapters.batch.key import Continuation
 from adapters.batch.order import Order
 from adapters.generators import DECODE, generator
 from adapters.gluon.plan import GluonPlan
 from adapters.gluon.samplers import drawn_batches
-from adapters.replaying import Replay
+from adapters.replaying import Replay, key_of
 from adapters.sources.origin import Origin
 
 
 def replayed(
-    plan: GluonPlan, batch_sampler: Any, epoch: int, index: int, batch: Callable[[int], Any]
+    plan: GluonPlan,
+    batch_sampler: Any,
+    epoch: int,
+    index: int,
+    rest: Continuation,
+    batch: Callable[[int], Any],
 ) -> Replay:
     """A batch, and which samples are in it.
 
@@ -25,18 +31,20 @@ def replayed(
         batch_sampler: Draws which samples, where the plan doesn't know.
         epoch: Of the batch.
         index: Of the batch.
+        rest: Of the epoch, where it went on in its middle.
         batch: Computes the one of this number.
 
     Raises:
         IndexError: The pass has fewer batches.
-        ValueError: The sampler names its samples by something else than numbers.
+        ValueError: The sampler names its samples by something else than numbers; or the batch came
+            before the rest.
     """
     if isinstance(plan.order, Order):
         if not -len(plan.order) <= index < len(plan.order):
             size = len(plan.order)
             raise IndexError(f"batch must be in range({-size}, {size}), got {index}")
         index %= len(plan.order)
-        names = plan.order.batch(epoch, index)
+        names = plan.order.batch(*key_of(rest, plan.order, epoch, index).place)
     else:
         drawn: Any = next(drawn_batches(batch_sampler, epoch, index), None)
         if drawn is None:

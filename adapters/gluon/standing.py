@@ -25,6 +25,7 @@ from adapters.gluon.samplers import (
     tell_epoch,
 )
 from adapters.ranks import AskedShard
+from adapters.replaying import continued
 
 
 class Standing(abc.ABC):
@@ -106,6 +107,15 @@ class Standing(abc.ABC):
         """Whether what a pass has given is known to be the beginning of a global order."""
         sampler = self._batch_sampler
         return isinstance(sampler, OrderBatchSampler) and sampler.order.elastic
+
+    def _rest(self, epoch: int, state: Any) -> Continuation:
+        """How a pass went on that a batch of shall be replayed."""
+        if self._counts_samples:
+            order = self._batch_sampler.order
+            return continued(self._continuation, order, epoch, state, "loader")
+        if state is not None:
+            position_of(state, lambda epoch: length_of(self._batch_sampler, epoch), "loader")
+        return WHOLE
 
     def _move_to(self, epoch: int, batch: int, continuation: Continuation = WHOLE) -> None:
         self.clean()

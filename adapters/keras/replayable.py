@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from adapters.batch.sourceplan import SourcePlan
+from adapters.arguments import check_integer
 from adapters.keras.arguments import index_of
-from adapters.replaying import Replay, replayed
+from adapters.keras.standing import Standing
+from adapters.replaying import Replay, continued, key_of, replayed
 
 
-class Replayable:
+class Replayable(Standing):
     """What a sequence has for it."""
-
-    _plan: SourcePlan
 
     @property
     def _endless(self) -> bool:
         raise NotImplementedError
 
-    @property
-    def epoch(self) -> int:
-        """The current epoch."""
-        raise NotImplementedError
-
-    def replay(self, epoch: int, batch: int, *, shuffled: bool = False) -> Replay:
+    def replay(
+        self,
+        epoch: int,
+        batch: int,
+        *,
+        shuffled: bool = False,
+        state: dict[str, int] | None = None,
+    ) -> Replay:
         """That very batch once more, without a log: ``print`` it, or write its ``sheet(path)``.
 
         Args:
@@ -29,10 +30,18 @@ class Replayable:
             batch: Its number, as in ``seq[batch]``.
             shuffled: ``batch`` counts as ``fit(shuffle=True)`` does, which permutes the batches of
                 a sequence whose samples aren't shuffled.
+            state: What ``load_state_dict`` was given in the middle of that epoch, where it went on
+                with other shards or another ``batch_size``. Not needed in the sequence that did.
 
         Raises:
             IndexError: ``batch`` is not in ``range(-len(seq), len(seq))``.
-            ValueError: The source has epochs of its own, and is in another one.
+            ValueError: The source has epochs of its own, and is in another one; or the batch came
+                before the state, of batches or shards of another size.
         """
-        number = index_of(batch, len(self._plan), self._endless)
-        return replayed(self._plan, epoch, number, self.epoch, shuffled and not self._endless)
+        check_integer("epoch", epoch, 0)
+        plan, epoch = self._settled()._plan, int(epoch)
+        number = index_of(batch, len(plan), self._endless)
+        rest = continued(self._progress.continuation, plan.order, epoch, state, "sequence")
+        permuted = shuffled and not self._endless and not plan.order.shuffle
+        key = key_of(rest, plan.order, epoch, number, plan.shuffled if permuted else None)
+        return replayed(plan, key, self.epoch)

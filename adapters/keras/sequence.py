@@ -32,7 +32,6 @@ from adapters.keras.iteration import Iteration
 from adapters.keras.progress import Progress
 from adapters.keras.replayable import Replayable
 from adapters.keras.sources import Inner, source_of
-from adapters.keras.standing import Standing
 from adapters.ranks import AskedShard
 from adapters.sources import SequenceSource, Source, reduce_iterator
 from adapters.viewing import Peek
@@ -40,7 +39,7 @@ from adapters.viewing import Peek
 parcel.reducers.append(reduce_iterator)
 
 
-class SafeSequence(Standing, Replayable):
+class SafeSequence(Replayable):
     """Batches for Keras: thread-safe, process-safe, and the same for every number of workers.
 
     Args:

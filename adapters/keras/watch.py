@@ -31,6 +31,7 @@ class Noticed:
         batch: Its number, for ``seq.replay(epoch, batch)``.
         loss: Of the batch.
         usual: The median of those before; None where there were too few.
+        state: For ``replay``, where its epoch went on with other shards or batches; else None.
     """
 
     kind: str
@@ -38,6 +39,7 @@ class Noticed:
     batch: int
     loss: float
     usual: float | None
+    state: dict[str, int] | None = None
 
 
 class Watch(FitCallback):
@@ -133,11 +135,16 @@ class Watch(FitCallback):
         epoch, step = sequence._progress.position()
         usual = statistics.median(self._losses) if len(self._losses) >= _LEAST else None
         shuffled = fit.shuffle and not sequence._endless and not plan.order.shuffle
-        last = epoch * len(plan) + step
+        rest, last = sequence._progress.continuation, epoch * len(plan) + step
         for place in range(max(0, last - together), last):
             own_epoch, own_step = divmod(place, len(plan))
-            index = plan.shuffled(own_epoch, own_step) if shuffled else own_step
-            found = Noticed(kind, own_epoch, index, loss, usual)
+            key = rest.key(own_epoch, own_step, plan.shuffled if shuffled else None)
+            state = (
+                {"epoch": own_epoch, "samples": plan.order.consumed(rest.step, rest.origin)}
+                if key.origin
+                else None
+            )
+            found = Noticed(kind, own_epoch, key.index, loss, usual, state)
             self.noticed.append(found)
             line = _line(found)
             log.warning("%s", line)
@@ -152,4 +159,5 @@ def _line(found: Noticed) -> str:
     return (
         f"loss {found.loss:.4g}{usual}, {found.kind}, at batch {found.batch} of epoch "
         f"{found.epoch}: adapters replay {script} --epoch {found.epoch} --batch {found.batch}"
+        + ("" if found.state is None else f" --samples {found.state['samples']}")
     )

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from adapters.replaying.replay import Replay, replayed
+from adapters.replaying.rest import continued, key_of
 
-__all__ = ["Replay", "replayed"]
+__all__ = ["Replay", "continued", "key_of", "replayed"]

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.alignment import aligned_empty
-from adapters.arguments import check_integer
 from adapters.batch.key import BatchKey
 from adapters.batch.sourceplan import SourcePlan
 from adapters.errors import ContentError
@@ -124,24 +123,18 @@ class Replay:
             yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip()
 
 
-def replayed(plan: SourcePlan, epoch: int, index: int, now: int, shuffled: bool) -> Replay:
+def replayed(plan: SourcePlan, key: BatchKey, now: int) -> Replay:
     """The batch of a plan.
 
     Args:
         plan: Whose.
-        epoch: Of the batch.
-        index: Of the batch.
+        key: Of the batch.
         now: The epoch that a source with epochs of its own is in.
-        shuffled: ``index`` counts batches as they come where these are permuted as wholes.
 
     Raises:
-        TypeError: ``epoch`` is no integer.
-        ValueError: It is below 0, or the source has epochs of its own and is in another one.
+        ValueError: The source has epochs of its own and is in another one.
     """
-    check_integer("epoch", epoch, 0)
-    epoch = int(epoch)
-    if shuffled and not plan.order.shuffle:
-        index = plan.shuffled(epoch, index)
+    epoch, index = key.epoch, key.index
     if plan.own_epochs and epoch != now:
         raise ValueError(
             f"epoch must be the current one, {now}, as the source, or a hook of the sequence, "
@@ -149,13 +142,13 @@ def replayed(plan: SourcePlan, epoch: int, index: int, now: int, shuffled: bool)
         )
     source = plan.source
     if source.whole_batches:
-        numbers = np.array([plan.order.first(epoch, index)])
+        numbers = np.array([plan.order.first(*key.place)])
         origins = [Origin()]
     else:
-        numbers = np.array(plan.order.batch(epoch, index))
+        numbers = np.array(plan.order.batch(*key.place))
         origins = [
             source.origin(number, generator(plan.seed, epoch, number, DECODE))
             for number in numbers.tolist()
         ]
-    batch = plan.batch(BatchKey(epoch, index), aligned_empty).batch
+    batch = plan.batch(key, aligned_empty).batch
     return Replay(epoch, index, batch, numbers, origins, lambda n: plan.fetched(epoch, n))

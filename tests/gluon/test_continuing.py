@@ -180,6 +180,27 @@ def test_a_batch_is_seen_again():
             loader.replay(0, BATCHES)
 
 
+def test_a_batch_is_seen_again_of_a_pass_that_other_shards_have_begun():
+    state = {"epoch": 1, "samples": 12}
+
+    def opened() -> Any:
+        return gluon_loader(np.arange(40.0), 5, True, seed=3, shard=(0, 1), num_workers=0)
+
+    with opened() as loader, opened() as other:
+        loader.load_state_dict(state)
+        delivered = [batch.asnumpy() for batch in loader]
+        first = len(loader) - len(delivered)
+        loader.load_state_dict(state)
+        for index, batch in enumerate(delivered, first):
+            for replay in (loader.replay(1, index), other.replay(1, index, state=state)):
+                assert np.array_equal(replay.batch.asnumpy(), batch)
+                assert replay.numbers.tolist() == batch.tolist()
+        with pytest.raises(ValueError, match=f"batch must be >= {first}, as the first 12 samples"):
+            loader.replay(1, first - 1)
+        with pytest.raises(ValueError, match="state must be of epoch 0"):
+            other.replay(0, 0, state=state)
+
+
 def test_what_is_drawn_anew_in_every_run_is_refused():
     with (
         gluon_loader(np.arange(8.0), 4, shuffle=True) as loader,
