@@ -43,7 +43,10 @@ def run_show(options: argparse.Namespace) -> int:
     cache, total = _existing(options.folder), 0
     for kept in cache.objects():
         total += kept.kept
-        share = kept.kept / max(kept.size, 1)
+        if not kept.size:
+            print(f"{kept.url}: {_mib(kept.kept)} MiB of whole objects")
+            continue
+        share = kept.kept / kept.size
         print(f"{kept.url}: {_mib(kept.kept)} of {_mib(kept.size)} MiB ({min(share, 1):.0%})")
     print(f"{cache.folder}: {_mib(total)} MiB")
     return 0

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from adapters.errors import AdapterError, ContentError
 from adapters.images import ImageDecoder, decode, size_of
 from adapters.records import RecordFiles, example
+from adapters.remote import clean
 from adapters.sources import (
     Images,
     ImageSource,
@@ -70,17 +71,20 @@ def _records(paths: Sequence[str]) -> list[str]:
 def _files(path: str, source: ImageSource, count: int) -> Iterator[str]:
     """What ``open_images`` finds under a path."""
     names = source.classes
-    yield f"{path}: {len(source):,} images" + ("" if names is None else f", {len(names)} classes")
+    yield f"{clean(path)}: {len(source):,} images" + (
+        "" if names is None else f", {len(names)} classes"
+    )
     images = np.bincount(source.labels, minlength=len(names or ())).tolist() if names else []
     for label, name in enumerate((names or [])[:count]):
         yield f"  label {label}, {name!r}: {images[label]:,} images"
     if names and len(names) > count:
         yield f"  and {len(names) - count} classes more"
+    source.bring(np.arange(min(count, len(source))))
     for number in range(min(count, len(source))):
         try:
             encoded = source.read(number)
             shown = _image(encoded, source.labels[number])
-            yield f"  {number}: {source.files[number]}, {len(encoded):,} bytes, {shown}"
+            yield f"  {number}: {source.named(number)}, {len(encoded):,} bytes, {shown}"
         except (AdapterError, OSError) as error:
             yield f"  {number}: {error}"
 

@@ -160,6 +160,7 @@ class Steps:
         rng_of = Generators(self._seed, epoch, DECODE, own) if source.draws else None
         if source.fill(own, rng_of, rows):
             # Damaged, or unlike the first one, with more labels perhaps: then by themselves.
+            source.bring(own)
             samples = self._records(source, epoch, own, names, numpy_semantics)
             self._uneven = self._recipe.base is source
             return samples

@@ -18,7 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.sources import ImageSource, Subset, as_source, holds_arrays, open_images
+from adapters.remote import clean, is_url
+from adapters.sources import (
+    ImageSource,
+    Subset,
+    as_source,
+    holds_arrays,
+    names_images,
+    open_images,
+)
 from adapters.sources.files import runs_of_classes, shown
 from adapters.sources.tables import lines_of_lst
 
@@ -72,6 +80,13 @@ def inputs_of(source: Any, root: str | os.PathLike[str] | None) -> Inputs:
         TypeError: Something else.
         ValueError: A folder without classes, or a list with lines that aren't one.
     """
+    if is_url(source):
+        if not names_images(source):
+            raise ValueError(
+                "source must be a folder with a folder per class, whose URL ends with a slash, an "
+                f".lst or .csv file, arrays or a source, got {clean(source)!r}"
+            )
+        return _images(open_images(source, root=root))
     if isinstance(source, (str, os.PathLike)):
         path = Path(source)
         if path.is_dir():
@@ -131,11 +146,12 @@ def _images(source: ImageSource, chosen: Sequence[int] | None = None) -> Inputs:
     numbers = range(len(source)) if chosen is None else chosen
     labels = source.labels.tolist()
     items = [
-        Item(source.files[number], place, labels[number], _Stored(source, number))
+        Item(source.named(number), place, labels[number], _Stored(source, number))
         for place, number in enumerate(numbers)
     ]
     described = [*(source.classes or ()), "", repr([item.label for item in items])]
-    return Inputs(items, source.classes, _digest([*described, *(_stamp(i.name) for i in items)]))
+    described += map(" ".join, zip(map(source.named, numbers), source.stamps(numbers)))
+    return Inputs(items, source.classes, _digest(described))
 
 
 class _Samples(Sequence[Item]):

@@ -6,6 +6,7 @@
                             index           where its records are, if it had to be found out
                             00000000.seg    its first part, see ``segments``
                             00000001.seg
+                            ...             or small objects, each whole, see ``wholes``
     <folder>/lock                           held by who evicts
 
 ``name`` is made of the URL, the version and the size, so that another version is another object. An
@@ -46,7 +47,9 @@ DEFAULT_LIMIT_BYTES = 100 * 10**9
 _UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS |= {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 _TEXT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?i?B)?\s*", re.IGNORECASE)
-_DESCRIPTION, _INDEX, _SUFFIX = "object.json", "index", ".seg"
+_DESCRIPTION, _INDEX = "object.json", "index"
+SUFFIX = ".seg"
+"""Of the files that are evicted."""
 _LEAST_LIMIT_BYTES = 1 << 20
 
 
@@ -55,7 +58,7 @@ class Kept(NamedTuple):
 
     url: str
     size: int
-    """Of the object, in bytes."""
+    """Of the object, in bytes; 0 for a folder of small ones, each of which is kept whole."""
     kept: int
     """Of it, on the disk, in bytes."""
     folder: str
@@ -287,7 +290,7 @@ class CachedObject:
             OSError: It can't be made or read.
         """
         size = min(self.segment_bytes, self._head.size - number * self.segment_bytes)
-        path = os.path.join(self._folder, f"{number:08}{_SUFFIX}")
+        path = os.path.join(self._folder, f"{number:08}{SUFFIX}")
         if not os.path.exists(path):
             self._describe()
         segment = Segment(path, size)
@@ -311,11 +314,16 @@ class CachedObject:
             self.cache.failed(error)
 
     def _describe(self) -> None:
-        place = os.path.join(self._folder, _DESCRIPTION)
-        if not os.path.exists(place):
-            os.makedirs(self._folder, exist_ok=True)
-            about = {"url": self._url, "version": self._head.version, "size": self._head.size}
-            _write_atomically(place, json.dumps(about).encode())
+        describe(self._folder, self._url, self._head.version, self._head.size)
+
+
+def describe(folder: str, url: str, version: str, size: int) -> None:
+    """Write down what a folder of the cache is of, unless that was done."""
+    place = os.path.join(folder, _DESCRIPTION)
+    if not os.path.exists(place):
+        os.makedirs(folder, exist_ok=True)
+        about = {"url": url, "version": version, "size": size}
+        _write_atomically(place, json.dumps(about).encode())
 
 
 def cache_of(given: Any) -> Cache | None:
@@ -359,7 +367,7 @@ def _segments(folder: str) -> list[tuple[int, int, str]]:
     found = []
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.endswith(_SUFFIX):
+            if entry.name.endswith(SUFFIX):
                 with contextlib.suppress(OSError):
                     status = entry.stat()
                     found.append((status.st_mtime_ns, status.st_blocks * 512, entry.path))

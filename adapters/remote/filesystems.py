@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from adapters.remote.answers import Changed, Head, quoted
+from adapters.remote.retrying import remaining_seconds
 from adapters.remote.urls import clean
 
 # Of what fsspec says of an object, what tells versions apart, the surest first.
@@ -22,6 +23,8 @@ _TIMES = (
 # It can't send a version along, so it is asked which one it has; not for each range of a store that
 # is far away.
 _ASK_AGAIN_SECONDS = 1.0
+# As obstore's: to connect, and between two pieces of a body. Its own are 5 minutes, or none.
+_CONNECT_SECONDS = _READ_SECONDS = 5.0
 
 
 def takes(url: str) -> bool:
@@ -48,7 +51,8 @@ class FileSystem:
         import fsspec
 
         self._root = root
-        self._files, _ = fsspec.core.url_to_fs(root + "/", skip_instance_cache=False)
+        options = _web_options() if root.lower().startswith(("http://", "https://")) else {}
+        self._files, _ = fsspec.core.url_to_fs(root + "/", skip_instance_cache=False, **options)
         self._asked: dict[str, tuple[float, Head]] = {}
 
     def head(self, key: str) -> Head:
@@ -58,6 +62,8 @@ class FileSystem:
             ValueError: The store doesn't say how long it is.
         """
         info = self._info(key)
+        if info.get("type") == "directory":
+            raise FileNotFoundError(errno.ENOENT, "No such object, but a folder")
         if info.get("size") is None:
             name = clean(f"{self._root}/{key}")
             raise ValueError(
@@ -69,7 +75,7 @@ class FileSystem:
     def get(self, key: str, begin: int, end: int, head: Head | None) -> bytes:
         """These bytes; another version is noticed within a second."""
         with _Translated():
-            data: bytes = self._files.cat_file(self._path(key), start=begin, end=end)
+            data: bytes = self._in_time("cat_file", self._path(key), start=begin, end=end)
         now = time.monotonic()
         if head is not None and now - self._asked.get(key, (-1e9, head))[0] > _ASK_AGAIN_SECONDS:
             found = self.head(key)
@@ -85,13 +91,14 @@ class FileSystem:
         """An object as a whole."""
         head = _head(self._info(key))
         with _Translated():
-            return self._files.cat_file(self._path(key)), head
+            data: bytes = self._in_time("cat_file", self._path(key))
+            return data, head
 
     def list(self, folder: str) -> Iterator[tuple[str, Head | None]]:
         """All below a folder; times of a listing may be written otherwise, and are no version."""
         base = self._files._strip_protocol(self._root + "/").rstrip("/")
         self._files.invalidate_cache()
-        found = self._files.find(self._path(folder), detail=True)
+        found = self._in_time("find", self._path(folder), detail=True)
         for path, info in found.items():
             yield (
                 str(path).removeprefix(base).lstrip("/"),
@@ -117,8 +124,20 @@ class FileSystem:
     def _info(self, key: str) -> dict[str, Any]:
         self._files.invalidate_cache()
         with _Translated():
-            found: dict[str, Any] = self._files.info(self._path(key))
+            found: dict[str, Any] = self._in_time("info", self._path(key))
             return found
+
+    def _in_time(self, name: str, *arguments: Any, **options: Any) -> Any:
+        """Call a method, which ends within the limit where it is one that can be ended.
+
+        Those of file systems that don't use asyncio, as of HDFS or SFTP, have limits of their own.
+        """
+        if not self._files.async_impl or not hasattr(self._files, f"_{name}"):
+            return getattr(self._files, name)(*arguments, **options)
+        from fsspec.asyn import sync
+
+        call = getattr(self._files, f"_{name}")
+        return sync(self._files.loop, call, *arguments, timeout=remaining_seconds(), **options)
 
     def _path(self, key: str) -> str:
         return str(self._files._strip_protocol(f"{self._root}/{key}"))
@@ -143,6 +162,15 @@ class _Translated:
         if status in (401, 403):
             raise PermissionError(f"the store refuses: {status}") from None
         raise ConnectionError(f"{type(cause).__name__}: {cause}") from None
+
+
+def _web_options() -> dict[str, Any]:
+    if find_spec("aiohttp") is None:
+        return {}  # fsspec says so itself.
+    from aiohttp import ClientTimeout
+
+    limits = ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=_READ_SECONDS)
+    return {"client_kwargs": {"timeout": limits}}
 
 
 def _listed(info: dict[str, Any]) -> Head | None:

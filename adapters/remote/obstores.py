@@ -11,6 +11,7 @@ a tenth of boto3's and s3fs's.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from datetime import datetime
 from importlib.util import find_spec
@@ -28,6 +29,8 @@ READ_SECONDS = 5.0
 CONNECT_SECONDS = 5.0
 # In one request to write; larger ones go in parts.
 _PUT_AT_ONCE_BYTES = 16 << 20
+# What a web server answers that lists nothing, but no "too many" and no "too late".
+_LISTS_NOTHING = re.compile(r"PROPFIND .* status code: (4(?!08|29)\d\d|501)")
 
 # The process in which obstore was first used: its threads don't survive a fork.
 _used_in: int | None = None
@@ -178,4 +181,6 @@ class _Translated:
             raise PermissionError(f"the store refuses: {name}") from None
         if name in ("NotSupportedError", "UnknownConfigurationKeyError", "InvalidPathError"):
             raise NotImplementedError(f"the store can't: {name}") from None
+        if _LISTS_NOTHING.search(text):
+            raise NotImplementedError("the store doesn't list") from None
         raise ConnectionError(without_secrets(text)) from None

@@ -11,6 +11,7 @@ import errno
 import logging
 import os
 import random
+import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -33,12 +34,28 @@ _chance = random.Random()  # noqa: S311 - no secret hangs on it.
 _Result = TypeVar("_Result")
 
 
+class _Request(threading.local):
+    """What this thread is asking for."""
+
+    ends: float | None = None
+
+
+_request = _Request()
+
+
 def limit_seconds() -> float:
     """How long one request is tried: ``ADAPTERS_REMOTE_SECONDS``, else 60."""
     try:
         return float(os.environ.get(LIMIT_VARIABLE, LIMIT_SECONDS))
     except ValueError:
         return LIMIT_SECONDS
+
+
+def remaining_seconds() -> float:
+    """How long the request that this thread makes may still take; at least a moment."""
+    if _request.ends is None:
+        return limit_seconds()
+    return max(0.05, _request.ends - time.monotonic())
 
 
 def persistently(request: Callable[[], _Result], name: str) -> _Result:
@@ -55,6 +72,7 @@ def persistently(request: Callable[[], _Result], name: str) -> _Result:
     started, wait, tries = time.monotonic(), _FIRST_WAIT_SECONDS, 0
     while True:
         tries += 1
+        _request.ends = started + limit_seconds()
         try:
             return request()
         except FileNotFoundError:
@@ -73,5 +91,7 @@ def persistently(request: Callable[[], _Result], name: str) -> _Result:
                     f"which {LIMIT_VARIABLE} sets); the last: {why}"
                 ) from None
             log.debug("%s: try %d failed, %s", name, tries, why)
+        finally:
+            _request.ends = None
         time.sleep(wait * _chance.uniform(0.5, 1))
         wait = min(2 * wait, _LONGEST_WAIT_SECONDS)

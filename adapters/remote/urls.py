@@ -8,10 +8,11 @@ the store, and stand in no message, no log, no manifest and no cache: they may b
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from adapters.remote.answers import Head
 
@@ -87,6 +88,28 @@ def beside(url: str, suffix: str, replace: bool) -> str:
         query = mark + rest
     stem = os.path.splitext(url)[0] if replace else url
     return stem + suffix + query
+
+
+def below(folder: str, path: str) -> str:
+    """The URL of what a path names that begins at a folder, whose URL ends with a slash."""
+    store, key = split(folder)
+    key = posixpath.normpath(posixpath.join(key, path))
+    return f"{store}/{key}"
+
+
+def folder_url(url: str) -> str:
+    """That of the folder that an object is in, with a slash at its end."""
+    return (url.partition("?")[0] if _is_web(url) else url).rpartition("/")[0] + "/"
+
+
+def escaped(url: str, name: str) -> str:
+    """A name as it stands in URLs of this kind."""
+    return quote(name) if _is_web(url) else name
+
+
+def unescaped(url: str, name: str) -> str:
+    """What a part of a URL of this kind is called."""
+    return unquote(name) if _is_web(url) else name
 
 
 def has_magic(url: str) -> bool:

@@ -1,5 +1,7 @@
 """The names of many files, a few dozen bytes each: the number of a folder, and a name in it.
 
+A file may be an object behind a URL, whose folder is that up to its last slash, with it.
+
     names    | 1.jpg | 0 | 2.jpg | 0 | ...    bytes of the file system, each name ended by a 0
     begins   where each name begins, and the end
     places   which of the folders each file is in
@@ -11,9 +13,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+
+from adapters.remote.urls import clean, is_url
 
 Run = tuple[str, list[str]]
 """A folder, and names of files in it."""
@@ -53,7 +57,10 @@ class Files(Sequence[str]):
         # For worker processes, which may work elsewhere. Nothing is resolved, as ".." behind a link
         # isn't the folder above it.
         here = os.getcwd()
-        self._roots = [os.fsencode(os.path.join(here, each, "")) for each in self._folders]
+        self._roots = [
+            os.fsencode(each if is_url(each) else os.path.join(here, each, ""))
+            for each in self._folders
+        ]
 
     def __len__(self) -> int:
         return len(self._places)
@@ -63,10 +70,21 @@ class Files(Sequence[str]):
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
         number = range(len(self))[index]
-        return os.path.join(self._folders[self._places[number]], os.fsdecode(self._name(number)))
+        folder, name = self._folders[self._places[number]], os.fsdecode(self._name(number))
+        return folder + name if is_url(folder) else os.path.join(folder, name)
+
+    def named(self, number: int) -> str:
+        """The path for people: of a URL, what is no secret."""
+        path: str = self[number]
+        return clean(path)
+
+    @property
+    def are_local(self) -> bool:
+        """Whether none of them is a URL."""
+        return not any(map(is_url, self._folders))
 
     def path(self, number: int) -> bytes:
-        """By which any process of this machine opens the file."""
+        """By which any process of this machine opens the file, or its URL."""
         root: bytes = self._roots[self._places[number]]
         return root + self._name(number)
 
@@ -78,7 +96,7 @@ class Files(Sequence[str]):
         return one
 
     def __repr__(self) -> str:
-        shown = ", ".join(map(repr, self[:2])) + ", ..." * (len(self) > 2)
+        shown = ", ".join(map(repr, map(clean, self[:2]))) + ", ..." * (len(self) > 2)
         return f"<{len(self)} files: {shown}>"
 
     def _name(self, number: int) -> bytes:
@@ -90,7 +108,7 @@ def runs_of(paths: Iterable[str]) -> Iterator[Run]:
     last: str | None = None
     names: list[str] = []
     for path in paths:
-        folder, name = os.path.split(path)
+        folder, name = _parted(path) if is_url(path) else os.path.split(path)
         if folder != last:
             if last is not None:
                 yield last, names
@@ -98,6 +116,45 @@ def runs_of(paths: Iterable[str]) -> Iterator[Run]:
         names.append(name)
     if last is not None:
         yield last, names
+
+
+class Folder(Protocol):
+    """A folder with a folder per class."""
+
+    name: str
+    """For people."""
+    beside: list[str]
+    """What lies beside the folders of the classes."""
+    folders: set[str]
+    """The names of these."""
+
+    def runs(self, classes: Iterable[str]) -> Iterator[tuple[int, str, list[str]]]:
+        """As ``runs_of_classes`` gives them."""
+        ...
+
+
+class LocalFolder:
+    """A folder on a disk of this machine.
+
+    Args:
+        root: Its path.
+
+    Raises:
+        OSError: It can't be read.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.name = root
+        self.beside, self.folders = shown(root)
+
+    def runs(self, classes: Iterable[str]) -> Iterator[tuple[int, str, list[str]]]:
+        """All files of the classes."""
+        return runs_of_classes(self.name, classes)
+
+
+def _parted(url: str) -> tuple[str, str]:
+    folder, slash, name = url.rpartition("/")
+    return folder + slash, name
 
 
 def runs_of_classes(root: str, classes: Iterable[str]) -> Iterator[tuple[int, str, list[str]]]:

@@ -13,19 +13,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.images import ImageDecoder
+from adapters.remote.cache import Cache, cache_of
+from adapters.remote.urls import as_path, below, clean, folder_url, is_url
 from adapters.sources.contents import Custom, Images, content_of
 from adapters.sources.files import (
     ENDINGS,
     Files,
+    Folder,
+    LocalFolder,
     Run,
     ending_of,
     is_named_like_an_image,
     runs_of,
-    runs_of_classes,
-    shown,
 )
 from adapters.sources.imagefiles import ImageSource
 from adapters.sources.labels import by_folder, classes_argument, encoded, listed
+from adapters.sources.objectreading import Listed, ObjectReading
+from adapters.sources.storefolders import StoreFolder
 from adapters.sources.tables import Table, of_csv, of_frame, of_list, of_lst
 
 log = logging.getLogger("adapters")
@@ -43,17 +47,21 @@ def open_images(
     classes: Iterable[str] | None = None,
     columns: Sequence[Any] | None = None,
     root: str | os.PathLike[str] | None = None,
+    cache: str | os.PathLike[str] | Cache | None = None,
 ) -> ImageSource:
     """Open files that are an image each as one source with random access, without packing them.
 
-    Nothing is read of a file before its sample is asked for. Links are followed.
+    Nothing is read of a file before its sample is asked for. Links are followed. Files, folders,
+    tables and what stands in these may be URLs, ``s3://bucket/photos/``, ``gs://``, ``az://``,
+    ``http(s)://`` and what fsspec knows; the files of a batch are then fetched all at once.
 
     Args:
         where: A folder with a folder per class. All files below that are named like images count,
             sorted by name; names that begin with a dot don't. Or a list of files, whose classes are
             the folders that they are in, or of pairs (file, label). Or a table: a CSV file, a
             DataFrame of pandas (or polars), or an ``.lst`` file as MXNet's im2rec has it, ``number
-            <TAB> label <TAB> path``, with several labels perhaps.
+            <TAB> label <TAB> path``, with several labels perhaps. A store lists a folder that a URL
+            names, which a plain web server can't.
         decode: What a file becomes. None or ``"image"``: uint8 (height, width, 3), RGB, as large as
             the image is. An ``ImageDecoder``: array as it says, straight into its place in the
             batch. A function: what that makes of the bytes.
@@ -64,6 +72,8 @@ def open_images(
             ``"class"`` or ``"label"``, or the only two that there are.
         root: The folder that relative paths in a list or a table begin at; else that of the CSV or
             ``.lst`` file, or the working directory.
+        cache: A folder on a local disk, or a ``Cache``, that keeps the files that were read: of
+            a store, and of slow disks. A folder stands for a limit of 100 GB.
 
     Returns:
         A source of samples (image, label), where one label is a Python number, several are float32
@@ -71,11 +81,14 @@ def open_images(
         slices, iteration, ``read(i)``, ``close`` and ``with``, as what ``open_records`` returns.
 
     Raises:
+        ConnectionError: A store doesn't answer within a minute, or what the environment variable
+            ``ADAPTERS_REMOTE_SECONDS`` says.
         FileNotFoundError: No such folder or table.
+        ImportError: URLs of a kind for which nothing is installed.
         OSError: It can't be read.
         TypeError: Something else, or an argument of the wrong type.
         ValueError: No images, no folder per class, classes that aren't there, a table of which it
-            can't be told what its columns are, or labels that are none.
+            can't be told what its columns are, labels that are none, or a folder of a web server.
 
     Example:
         >>> import cv2, numpy as np, os, tempfile
@@ -94,26 +107,81 @@ def open_images(
     names = classes_argument(classes)
     if columns is not None and (isinstance(columns, str) or not len(columns)):
         raise TypeError(f'columns must be names, like ("filename", "class"), got {columns!r}')
+    kept = cache_of(cache)
+    if isinstance(where, str):
+        where = as_path(where)
+    if is_url(where) and not _is_table(where):
+        _refuse_for_folders(columns, root)
+        there = StoreFolder(where)
+        files, labels, names = _of_folder(there, names)
+        return _opened(files, labels, names, content, kept, there.listed(files))
     if isinstance(where, (str, os.PathLike)) and os.path.isdir(where):
-        if columns is not None or root is not None:
-            raise ValueError("columns and root are for lists and tables, got a folder as where")
-        files, labels, names = _of_folder(os.fspath(where), names)
-        return ImageSource(files, labels, names, content)
+        _refuse_for_folders(columns, root)
+        files, labels, names = _of_folder(LocalFolder(os.fspath(where)), names)
+        return _opened(files, labels, names, content, kept)
     table, beside = _table(where, columns, names)
-    begin = beside if root is None else os.fspath(root)
-    paths = [os.path.join(begin, path) for path in table.paths]
+    begin = beside if root is None else _begin(root)
+    paths = [_placed(begin, path) for path in table.paths]
     if not paths:
         raise ValueError("where must hold at least one image, got a list or a table of none")
-    labels, names, kept = encoded(by_folder(paths) if table.labels is None else table.labels, names)
-    chosen = paths if kept is None else itertools.compress(paths, kept.tolist())
-    return ImageSource(Files(runs_of(chosen)), labels, names, content)
+    labels, names, chosen = encoded(
+        by_folder(paths) if table.labels is None else table.labels, names
+    )
+    own = paths if chosen is None else itertools.compress(paths, chosen.tolist())
+    return _opened(Files(runs_of(own)), labels, names, content, kept)
+
+
+def _opened(
+    files: Files,
+    labels: NDArray[Any],
+    names: list[str] | None,
+    content: Images | Custom,
+    cache: Cache | None,
+    known: Listed | None = None,
+) -> ImageSource:
+    """The source of files, read by whoever can."""
+    reading = None
+    if cache is not None or not files.are_local:
+        reading = ObjectReading(files, cache, known)
+    return ImageSource(files, labels, names, content, reading)
+
+
+def _refuse_for_folders(columns: Any, root: Any) -> None:
+    if columns is not None or root is not None:
+        raise ValueError("columns and root are for lists and tables, got a folder as where")
+
+
+def _begin(root: str | os.PathLike[str]) -> str:
+    """Where relative paths begin, as was said."""
+    begin = as_path(os.fspath(root))
+    return begin.rstrip("/") + "/" if is_url(begin) else begin
+
+
+def _placed(begin: str, path: str) -> str:
+    """A path of a list or a table, from where relative ones begin."""
+    path = as_path(path)
+    if is_url(path):
+        return path
+    if is_url(begin) and not os.path.isabs(path):
+        return below(begin, path)
+    return os.path.join(begin, path)
+
+
+def _is_table(path: str) -> bool:
+    return ending_of(clean(path)) in (*_TABLES, _LIST)
 
 
 def names_images(path: Any) -> bool:
-    """Whether a path is that of a folder, or of a list or table by its ending."""
+    """Whether a path is that of a folder, or of a list or table by its ending.
+
+    The URL of a folder ends with a slash.
+    """
     if not isinstance(path, (str, os.PathLike)):
         return False
-    return os.path.isdir(path) or ending_of(os.fspath(path)) in (*_TABLES, _LIST)
+    place = as_path(os.fspath(path))
+    return _is_table(place) or (
+        clean(place).endswith("/") if is_url(place) else os.path.isdir(place)
+    )
 
 
 def _content(decode: Any) -> Images | Custom:
@@ -139,26 +207,30 @@ def _table(
             raise ValueError("columns are for tables, got a list as where")
         return of_list(where), ""
     path = os.fspath(where)
-    ending = ending_of(path)
-    if not os.path.exists(path):
+    ending, place = ending_of(clean(path)), os.path.dirname(path)
+    if is_url(path):
+        place = folder_url(path)
+    elif not os.path.exists(path):
         raise FileNotFoundError(
             f"where must be a folder, a list or a table, and {path!r} isn't there"
         )
     if ending in _TABLES:
-        return of_csv(path, columns, classes or ()), os.path.dirname(path)
+        return of_csv(path, columns, classes or ()), place
     if ending == _LIST:
         if columns is not None:
             raise ValueError("columns are for tables with names, got an .lst file as where")
-        return of_lst(path), os.path.dirname(path)
+        return of_lst(path), place
     raise ValueError(
         "where must be a folder with a folder per class, a list of files, or a table (.csv, .tsv, "
         f".lst), got {path!r}; record files are for open_records"
     )
 
 
-def _of_folder(root: str, classes: list[str] | None) -> tuple[Files, NDArray[np.int64], list[str]]:
-    beside, folders = shown(root)
-    loose = sum(map(is_named_like_an_image, beside))
+def _of_folder(
+    folder_of_classes: Folder, classes: list[str] | None
+) -> tuple[Files, NDArray[np.int64], list[str]]:
+    root, folders = folder_of_classes.name, folder_of_classes.folders
+    loose = sum(map(is_named_like_an_image, folder_of_classes.beside))
     names = sorted(folders) if classes is None else classes
     if not folders:
         raise ValueError(
@@ -175,7 +247,7 @@ def _of_folder(root: str, classes: list[str] | None) -> tuple[Files, NDArray[np.
     others: Counter[str] = Counter()
 
     def runs() -> Iterator[Run]:
-        for label, folder, found in runs_of_classes(root, names):
+        for label, folder, found in folder_of_classes.runs(names):
             images = list(filter(is_named_like_an_image, found))
             counts[label] += len(images)
             if len(images) < len(found):

@@ -10,18 +10,18 @@ from numpy.typing import NDArray
 
 from adapters.errors import ClosedError, ContentError, RecordError
 from adapters.generators import DECODE, RngOf, chosen, generator
+from adapters.remote.urls import is_url
 from adapters.sources.contents import Custom, Images
 from adapters.sources.decoded import Decoded
-from adapters.sources.filereading import mean_size, new_memory, read_file, will_read_file
+from adapters.sources.filereading import FileReading, Reading, new_memory
 from adapters.sources.files import Files
 from adapters.sources.origin import Origin
 from adapters.sources.selection import chosen_of
 from adapters.sources.source import Leaf, Subset
 
+_NO_FILE = "No such file, or a link to nothing"
 # Of files that are decoded in one call; of each thread that fills a batch.
 _ARENA_BYTES = 4 << 20
-# Files whose size stands for that of all: looking at one takes 2 us, on NFS a millisecond.
-_MEASURED = 256
 
 
 class ImageSource(Decoded):
@@ -33,6 +33,7 @@ class ImageSource(Decoded):
             or an object array of arrays whose lengths vary.
         classes: Their names, by label; None where nobody has named them.
         content: What a file becomes.
+        reading: Who reads the files; None for those of this machine.
     """
 
     unit = "file"
@@ -44,9 +45,11 @@ class ImageSource(Decoded):
         labels: NDArray[Any],
         classes: list[str] | None,
         content: Images | Custom,
+        reading: Reading | None = None,
     ) -> None:
         super().__init__(content)
         self._files = files
+        self._reading: Reading = FileReading(files) if reading is None else reading
         self._labels = labels
         self._labels.flags.writeable = False
         self._classes = classes
@@ -62,6 +65,14 @@ class ImageSource(Decoded):
     def files(self) -> Sequence[str]:
         """The paths, in the order of the samples, as they were given."""
         return self._files
+
+    def named(self, number: int) -> str:
+        """The path of a file for people: of a URL, what is no secret."""
+        return self._files.named(number)
+
+    def stamps(self, numbers: Sequence[int]) -> list[str]:
+        """Of each of these files, what changes when it does."""
+        return self._reading.stamps(numbers)
 
     @property
     def labels(self) -> NDArray[Any]:
@@ -82,8 +93,9 @@ class ImageSource(Decoded):
 
     def only(self, number: int) -> ImageSource:
         """One of these files by itself, which is small when it is pickled."""
-        files = self._files.only(number)
-        return ImageSource(files, self._labels[number : number + 1].copy(), None, self._content)
+        files, reading = self._reading.only(number)
+        label = self._labels[number : number + 1].copy()
+        return ImageSource(files, label, None, self._content, reading)
 
     @property
     def as_stored(self) -> bool:
@@ -103,6 +115,7 @@ class ImageSource(Decoded):
     def close(self) -> None:
         """Let go of memory; no file is open but while it is read."""
         self._closed = True
+        self._reading.close()
         self._arenas.clear()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -117,13 +130,21 @@ class ImageSource(Decoded):
     @property
     def sample_bytes(self) -> float | None:
         """Bytes of a file on average: of some that stand at equal distances."""
-        numbers = np.unique(np.linspace(0, len(self) - 1, _MEASURED).astype(np.int64))
-        return mean_size(self._files.path(number) for number in numbers.tolist())
+        return self._reading.mean_bytes
+
+    def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
+        """Begin to fetch files of a store."""
+        if not self._closed:
+            self._reading.expect(numbers, elsewhere)
+
+    def bring(self, numbers: NDArray[np.int64]) -> None:
+        """Begin to fetch files of a store, all at once; who reads one waits for it."""
+        self._check_open()
+        self._reading.start(numbers)
 
     def will_read(self, first: int, last: int) -> None:
-        """Have the system read these files ahead."""
-        for number in range(first, last):
-            will_read_file(self._files.path(number))
+        """Have these files read ahead."""
+        self._reading.will_read(first, last)
 
     def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
         """The labels of these files, if each has one."""
@@ -131,6 +152,7 @@ class ImageSource(Decoded):
 
     def fetch(self, numbers: NDArray[np.int64]) -> None:
         """Read files, and forget them."""
+        self.bring(numbers)
         for number in numbers.tolist():
             self._read(number)
 
@@ -150,7 +172,7 @@ class ImageSource(Decoded):
 
     def origin(self, number: int, rng: np.random.Generator) -> Origin:
         """The file, and what is cut out of its image."""
-        place = Origin(self._files[number])
+        place = Origin(self.named(number))
         if not isinstance(self._content, Images):
             return place
         try:
@@ -194,7 +216,7 @@ class ImageSource(Decoded):
             arena = self._arenas.pop()
         except IndexError:
             arena = new_memory(_ARENA_BYTES)
-        end = 0
+        end = borrowed = 0
 
         def room(size: int) -> memoryview:
             nonlocal end
@@ -207,12 +229,19 @@ class ImageSource(Decoded):
             end += size
             return arena[end - size : end]
 
+        self._reading.start(numbers)
         for row, number in enumerate(own):
             try:
-                encoded.append(read_file(self._files.path(number), room))
+                encoded.append(self._reading.read(number, room))
                 wanted.append(row)
             except Exception as error:
                 failures.append((row, error))
+                continue
+            if not self._reading.uses_room:
+                borrowed += len(encoded[-1])
+                if borrowed > _ARENA_BYTES:  # While the rest is on its way.
+                    decode()
+                    borrowed = 0
         decode()
         self._arenas.append(arena)
         return [(row, self._told(own[row], error)) for row, error in failures]
@@ -220,7 +249,7 @@ class ImageSource(Decoded):
     def _read(self, number: int) -> memoryview:
         self._check_open()
         try:
-            return read_file(self._files.path(number), new_memory)
+            return self._reading.read(number, new_memory)
         except (ContentError, OSError) as error:
             raise self._told(number, error) from error
 
@@ -231,16 +260,15 @@ class ImageSource(Decoded):
     def _told(self, number: int, error: Exception) -> Exception:
         """The error, with the path as it was given."""
         told: Exception
+        name = self.named(number)
         if isinstance(error, ContentError):
-            told = RecordError(self._files[number], None, 0, error.expected, error.found)
+            told = RecordError(name, None, 0, error.expected, error.found)
         elif isinstance(error, FileNotFoundError):
-            told = FileNotFoundError(
-                error.errno,
-                'No such file, or a link to nothing: open the images anew, or on_error="skip"',
-                self._files[number],
-            )
-        elif isinstance(error, OSError):
-            told = OSError(error.errno, error.strerror, self._files[number])
+            what = "No such object" if is_url(self._files[number]) else _NO_FILE
+            again = 'open the images anew, or on_error="skip"'
+            told = FileNotFoundError(error.errno, f"{what}: {again}", name)
+        elif isinstance(error, OSError) and error.errno is not None:
+            told = OSError(error.errno, error.strerror, name)
         else:
             return error
         told.__cause__ = error

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.remote.urls import clean, unescaped
+
 # Of names that an error lists.
 _MOST_LISTED = 8
 
@@ -38,10 +40,11 @@ def by_folder(paths: Iterable[str]) -> list[str]:
     names: dict[str, str] = {}
     found = []
     for path in paths:
-        folder = os.path.dirname(path)
+        folder = os.path.dirname(clean(path))
         name = names.get(folder)
         if name is None:
-            name = names[folder] = os.path.basename(os.path.abspath(folder))
+            name = os.path.basename(os.path.abspath(folder))
+            names[folder] = name = unescaped(folder, name)
         found.append(name)
     return found
 

@@ -9,7 +9,9 @@ from typing import Any
 from adapters.images import ImageDecoder
 from adapters.records import RecordFiles
 from adapters.records.files import Paths
+from adapters.remote import is_url
 from adapters.remote.cache import Cache, cache_of
+from adapters.remote.urls import has_magic
 from adapters.sources.contents import Images, check_fields, content_of, guessed
 from adapters.sources.decoded import Decoded
 from adapters.sources.examples import Examples
@@ -114,7 +116,15 @@ def open_guessed(paths: Paths) -> Decoded:
     """
     if names_images(paths):
         return open_images(paths)
-    files = RecordFiles(paths)
+    try:
+        files = RecordFiles(paths)
+    except FileNotFoundError as error:
+        if not isinstance(paths, str) or not is_url(paths) or has_magic(paths):
+            raise
+        try:  # A folder that doesn't end with a slash.
+            return open_images(paths)
+        except (OSError, ValueError):
+            raise error from None
     source = RecordSource(files, content_of(None, None))
 
     def look(number: int) -> str | None:

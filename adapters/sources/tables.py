@@ -6,12 +6,15 @@ Each becomes a ``Table``: paths, and a label for each, which is a name, a number
 from __future__ import annotations
 
 import csv
+import io
 import os
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from adapters.remote import clean, client_of, is_url
+from adapters.remote.retrying import persistently
 from adapters.sources.files import is_named_like_an_image
 
 # What Keras's flow_from_dataframe calls them, and what many others do.
@@ -90,34 +93,36 @@ def of_csv(path: str, columns: Sequence[Any] | None, classes: Collection[str]) -
         ValueError: It can't be told which columns are meant, or whether the first row names them;
             rows aren't equally long, or one has no label.
     """
-    with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as text:
-        head = text.readline()
-        text.seek(0)
-        reader = csv.reader(text, delimiter=max(_DELIMITERS, key=head.count))
-        rows: list[list[str]] = []
-        for row in reader:
-            if row and rows and len(row) != len(rows[0]):
-                raise ValueError(
-                    f"{path}, line {reader.line_num}: must have {len(rows[0])} cells as the first "
-                    f"one has, got {len(row)}"
-                )
-            rows += [row] if row else []
+    name = clean(path)
+    content = content_of(path).decode("utf-8-sig", "surrogateescape")
+    text = io.StringIO(content, newline="")
+    head = text.readline()
+    text.seek(0)
+    reader = csv.reader(text, delimiter=max(_DELIMITERS, key=head.count))
+    rows: list[list[str]] = []
+    for row in reader:
+        if row and rows and len(row) != len(rows[0]):
+            raise ValueError(
+                f"{name}, line {reader.line_num}: must have {len(rows[0])} cells as the first "
+                f"one has, got {len(row)}"
+            )
+        rows += [row] if row else []
     if not rows:
         return Table([], None)
     if _are_names(rows, columns):
-        names: list[Any] = [name.strip() for name in rows.pop(0)]
+        names: list[Any] = [cell.strip() for cell in rows.pop(0)]
     else:
         names = list(range(len(rows[0])))
     file_column, *labels = _chosen(names, rows[0] if rows else [], columns)
-    cells = {name: [row[place] for row in rows] for place, name in enumerate(names)}
-    for name in labels:
-        for file, cell in zip(cells[file_column], cells[name]):
+    cells = {each: [row[place] for row in rows] for place, each in enumerate(names)}
+    for label in labels:
+        for file, cell in zip(cells[file_column], cells[label]):
             if not cell.strip():
                 raise ValueError(
-                    f"{path}: column {name!r} must have a label in each row, got none for "
+                    f"{name}: column {label!r} must have a label in each row, got none for "
                     f"{file!r}: leave the row out, or give it one"
                 )
-    return Table(cells[file_column], _joined([_values(cells[name], classes) for name in labels]))
+    return Table(cells[file_column], _joined([_values(cells[each], classes) for each in labels]))
 
 
 def of_lst(path: str) -> Table:
@@ -134,6 +139,20 @@ def of_lst(path: str) -> Table:
     return Table([name for _, _, name in lines], labels)
 
 
+def content_of(path: str) -> bytes:
+    """The bytes of a table, which may lie behind a URL.
+
+    Raises:
+        ConnectionError: A store doesn't answer.
+        OSError: It can't be read.
+    """
+    if is_url(path):
+        client, key = client_of(path)
+        return persistently(lambda: client.get_all(key), clean(path))[0]
+    with open(path, "rb") as file:
+        return file.read()
+
+
 def lines_of_lst(path: str) -> Iterator[tuple[int, list[float], str]]:
     """Number, labels and path of each line, ``number<TAB>label<TAB>...<TAB>path``.
 
@@ -141,8 +160,7 @@ def lines_of_lst(path: str) -> Iterator[tuple[int, list[float], str]]:
         OSError: The list can't be read.
         ValueError: A line that is none.
     """
-    with open(path, "rb") as file:
-        text = os.fsdecode(file.read())  # As the names of files are, whatever their bytes.
+    text = os.fsdecode(content_of(path))  # As the names of files are, whatever their bytes.
     for line, content in enumerate(text.split("\n"), 1):
         if not content.strip():
             continue
@@ -155,8 +173,8 @@ def lines_of_lst(path: str) -> Iterator[tuple[int, list[float], str]]:
                 raise ValueError("a number below 0, or above 2^63 - 1")
         except ValueError as error:
             raise ValueError(
-                f"{path}, line {line}: must be number, label or labels and path, with tabs between "
-                f"them, got {content!r} ({error})"
+                f"{clean(path)}, line {line}: must be number, label or labels and path, with tabs "
+                f"between them, got {content!r} ({error})"
             ) from None
         yield int(number), values, name
 

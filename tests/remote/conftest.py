@@ -41,6 +41,13 @@ def server() -> Iterator[RangeServer]:
     client.forget()
 
 
+@pytest.fixture(scope="session")
+def loop() -> None:
+    """fsspec's own thread, which stays."""
+    pytest.importorskip("aiohttp", reason="fsspec asks web servers by aiohttp")
+    pytest.importorskip("fsspec.asyn", reason="the fallback is fsspec's").get_loop()
+
+
 def payloads(count: int = SIZE, most: int = 3000) -> list[bytes]:
     """Records of many sizes."""
     rng = np.random.default_rng(3)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from adapters import RecordError, open_records, pack
+from adapters import RecordError, open_images, open_records, pack
+from adapters.remote import filesystems
 from tests.remote.conftest import payloads, written
 
 fsspec = pytest.importorskip("fsspec", reason="the fallback is fsspec's")
@@ -112,3 +114,25 @@ def test_packing_for_no_name_is_refused(files):
 def test_an_unknown_kind_names_the_command():
     with pytest.raises(ImportError, match=r"pip install 'loader-adapters\[remote\]'"):
         open_records("nobody-knows://a.rec")
+
+
+@pytest.mark.parametrize("what", ["records", "images"])
+def test_a_web_server_that_hangs_ends_within_the_limit(server, loop, monkeypatch, what):
+    """By fsspec's client, whose own limits are minutes."""
+    monkeypatch.setenv("ADAPTERS_REMOTE_SECONDS", "1")
+    server.settings.hung = 1.0
+    url = server.url("train.rec?sig=secret")
+    begun = time.monotonic()
+    with pytest.raises(ConnectionError, match=r"train.rec: no answer after 1 tries in 1") as raised:
+        open_records(url) if what == "records" else open_images([url])[0]
+    assert time.monotonic() - begun < 5
+    assert "secret" not in str(raised.value)
+
+
+def test_a_web_server_that_hangs_now_and_then_is_asked_again(server, loop, tmp_path, monkeypatch):
+    monkeypatch.setattr(filesystems, "_READ_SECONDS", 0.2)
+    path = written(tmp_path, "tfrecord")
+    server.objects[path.name] = path.read_bytes()
+    server.settings.hung = 0.3
+    assert open_records(server.url(path.name + "?sig=secret"))[:] == payloads()
+    assert server.counted.faults

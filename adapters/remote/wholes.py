@@ -1,0 +1,148 @@
+"""Small objects that a cache keeps whole, each in a file of its own: pictures, as a rule.
+
+::
+
+    <cache>/objects/<name>/object.json       the URL of a folder, without secrets
+                           <identity>.seg    an object | u64 its CRC | u64 its size
+
+``name`` is made of the folder's URL, ``identity`` of the object's URL, version and size. A file is
+believed only where its CRC and its size are right, and it is written in one go: a process that is
+killed leaves one that is written again, and never a wrong one. Those that write the same object
+write the same bytes, and nobody waits for anybody. Evicted are they as the segments of large ones
+are. All numbers are little-endian.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import logging
+import os
+import struct
+import time
+
+from adapters.remote.answers import Head
+from adapters.remote.cache import SUFFIX, Cache, describe
+from adapters.remote.segments import crc_of
+from adapters.remote.urls import clean
+
+log = logging.getLogger("adapters")
+
+IDENTITY_BYTES = 16
+_END = struct.Struct("<QQ")
+# Of a use, so that not every one of them writes to the disk.
+_USED_EVERY_SECONDS = 60.0
+# Freed of the cache's own when the disk is full.
+_ROOM_BYTES = 64 << 20
+
+
+def identity_of(url: str, head: Head) -> bytes:
+    """What tells one version of one object from all others, 16 bytes; never only zeros.
+
+    An ETag tells it, whatever signature its URL has today; else a query may tell objects apart.
+    """
+    url = clean(url) if head.is_etag else url
+    named = f"{url}\0{head.version}\0{head.size}".encode("utf-8", "surrogateescape")
+    return hashlib.blake2b(named, digest_size=IDENTITY_BYTES).digest()
+
+
+class Wholes:
+    """Whole objects in a cache. Any thread and any process may ask.
+
+    Args:
+        cache: It is in there.
+    """
+
+    def __init__(self, cache: Cache) -> None:
+        self.cache = cache
+        self._folders: dict[str, str] = {}
+        self._urls: dict[str, str] = {}
+        self._told = False
+
+    def has(self, url: str, identity: bytes) -> bool:
+        """Whether there is a file of it; it may turn out to be damaged."""
+        return os.path.exists(self._path(url, identity))
+
+    def get(self, url: str, identity: bytes) -> memoryview | None:
+        """The object, if it is kept and right."""
+        path = self._path(url, identity)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            status = os.fstat(descriptor)
+            content = _read(descriptor, status.st_size)
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
+        data = memoryview(content)[: -_END.size]
+        if not _is_right(content, data):
+            if not self._told:
+                self._told = True
+                log.warning("%s is damaged; the object is fetched again", path)
+            return None
+        if time.time() - status.st_mtime > _USED_EVERY_SECONDS:
+            with contextlib.suppress(OSError):  # Evicted, or of a folder nobody may write to.
+                os.utime(path)
+        return data
+
+    def keep(self, url: str, identity: bytes, data: bytes | memoryview) -> None:
+        """Keep an object; where that can't be, say so once and go on."""
+        path = self._path(url, identity)
+        try:
+            try:
+                self._write(path, data)
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                self.cache.evict(_ROOM_BYTES)
+                self._write(path, data)
+        except OSError as error:
+            self.cache.failed(error)
+            return
+        self.cache.wrote(len(data))
+
+    def _write(self, path: str, data: bytes | memoryview) -> None:
+        folder = os.path.dirname(path)
+        describe(folder, self._urls[folder], "", 0)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            content = memoryview(b"".join((data, _END.pack(crc_of(memoryview(data)), len(data)))))
+            whole = len(content)
+            while len(content):
+                content = content[os.write(descriptor, content) :]
+            # One that was damaged may have been longer.
+            os.ftruncate(descriptor, whole)
+        finally:
+            os.close(descriptor)
+
+    def _path(self, url: str, identity: bytes) -> str:
+        parent = clean(url).rpartition("/")[0] + "/"
+        folder = self._folders.get(parent)
+        if folder is None:
+            name = hashlib.sha256(json.dumps(["folder", parent]).encode()).hexdigest()[:32]
+            folder = os.path.join(self.cache.folder, "objects", name)
+            self._urls[folder] = parent
+            self._folders[parent] = folder
+        return os.path.join(folder, identity.hex() + SUFFIX)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Wholes, (self.cache,)
+
+
+def _read(descriptor: int, size: int) -> bytes:
+    content = os.read(descriptor, size)
+    while len(content) < size and (more := os.read(descriptor, size - len(content))):
+        content += more
+    return content
+
+
+def _is_right(content: bytes, data: memoryview) -> bool:
+    if len(content) < _END.size:
+        return False
+    crc, size = _END.unpack(content[-_END.size :])
+    return bool(size == len(data) and crc == crc_of(data))

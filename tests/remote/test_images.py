@@ -1,0 +1,409 @@
+"""Images behind URLs: the samples of the local ones, many requests at once, and what goes wrong."""
+
+from __future__ import annotations
+
+import csv
+import pickle
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adapters import ImageDecoder, RecordError, SafeSequence, open_images, pack
+from adapters.remote import urls
+from adapters.sources import objectreading
+from tests.sources.image_folders import jpeg, put, varied
+
+fsspec = pytest.importorskip("fsspec", reason="the store of these tests is fsspec's memory")
+
+DECODE = ImageDecoder(16, crop="random_resized", flip=True)
+
+
+@pytest.fixture
+def bucket() -> Any:
+    """An empty store in memory, which lists what it has."""
+    found = fsspec.filesystem("memory")
+    found.store.clear()
+    yield found
+    found.store.clear()
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Pictures in the folders of three classes."""
+    return varied(tmp_path / "photos", 24)
+
+
+def upload(bucket: Any, root: Path, to: str = "/bucket/photos") -> None:
+    """Put all files below a folder into the store."""
+    for path in root.rglob("*"):
+        if path.is_file():
+            bucket.pipe_file(f"{to}/{path.relative_to(root)}", path.read_bytes())
+
+
+def serve(server: Any, root: Path, prefix: str = "photos/") -> None:
+    """Have the web server give all files below a folder."""
+    for path in root.rglob("*"):
+        if path.is_file():
+            server.objects[prefix + str(path.relative_to(root))] = path.read_bytes()
+
+
+def urls_of(server: Any, root: Path) -> list[str]:
+    """Where it gives the images of a folder, in their order."""
+    files = open_images(root).files
+    return [server.url(f"photos/{Path(each).relative_to(root)}") for each in files]
+
+
+def batches(source: Any, **options: Any) -> list[Any]:
+    """All of an epoch."""
+    with SafeSequence(source, 5, shuffle=True, seed=3, **options) as sequence:
+        return [[np.array(leaf) for leaf in batch] for batch in sequence]
+
+
+def assert_equal(found: list[Any], expected: list[Any]) -> None:
+    for mine, own in zip(found, expected, strict=True):
+        for one, other in zip(mine, own, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+# --- where images are ---
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+def test_a_folder_in_a_store_is_that_on_a_disk(bucket, photos, end):
+    put(photos, "ant/deep/1.jpg", "ant/.hidden/1.jpg", "ant/deep.jpg", "loose.jpg", "bee/.2.jpg")
+    (photos / "ant/notes.txt").write_text("none")
+    upload(bucket, photos)
+    here, there = open_images(photos), open_images("memory://bucket/photos" + end)
+    names = [str(Path(each).relative_to(photos)) for each in here.files]
+    assert list(there.files) == [f"memory://bucket/photos/{name}" for name in names]
+    assert there.classes == here.classes
+    np.testing.assert_array_equal(there.labels, here.labels)
+    for one, other in zip(there, here, strict=True):
+        np.testing.assert_array_equal(one[0], other[0])
+
+
+def test_what_is_left_out_is_said_as_of_a_disk(bucket, photos, caplog):
+    put(photos, "loose.jpg")
+    (photos / "ant/notes.txt").write_text("none")
+    upload(bucket, photos)
+    open_images("memory://bucket/photos/", classes=["ant", "bee"])
+    assert "left out 1 files that aren't named like images (1 .txt) and 1 images" in caplog.text
+
+
+def test_a_class_that_is_not_there_is_told(bucket, photos):
+    upload(bucket, photos)
+    with pytest.raises(ValueError, match="classes must be folders in 'memory://bucket/photos/'"):
+        open_images("memory://bucket/photos/", classes=["dog"])
+
+
+def test_a_folder_of_nothing_is_told(bucket):
+    with pytest.raises(FileNotFoundError, match="no object below 'memory://bucket/photos'"):
+        open_images("memory://bucket/photos")
+
+
+def test_a_web_server_that_does_not_list_is_told_of(server, photos):
+    serve(server, photos)
+    with pytest.raises(ValueError, match=r"where must be a list of URLs or a table for a web ser"):
+        open_images(server.url("photos/"))
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_a_list_of_urls(server, photos, labelled):
+    serve(server, photos)
+    here = open_images(photos)
+    listed: Any = urls_of(server, photos)
+    if labelled:
+        listed = list(zip(listed, [here.classes[label] for label in here.labels]))
+    there = open_images(listed)
+    assert (there.classes, there.labels.tolist()) == (here.classes, here.labels.tolist())
+    np.testing.assert_array_equal(there[7][0], here[7][0])
+
+
+def test_urls_and_local_files_in_one_list(server, photos):
+    serve(server, photos)
+    here = open_images(photos)
+    mixed = urls_of(server, photos)[:3] + list(here.files)[3:6]
+    for one, other in zip(open_images(mixed), here):
+        np.testing.assert_array_equal(one[0], other[0])
+
+
+@pytest.mark.parametrize("names", ["relative", "urls", "above"])
+@pytest.mark.parametrize("ending", ["csv", "lst"])
+def test_a_table_behind_a_url(server, photos, names, ending):
+    serve(server, photos)
+    here = open_images(photos)
+    paths = [str(Path(each).relative_to(photos)) for each in here.files]
+    begin = {"relative": "", "urls": server.url("photos/"), "above": "../photos/./"}[names]
+    rows = [(number, here.labels[number], begin + path) for number, path in enumerate(paths)]
+    text = "\n".join(f"{number}\t{label}\t{path}" for number, label, path in rows)
+    if ending == "csv":
+        text = "\n".join(["filename,class", *(f"{path},{label}" for _, label, path in rows)])
+    where = ("lists" if names == "above" else "photos") + f"/train.{ending}"
+    server.objects[where] = text.encode()
+    there = open_images(server.url(where))
+    assert there.labels.tolist() == here.labels.tolist()
+    np.testing.assert_array_equal(there[5][0], here[5][0])
+
+
+def test_a_local_table_of_relative_names_below_a_url(bucket, photos, tmp_path):
+    upload(bucket, photos)
+    here = open_images(photos)
+    with open(tmp_path / "train.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerows((Path(each).relative_to(photos), "x") for each in here.files)
+    there = open_images(tmp_path / "train.csv", root="memory://bucket/photos")
+    np.testing.assert_array_equal(there[5][0], here[5][0])
+
+
+def test_a_frame_of_urls(server, photos):
+    pandas = pytest.importorskip("pandas", reason="a table of pandas")
+    serve(server, photos)
+    frame = pandas.DataFrame({"filename": urls_of(server, photos), "class": ["x"] * 24})
+    assert open_images(frame)[3][1] == 0
+
+
+def test_names_that_urls_escape(server, tmp_path):
+    put(tmp_path, "big cat/100% #1.jpg")
+    serve(server, tmp_path)
+    server.objects["photos/train.csv"] = b"filename,class\nbig cat/100% #1.jpg,cat\n"
+    assert open_images(server.url("photos/train.csv"))[0][0].shape == (20, 30, 3)
+    (url,) = open_images(server.url("photos/train.csv")).files
+    assert open_images([url]).classes == ["big cat"]
+
+
+# --- batches ---
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize(("workers", "processes"), [(0, False), (2, False), (1, True)])
+def test_batches_are_those_of_local_files(server, photos, tmp_path, workers, processes, cached):
+    serve(server, photos)
+    cache = tmp_path / "cache" if cached else None
+    there = open_images(urls_of(server, photos), decode=DECODE, cache=cache)
+    expected = batches(open_images(photos, decode=DECODE), workers=0)
+    assert_equal(batches(there, workers=workers, use_multiprocessing=processes), expected)
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+def test_a_sequence_takes_the_url_of_a_folder(bucket, photos, end):
+    equal = put(photos / "equal", "a/1.jpg", "b/2.jpg")
+    upload(bucket, equal)
+    with SafeSequence("memory://bucket/photos" + end, 2) as sequence:
+        images, labels = sequence[0]
+    assert (images.shape, labels.tolist()) == ((2, 20, 30, 3), [0, 1])
+
+
+def test_a_gluon_loader_takes_the_url_of_a_folder(bucket, photos):
+    gluon = pytest.importorskip("adapters.gluon", reason="MXNet isn't here", exc_type=ImportError)
+    upload(bucket, put(photos / "equal", "a/1.jpg", "b/2.jpg"))
+    with gluon.gluon_loader("memory://bucket/photos/", 2) as loader:
+        ((images, labels),) = [[each.asnumpy() for each in batch] for batch in loader]
+    assert (images.shape, labels.tolist()) == ((2, 20, 30, 3), [0, 1])
+
+
+class Gate:
+    """Holds a client's requests until so many wait at once."""
+
+    def __init__(self, monkeypatch: Any, url: str, wanted: int) -> None:
+        from adapters.remote.client import client_of
+
+        self.most = self._now = 0
+        self._wanted, self._change = wanted, threading.Condition()
+        client, _ = client_of(url)
+        get_all = client.get_all
+
+        def held(key: str) -> Any:
+            with self._change:
+                self._now += 1
+                self.most = max(self.most, self._now)
+                self._change.notify_all()
+                self._change.wait_for(lambda: self.most >= self._wanted, 10)
+                self._now -= 1
+            return get_all(key)
+
+        monkeypatch.setattr(client, "get_all", held)
+
+
+@pytest.mark.parametrize("way", ["fill", "samples", "slice"])
+def test_a_batch_is_fetched_at_once(server, photos, monkeypatch, way):
+    serve(server, photos)
+    source = open_images(urls_of(server, photos), decode=DECODE if way == "fill" else None)
+    gate = Gate(monkeypatch, server.url(), 16)
+    numbers = np.arange(16)
+    if way == "fill":
+        rows = [np.empty((16, *shape), dtype) for shape, dtype in source.leaves]
+        assert source.fill(numbers, lambda place: np.random.default_rng(place), rows) == []
+    elif way == "samples":
+        source.__getitems__(numbers.tolist())
+    else:
+        assert len(source[:16]) == 16
+    assert gate.most >= 16
+
+
+def test_each_file_is_asked_for_once_an_epoch(server, photos):
+    serve(server, photos)
+    source = open_images(urls_of(server, photos), decode=DECODE)
+    with SafeSequence(source, 5, workers=2, shuffle=True) as sequence:
+        first = iter(sequence)
+        list(first)
+        asked = server.counted.requests
+    source.close()
+    # The window reaches into the next epoch.
+    assert 24 <= asked <= 2 * 24
+
+
+def test_what_is_expected_is_bounded(server, photos, monkeypatch):
+    serve(server, photos)
+    source = open_images(urls_of(server, photos))
+    monkeypatch.setattr(objectreading, "_MOST_EXPECTED_BYTES", 3 * objectreading._GUESSED_BYTES)
+    source.expect(np.arange(24), elsewhere=False)
+    assert len(source._reading._here) == 3
+    source.expect(np.arange(24), elsewhere=False)
+    assert len(source._reading._here) == 3
+    source[:3]
+    source.expect(np.arange(10, 12), elsewhere=False)
+    assert len(source._reading._here) == 2
+    source.close()
+    assert not source._reading._here
+
+
+def test_what_is_held_is_bounded_and_fetched_again(server, photos, monkeypatch):
+    serve(server, photos)
+    here, there = open_images(photos), open_images(urls_of(server, photos))
+    monkeypatch.setattr(objectreading, "_MOST_HELD_BYTES", 3000)
+    there.bring(np.arange(24))
+    for fetch in list(there._reading._here.values()):
+        fetch.wait()
+    assert there._reading._held <= 3000
+    for one, other in zip(there, here, strict=True):
+        np.testing.assert_array_equal(one[0], other[0])
+    assert there._reading._held >= 0
+
+
+# --- what goes wrong ---
+
+
+@pytest.mark.parametrize("way", ["sample", "batch"])
+def test_what_is_no_image_names_the_url(server, photos, way):
+    serve(server, photos)
+    listed = urls_of(server, photos)
+    server.objects["photos/bee/001.jpg"] = b"nothing"
+    source, place = (
+        open_images(listed, decode=DECODE),
+        listed.index(server.url("photos/bee/001.jpg")),
+    )
+    with pytest.raises(RecordError, match=r"http://127.*photos/bee/001.jpg, byte 0: expected"):
+        source[place] if way == "sample" else batches(source, workers=0)
+
+
+def test_an_empty_object_is_no_image(server, photos):
+    serve(server, photos)
+    server.objects["photos/bee/001.jpg"] = b""
+    with pytest.raises(RecordError, match="expected an image, found an empty object"):
+        open_images([server.url("photos/bee/001.jpg")])[0]
+
+
+def test_what_is_gone_is_told(server, photos, loop):
+    with pytest.raises(FileNotFoundError, match="No such object: open the images anew") as raised:
+        open_images([server.url("photos/bee/1.jpg?sig=secret")])[0]
+    assert raised.value.filename == server.url("photos/bee/1.jpg")
+
+
+@pytest.mark.parametrize("what", [b"nothing", None])
+def test_what_cannot_be_read_is_skipped(server, photos, what):
+    serve(server, photos)
+    listed = urls_of(server, photos)
+    if what is None:
+        del server.objects["photos/bee/001.jpg"]
+    else:
+        server.objects["photos/bee/001.jpg"] = what
+        (photos / "bee/001.jpg").write_bytes(what)
+    expected = open_images(photos, decode=DECODE)
+    if what is None:
+        (photos / "bee/001.jpg").unlink()
+    found = batches(open_images(listed, decode=DECODE), workers=0, on_error="skip")
+    assert_equal(found, batches(expected, workers=0, on_error="skip"))
+
+
+def test_a_store_that_does_not_answer_ends_within_the_limit(server, photos, monkeypatch):
+    serve(server, photos)
+    source = open_images(urls_of(server, photos), decode=DECODE)
+    monkeypatch.setenv("ADAPTERS_REMOTE_SECONDS", "0.5")
+    server.settings.down = True
+    with pytest.raises(ConnectionError, match=r"photos/.*no answer after .* tries in .* \(limit"):
+        batches(source, workers=0, on_error="skip")
+
+
+def test_faults_are_tried_again(server, photos):
+    serve(server, photos)
+    server.settings.refused = server.settings.cut = 0.2
+    expected = batches(open_images(photos, decode=DECODE), workers=0)
+    with open_images(urls_of(server, photos), decode=DECODE) as source:
+        assert_equal(batches(source, workers=2), expected)
+    assert server.counted.faults
+
+
+def test_an_object_that_changed_since_it_was_read_first_is_an_error(server, photos):
+    serve(server, photos)
+    source = open_images(urls_of(server, photos))
+    source[0]
+    server.objects["photos/ant/000.jpg"] = jpeg(77)
+    with pytest.raises(RecordError, match=r"ant/000.jpg, byte 0: .*found one that was changed"):
+        source[0]
+
+
+def test_an_object_that_changed_since_it_was_listed_is_an_error(bucket, photos, monkeypatch):
+    def tagged(named: str) -> Any:
+        """The method of the store, which tells ETags."""
+        method = getattr(type(bucket), named)
+
+        def told(self: Any, path: str, *arguments: Any, **options: Any) -> Any:
+            found = method(self, path, *arguments, **options)
+            for each in found.values() if named == "find" else [found]:
+                if each["type"] == "file":
+                    each["ETag"] = str(hash(self.store[each["name"]].getvalue()))
+            return found
+
+        return told
+
+    upload(bucket, photos)
+    for named in ("find", "info"):
+        monkeypatch.setattr(type(bucket), named, tagged(named))
+    source = open_images("memory://bucket/photos/")
+    bucket.pipe_file("/bucket/photos/ant/000.jpg", jpeg(77))
+    with pytest.raises(RecordError, match="found one that was changed since"):
+        source[0]
+    assert source[1][1] == 0
+
+
+def test_secrets_stand_in_no_name_for_people(server, photos):
+    source = open_images([server.url("photos/bee/1.jpg?sig=secret/x")])
+    assert "secret" not in repr(source.files) + source.named(0)
+    assert source.files[0].endswith("?sig=secret/x")
+    assert source.classes == ["bee"]
+
+
+def test_one_of_them_pickled_alone(server, photos):
+    serve(server, photos)
+    source = open_images(urls_of(server, photos))
+    one = pickle.loads(pickle.dumps(source.only(5)))
+    assert one.read(0) == source.read(5)
+
+
+def test_packing_images_of_a_store(bucket, photos, tmp_path):
+    upload(bucket, photos)
+    options: Any = {"format": "tfrecord", "seed": 1}
+    pack(photos, tmp_path / "here", **options)
+    manifest = pack("memory://bucket/photos/", tmp_path / "there", **options)
+    assert manifest.packed == 24
+    (here,), (there,) = tmp_path.glob("here*.tfrecord"), tmp_path.glob("there*.tfrecord")
+    assert here.read_bytes() == there.read_bytes()
+
+
+def test_names_below_a_url():
+    assert urls.below("s3://b/lists/", "../photos/./1.jpg") == "s3://b/photos/1.jpg"
+    assert urls.below("s3://b/", "1.jpg") == "s3://b/1.jpg"
+    assert urls.folder_url("https://h/a/t.csv?x=y/z") == "https://h/a/"
