@@ -13,6 +13,7 @@ import hypothesis
 import pytest
 
 from adapters.engine import arena, pool, standin
+from tests import fuzzing
 from tests.engine.crews import end_idle_workers
 from tests.leftovers import Leftovers
 
@@ -35,8 +36,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Make the marker known, and the size of what is fuzzed."""
     config.addinivalue_line("markers", "full: runs with --full only")
+    if config.getoption("full"):
+        fuzzing.take_all()
 
 
 @pytest.hookimpl(tryfirst=True)

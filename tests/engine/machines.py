@@ -8,13 +8,15 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests import fuzzing
+
 TIMES = int(os.environ.get("ADAPTERS_FUZZ_STATES", "1"))
 
 
 def run(machine: Any, examples: int, steps: int, **options: Any) -> None:
     """Try so many sequences of so many steps, or ``ADAPTERS_FUZZ_STATES`` times as many."""
     limits = settings(
-        max_examples=examples * TIMES,
+        max_examples=fuzzing.examples(examples) * TIMES,
         stateful_step_count=steps,
         suppress_health_check=list(HealthCheck),
         **options,

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mxnet.gluon.data import Dataset
 
+from tests.fuzzing import examples
 from tests.gluon.crews import opened
 from tests.memory import FRAMEWORKS, WAYS, Giver, Kind
 
@@ -76,13 +77,13 @@ def check(kinds: tuple[Kind, ...], crew: str, **options: Any) -> None:
                 np.testing.assert_array_equal(found, np.stack(expected), f"{number} {kind}")
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(samples, st.sampled_from(["inline", "processes-2"]))
 def test_samples(kinds, crew):
     check(kinds, crew)
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     samples,
     st.sampled_from(["inline", "processes-2"]),

@@ -15,6 +15,7 @@ from adapters import ImageDecoder
 from adapters.errors import ContentError
 from adapters.generators import DECODE, Generators, generator
 from adapters.images import drawn, kernel, pixels
+from tests.fuzzing import examples
 from tests.images.pictures import encoded, picture
 from tests.images.test_kernel import BASELINE, PHOTO, jpeg, pytestmark  # noqa: F401
 
@@ -60,7 +61,7 @@ def by_python(decoder: ImageDecoder, size: tuple[int, int], number: int) -> byte
 @example(ImageDecoder(9, crop="random_resized", ratio=(1e300, 1e300)), 3, 4, 0)
 @example(ImageDecoder(9, crop="random_resized", ratio=(1e-300, 1e-300)), 65_535, 4, 0)
 @example(ImageDecoder(9, crop="center", resize_short=2**31 - 1), 1, 65_535, 0)
-@settings(max_examples=3_000)
+@settings(max_examples=examples(3_000))
 def test_what_is_wanted_of_any_image_is_what_python_draws(decoder, height, width, number):
     assume(height * width <= pixels.MOST_PIXELS)
     assume((decoder.resize_short or 0) < 2**31)

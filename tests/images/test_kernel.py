@@ -16,6 +16,7 @@ from adapters.errors import ContentError
 from adapters.generators import DECODE, generator
 from adapters.images import kernel, pixels
 from adapters.images.geometry import Crop, whole
+from tests.fuzzing import examples
 from tests.images.pictures import encoded, npy, picture
 
 pytestmark = pytest.mark.skipif(
@@ -70,7 +71,7 @@ def works(draw: Any) -> tuple[bytes, Crop, tuple[int, int]]:
 
 
 @given(works())
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 def test_any_box_differs_by_1_at_most_from_all_of_it_decoded(work):
     """Of 256: what OpenCV's resizing may round otherwise. Boxes at any border of MCUs."""
     content, crop, goal = work

@@ -15,6 +15,7 @@ from adapters import ImageDecoder
 from adapters.generators import DECODE, Generators, generator
 from adapters.images import kernel, pixels, planes
 from adapters.images.geometry import Crop
+from tests.fuzzing import examples
 from tests.images.pictures import npy, picture
 
 pytestmark = pytest.mark.skipif(
@@ -91,7 +92,7 @@ def works(draw: Any) -> tuple[str, NDArray[np.uint8], Crop, tuple[int, int]]:
 
 
 @given(works())
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 def test_any_box_is_numpys_to_the_bit(work):
     kind, image, crop, goal = work
     row = by_kernel(content_of(kind, image), crop, goal)
@@ -99,7 +100,7 @@ def test_any_box_is_numpys_to_the_bit(work):
 
 
 @given(works())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_a_raw_box_differs_by_1_at_most_from_opencvs(work):
     """What is done without the kernel."""
     kind, image, crop, goal = work

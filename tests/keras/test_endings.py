@@ -167,7 +167,10 @@ def test_worker_processes_are_processes():
 
 @pytest.mark.parametrize(
     ("kind", "count"),
-    [("processes", INTERRUPTS), pytest.param("threads", 1, marks=pytest.mark.full)],
+    [
+        ("processes", INTERRUPTS),
+        pytest.param("threads", 1, marks=[pytest.mark.full, pytest.mark.one_keras]),
+    ],
 )
 def test_ctrl_c_ends_fit_and_everything_it_started(kind, count):
     program, children = Program("interrupted", kind, str(count)), []

@@ -16,9 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters import SafeSequence
+from tests.fuzzing import examples
 from tests.keras.recording import AUTO, FOUR_THREADS, INLINE, PROCESSES
 from tests.memory import FRAMEWORKS, WAYS, Giver, Kind
 
+pytestmark = pytest.mark.one_keras  # What becomes of the batches in fit is tested elsewhere.
 ROWS = 4
 BATCHES = 7
 OF_NUMPY = [way for way in WAYS if way not in FRAMEWORKS]
@@ -159,27 +161,27 @@ IN_THIS_PROCESS = st.sampled_from([INLINE, FOUR_THREADS, AUTO])
 ONE_AT_A_TIME = st.just(INLINE)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(structures(OF_NUMPY + INSTALLED), IN_THIS_PROCESS)
 def test_batches_of_a_py_dataset(structure, workers):
     check(Batches(structure), structure, **workers)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(structures(OF_NUMPY), IN_THIS_PROCESS, st.lists(st.sampled_from(OF_NUMPY), min_size=1))
 def test_what_a_batch_transform_gives(structure, workers, ways):
     transform = None if workers is FOUR_THREADS else Again(ways)
     check(Batches(structure), structure, batch_transform=transform, **workers)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(structures(OF_NUMPY, rows=None), ONE_AT_A_TIME)
 def test_samples(structure, workers):
     check(Samples(structure), structure, **workers)
 
 
 @pytest.mark.one_backend
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(structures(OF_NUMPY, rows=None), ONE_AT_A_TIME)
 def test_samples_that_are_given_together(structure, workers):
     check(Together(structure), structure, **workers)
@@ -187,7 +189,7 @@ def test_samples_that_are_given_together(structure, workers):
 
 @pytest.mark.one_backend
 @pytest.mark.usefixtures("numpy_in_workers")
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(structures(OF_NUMPY), st.lists(st.sampled_from(OF_NUMPY), min_size=1))
 def test_batches_from_processes(structure, ways):
     check(Batches(structure), structure, batch_transform=Again(ways), **PROCESSES)
@@ -195,7 +197,7 @@ def test_batches_from_processes(structure, ways):
 
 @pytest.mark.one_backend
 @pytest.mark.usefixtures("numpy_in_workers")
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(structures(OF_NUMPY, rows=None), st.sampled_from([Samples, Together]))
 def test_samples_from_processes(structure, kind):
     check(kind(structure), structure, **PROCESSES)

@@ -29,6 +29,7 @@ def expected_of(epochs=2, **order):
         return [epoch_of(sequence) for _ in range(epochs)]
 
 
+@pytest.mark.one_backend
 @EACH
 @pytest.mark.parametrize(
     "workers",
@@ -40,6 +41,7 @@ def test_all_workers_give_the_same_batches(order, workers):
         assert [epoch_of(sequence) for _ in range(2)] == expected_of(**order)
 
 
+@pytest.mark.one_backend
 @EACH
 def test_epochs_are_read_again_and_go_on_in_the_middle(order):
     first, second = expected_of(**order)
@@ -69,6 +71,7 @@ def test_a_run_on_four_ranks_continues_on_two(order):
     assert np.concatenate(read).tolist() == flat[:160].tolist()
 
 
+@pytest.mark.one_backend
 def test_blocks_have_every_sample_once():
     (whole,) = expected_of(1, shuffle="blocks")
     assert sorted(np.concatenate(whole).tolist()) == X.tolist() != np.concatenate(whole).tolist()

@@ -82,18 +82,21 @@ def test_a_training_that_is_killed_again_and_again(tmp_path):
     assert_as_if_never_killed(tmp_path, [WITHIN, IN_VALIDATION, AT_AN_EPOCHS_BEGIN], BATCHES)
 
 
+@pytest.mark.one_keras
 @once_more
 @pytest.mark.parametrize("kill_at", [0, 1, BATCHES - 1, BATCHES, 2 * BATCHES + 1])
 def test_a_training_that_is_killed_once(kill_at, tmp_path):
     assert_as_if_never_killed(tmp_path, [(kill_at, "train", 2)], least=max(0, kill_at - 5))
 
 
+@pytest.mark.one_keras
 @once_more
 @pytest.mark.parametrize("kill_at", [3, 6, 8])
 def test_epochs_of_another_length_than_the_sequence(kill_at, tmp_path):
     assert_as_if_never_killed(tmp_path, [(kill_at, "train", 0)], steps=7)
 
 
+@pytest.mark.one_keras
 @once_more
 @pytest.mark.skipif(BACKEND == "torch", reason="Keras has no steps_per_execution on PyTorch")
 @pytest.mark.parametrize("kill_at", [2, 4, 7])
@@ -102,6 +105,7 @@ def test_several_steps_in_one_execution(kill_at, tmp_path):
     assert_as_if_never_killed(tmp_path, [(kill_at, "train", 0)], together=3)
 
 
+@pytest.mark.one_keras
 @pytest.mark.full
 @pytest.mark.flaky(reruns=0)
 @pytest.mark.timeout(300 * KILLS + 300)

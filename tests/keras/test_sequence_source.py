@@ -87,6 +87,7 @@ def test_one_thread_asks_at_a_time(workers):
     assert source.overlaps == 0
 
 
+@pytest.mark.one_backend
 def test_overlapping_calls_would_have_been_noticed():
     source = Overlapping(BATCHES)
     source.thread_safe = True
@@ -202,6 +203,7 @@ def test_a_safe_sequence_may_be_a_source():
         assert [numbers(batch) for batch in sequence] == IN_ORDER[:2]
 
 
+@pytest.mark.one_backend
 @pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
 def test_the_epochs_of_a_safe_sequence_inside_go_along(workers):
     features = np.arange(8, dtype=np.float32).reshape(-1, 1)
@@ -236,6 +238,7 @@ class Waiting(Numbered):
         return super().__getitem__(index)
 
 
+@pytest.mark.one_backend
 @pytest.mark.parametrize(("options", "times"), [({}, 1), ({"workers": 2}, 0)])
 def test_waiting_in_turn_is_said_once_with_the_remedy(options, times, caplog):
     source = Waiting(16)

@@ -33,6 +33,7 @@ def epochs_of(transform: Any, **arguments: Any) -> list[Any]:
         return [[exact(batch) for batch in sequence] for _ in range(2)]
 
 
+@pytest.mark.one_backend
 @pytest.mark.parametrize("transform", [ALL, Chain([noisy, MixUp(num_classes=5)])], ids=str)
 def test_every_kind_of_workers_gives_the_same_batches_and_leaves_the_arrays_alone(transform):
     before = X.copy()

@@ -16,6 +16,7 @@ from adapters.images import kernel
 from adapters.records import CODECS, example, irheader
 from adapters.records.envelope import IMAGE, LABEL
 from adapters.sources.contents import Images
+from tests.fuzzing import examples
 from tests.images.pictures import encoded, picture
 from tests.sources.record_files import FORMATS, SIZE, jpeg_file, write_images
 from tests.sources.test_located import every_format, filled, in_parts
@@ -99,7 +100,7 @@ def records(draw: Any) -> tuple[bytes, int, int, str, bool]:
 
 
 @given(records())
-@settings(max_examples=3_000)
+@settings(max_examples=examples(3_000))
 def test_what_the_kernel_says_is_what_reading_says(record):
     found = looked(*record)
     assert found is None or found == read(*record)
