@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
     bool(internals.missing_to_continue()), reason="Resume is refused with this Keras"
 )
 BACKEND = keras.backend.backend()
-KILLS = int(os.environ.get("ADAPTERS_RESUME_KILLS", "10"))
+KILLS = int(os.environ.get("ADAPTERS_RESUME_KILLS", "4"))
 # Where each run is killed, counted from where it begins, and its workers.
 WITHIN = (4, "train", 0)
 IN_VALIDATION = (3, "test", 2)
@@ -110,7 +110,7 @@ def test_several_steps_in_one_execution(kill_at, tmp_path):
 @pytest.mark.flaky(reruns=0)
 @pytest.mark.timeout(300 * KILLS + 300)
 def test_kill_9_at_random_moments(tmp_path, report):
-    """Of as many launches as ADAPTERS_RESUME_KILLS says, or 10, each with 0 or 2 workers."""
+    """Of as many launches as ADAPTERS_RESUME_KILLS says, or 4, each with 0 or 2 workers."""
     expected, _, _ = whole()
     drawn, kills, trainings, launches = random.Random(1), 0, 0, 0
     while kills < KILLS:
