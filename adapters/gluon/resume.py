@@ -41,6 +41,7 @@ from adapters.gluon.loader import DataLoader
 from adapters.resuming import (
     Background,
     Folder,
+    Lock,
     Schedule,
     check_order,
     check_same,
@@ -62,7 +63,8 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
     it, too, goes on exactly.
 
     Args:
-        folder: Where the files lie; is made if need be. A new training needs a new one.
+        folder: Where the files lie; is made if need be. A new training needs a new one. The
+            processes of a job share one where the loader of each has its ``shard``: rank 0 writes.
         loader: What is trained on, of ``gluon_loader``, with a ``seed`` where anything is random.
         every: How often: seconds (30), or a text, ``"5 min"``, ``"500 batches"``, ``"1 epoch"``.
         keep: How many files stay.
@@ -120,6 +122,7 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
         self._schedule = Schedule(every)
         self._folder = Folder(folder, int(keep))
         self._background = Background(self._folder)
+        self._lock = Lock(self._folder.path)
         self._seed = seed
         self._net: Any = None
         self._trainer: Any = None
@@ -144,23 +147,25 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
             The epoch, from 0.
 
         Raises:
-            ValueError: ``net`` isn't made as it was when the training was saved.
+            RuntimeError: Another training uses the folder.
+            ValueError: ``net``, ``trainer`` or the loader isn't as when the training was saved.
         """
         check_integer("count", count, 0)
-        self._begin(net, trainer)
         try:
+            self._begin(net, trainer)
             while self._epoch < count:
                 self._seed_batch()
                 yield self._epoch
                 self._end_epoch()
             self._end()
         finally:
-            self._background.wait()
+            self._leave()
 
     def step(self) -> None:
         """A batch has been trained on; saves, if it is time."""
         self._batch, self._trained = self._batch + 1, True
         self._schedule.count(1)
+        self._lock.settle()
         # After the last one, the end of the epoch is at hand.
         if self._schedule.due and self._batch < self._batches:
             self._save()
@@ -170,7 +175,11 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
 
     def train_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
         """``fit`` begins."""
-        self._begin(estimator.net, estimator.trainer)
+        try:
+            self._begin(estimator.net, estimator.trainer)
+        except BaseException:
+            self._leave()
+            raise
 
     def epoch_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
         """An epoch begins."""
@@ -198,7 +207,7 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
     def train_end(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
         """``fit`` has ended."""
         self._end()
-        self._background.wait()
+        self._leave()
 
     # --- the state ---
 
@@ -207,6 +216,10 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
         self._epoch = self._batch = 0
         self._trained, self._metrics = False, []
         self._schedule.restart()
+        order = getattr(self._loader._settled()._batch_sampler, "order", None)
+        self._lock.take(getattr(order, "shard", (0, 1)), over=True)
+        if self._lock.writes:
+            self._folder.clean()
         self._state = state = self._folder.newest()
         if state is None:
             return
@@ -216,7 +229,8 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
         self._epoch, self._batch = state["epoch"], state["batch"]
         self.extra = state["extra"]
         self._loader.load_state_dict(state["loader"])
-        set_process_generators(state["generators"])
+        if state.get("rank", self._lock.rank) == self._lock.rank:
+            set_process_generators(state["generators"])
         if not state["metrics"]:
             self._state = None
         log.info(
@@ -244,13 +258,17 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
         if self._trained:
             self._save()
 
+    def _leave(self) -> None:
+        self._background.wait()
+        self._lock.release()
+
     def _seed_batch(self) -> None:
         if self._seed is not None:
             drawn = generator(self._seed, self._epoch, self._batch, _STREAM).integers(2**31)
             mx.random.seed(int(drawn))
 
     def _save(self) -> None:
-        if self._background.busy:
+        if self._background.busy or not self._lock.writes:
             return
         parameters = self._net.collect_params().values()
         value = {
@@ -258,6 +276,7 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
             "batch": self._batch,
             "loader": self._place(),
             "data": self._data(),
+            "rank": self._lock.rank,
             "made": self._made(),
             "parameters": [each.list_data()[0].asnumpy().copy() for each in parameters],
             "trainer": self._trainer_states(),

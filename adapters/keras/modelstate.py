@@ -40,13 +40,14 @@ def state_of(model: Any) -> dict[str, Any]:
     }
 
 
-def set_state(model: Any, state: dict[str, Any], metrics: bool) -> None:
+def set_state(model: Any, state: dict[str, Any], metrics: bool, generators: bool = True) -> None:
     """Have a model train on from there.
 
     Args:
         model: Whose variables are all there.
         state: What ``state_of`` gave.
         metrics: Also those, as within an epoch.
+        generators: Also those, of the process that saved it.
 
     Raises:
         ValueError: It isn't made like the model whose state that is.
@@ -59,7 +60,8 @@ def set_state(model: Any, state: dict[str, Any], metrics: bool) -> None:
     for group in pairs.values():
         for variable, array in group:
             _assign(variable, array)
-    _set_generators(state["generators"])
+    if generators:
+        _set_generators(state["generators"])
 
 
 def built(model: Any) -> bool:

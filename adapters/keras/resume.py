@@ -26,7 +26,7 @@ import keras
 from adapters.arguments import check_integer
 from adapters.keras import callbackstate, internals, modelstate
 from adapters.keras.fits import Fit, FitCallback
-from adapters.resuming import Background, Folder, Schedule, check_order
+from adapters.resuming import Background, Folder, Lock, Schedule, check_order
 
 log = logging.getLogger("adapters")
 
@@ -43,7 +43,9 @@ class Resume(FitCallback):
     Keras's, ``random``, ``numpy.random``, PyTorch's.
 
     A training that has come to its end stays there: ``fit`` again trains nothing, with more
-    ``epochs`` it goes on. Give a new training a new folder, and each process of several its own.
+    ``epochs`` it goes on. Give a new training a new folder. The processes of a job share one where
+    the data of each has its ``shard``: rank 0 writes, and all read. A folder that another training
+    uses is refused.
 
     Args:
         folder: Where the files lie; is made if need be.
@@ -79,6 +81,7 @@ class Resume(FitCallback):
         self._schedule = Schedule(every)
         self._folder = Folder(folder, int(keep))
         self._background = Background(self._folder)
+        self._lock = Lock(self._folder.path)
         self._fit: Fit | None = None
         self._state: dict[str, Any] | None = None
         self._epoch = self._next_step = 0
@@ -93,6 +96,7 @@ class Resume(FitCallback):
 
         Raises:
             ImportError: This Keras can't begin within an epoch.
+            RuntimeError: Another training uses the folder.
             TypeError: What is trained on is no ``SafeSequence``.
             ValueError: Another callback, too, says where ``fit`` begins; or the data isn't that of
                 the training that was saved.
@@ -115,6 +119,9 @@ class Resume(FitCallback):
         self._fit, self._trained, self._stopped_inside = fit, False, False
         self._stopped_before_end = False
         self._schedule.restart()
+        self._lock.take(fit.sequence._settled()._plan.order.shard)
+        if self._lock.writes:
+            self._folder.clean()
         self._state = state = self._folder.newest()
         if state is None:
             # A pass that was given up is replayed from here, which is not where it stands.
@@ -151,6 +158,7 @@ class Resume(FitCallback):
         """What is being written is whole when ``fit`` is left, in whatever way."""
         self._fit = self._state = None
         self._background.wait()
+        self._lock.release()
 
     # --- Keras's hooks ---
 
@@ -184,7 +192,9 @@ class Resume(FitCallback):
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Before a batch: put back what was saved there, or save."""
-        if not self._trained:
+        if self._trained:
+            self._lock.settle()
+        else:
             self._position = None
         if self._state is not None:
             self._put_back()
@@ -256,7 +266,9 @@ class Resume(FitCallback):
             self._save(self._epoch, self._next_step)
 
     def _save(self, epoch: int, step: int, over: bool = False) -> None:
-        if self._background.busy:
+        if self._trained:
+            self._lock.settle()
+        if self._background.busy or not self._lock.writes:
             return
         fit = self._running
         position = self._now() if self._position is None else self._position
@@ -266,6 +278,7 @@ class Resume(FitCallback):
             "over": over,
             "sequence": position,
             "data": _data_of(fit),
+            "rank": self._lock.rank,
             "validation": None if fit.validation is None else fit.validation.epoch,
             "keras": keras.__version__,
             "backend": keras.backend.backend(),
@@ -282,7 +295,10 @@ class Resume(FitCallback):
 
     def _put_back(self) -> None:
         assert self._state is not None
-        modelstate.set_state(self.model, self._state, metrics=self._state["step"] > 0)
+        own = self._state.get("rank", self._lock.rank) == self._lock.rank
+        modelstate.set_state(
+            self.model, self._state, metrics=self._state["step"] > 0, generators=own
+        )
         callbackstate.restore(self._callbacks, self._state["callbacks"])
 
 

@@ -8,7 +8,7 @@ A file is what NumPy calls an ``.npz``, and ``np.load`` opens it: a ZIP archive,
 It is written under a hidden name, forced to the disk and renamed, so that it is there whole or not
 at all, whenever the process or the machine dies. The archive has a CRC of each member: a file that
 has been damaged since is passed over with a warning, and the one before it is read. One process
-writes to a folder at a time.
+writes to a folder at a time, see ``lock.py``; others may read.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Folder:
         """
         arrays: Arrays = []
         text = json.dumps({"format": _FORMAT, "value": taken_apart(value, arrays)})
-        self.path.mkdir(parents=True, exist_ok=True)
+        make(self.path)
         final = self.path / f"{name}{_SUFFIX}"
         hidden = self.path / f".{name}.{os.getpid()}.tmp"
         try:
@@ -81,20 +81,20 @@ class Folder:
         except BaseException:
             hidden.unlink(missing_ok=True)
             raise
-        self._force_names()
+        _force_names(self.path)
         files = list(self._files())
         at = files.index(final)  # What sorts behind it was given up: the training went on before.
         for old in [*files[:at], *files[at + self._keep :]]:
             old.unlink(missing_ok=True)
         return final
 
-    def newest(self) -> Any:
-        """The value that was saved last and is whole; None if there is none.
-
-        What a killed process has left half-written is removed.
-        """
+    def clean(self) -> None:
+        """Remove what a killed process has left half-written; for who writes."""
         for half in self.path.glob(".*.tmp"):
             half.unlink(missing_ok=True)
+
+    def newest(self) -> Any:
+        """The value that was saved last and is whole; None if there is none."""
         for path in self._files():
             try:
                 return _read(path)
@@ -108,12 +108,24 @@ class Folder:
         """The newest first."""
         return iter(sorted(self.path.glob(f"[!.]*{_SUFFIX}"), reverse=True))
 
-    def _force_names(self) -> None:
-        folder = os.open(self.path, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+
+def make(path: Path) -> bool:
+    """Make a folder, whose name is on the disk before anything relies on it; whether it's new."""
+    path = path.absolute()
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        _force_names(each.parent)
+    return bool(missing)
+
+
+def _force_names(path: Path) -> None:
+    """Have the disk keep which files a folder has."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _write(member: IO[bytes], array: NDArray[Any]) -> None:

@@ -1,0 +1,62 @@
+"""``Folder``: what is saved is whole and on the disk before what was there goes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adapters.resuming import Folder
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What is asked of the disk, in its order: the call, and the path that it is about."""
+    seen: list[tuple[str, str]] = []
+
+    def watched(owner: Any, name: str, of: Any) -> None:
+        plain = getattr(owner, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            seen.append((name, of(arguments)))
+            return plain(*arguments, **options)
+
+        monkeypatch.setattr(owner, name, call)
+
+    watched(os, "fsync", lambda given: os.readlink(f"/proc/self/fd/{given[0]}"))
+    watched(os, "replace", lambda given: str(given[1]))
+    watched(Path, "unlink", lambda given: str(given[0]))
+    return seen
+
+
+def test_each_file_is_on_the_disk_before_it_has_its_name_and_an_old_one_goes(calls, tmp_path):
+    folder = Folder(tmp_path / "deeper" / "run", keep=1)
+    first, second = (str(folder.path / f"{name}.npz") for name in "12")
+    half = str(folder.path / f".{{}}.{os.getpid()}.tmp")
+    folder.save("1", {"weights": np.zeros(3)})
+    made = [("fsync", str(tmp_path / "deeper")), ("fsync", str(tmp_path))]
+    saved = ("fsync", half.format(1)), ("replace", first), ("fsync", str(folder.path))
+    assert calls == [*made, *saved]
+    calls.clear()
+    folder.save("2", {"weights": np.ones(3)})
+    saved = ("fsync", half.format(2)), ("replace", second), ("fsync", str(folder.path))
+    assert calls == [*saved, ("unlink", first)]
+
+
+@pytest.mark.parametrize("fails", ["write", "fsync", "replace"])
+def test_what_cant_be_saved_leaves_what_was_there(fails, tmp_path, monkeypatch):
+    folder = Folder(tmp_path, keep=1)
+    folder.save("1", {"weights": np.zeros(3)})
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    where = "adapters.resuming.folder._write" if fails == "write" else f"os.{fails}"
+    monkeypatch.setattr(where, full)
+    with pytest.raises(OSError, match="No space"):
+        folder.save("2", {"weights": np.ones(3)})
+    assert [path.name for path in tmp_path.iterdir()] == ["1.npz"]
+    assert folder.newest()["weights"].tolist() == [0, 0, 0]
