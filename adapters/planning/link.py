@@ -13,7 +13,7 @@ How many requests an example costs depends on the order:
   no request later if memory or a cache has room for the data set: so an epoch is gone through in
   steps.
 - *In blocks*, without a cache, the same, where N are the samples of a window. With a cache, blocks
-  are fetched in pieces of 4 MiB.
+  are fetched in pieces of 4 MiB, but for what is asked for before its block is told.
 - *Cached* samples cost none.
 
 Sizes are in bytes, times in seconds.
@@ -30,10 +30,10 @@ GAP_BYTES = 128 << 10
 CONNECTIONS = 128
 # What is kept of files without a cache.
 KEPT_BYTES = 512 << 20
-# Of one core, of the client: 0.13 ms a request, 350 ms a GB; measured with obstore on ranges of 64
-# KiB and of 8 MiB over loopback (2 cores, shared, 2026-11).
-REQUEST_CORE_SECONDS = 0.13e-3
-BYTE_CORE_SECONDS = 0.35e-9
+# Of one core, of the reader: of 0.33 ms for a request of 56 KB, and 1.6 s for a GB in pieces of 4
+# MiB, fetched by obstore into memory that appears with it (2 busy cores, CPU time, 2026-11).
+REQUEST_CORE_SECONDS = 0.24e-3
+BYTE_CORE_SECONDS = 1.6e-9
 # Of an epoch, in which what is kept grows.
 _STEPS = 200
 
@@ -90,6 +90,7 @@ class Reading:
         window: Blocks that are mixed.
         has_cache: What is fetched is kept on a disk.
         cached: Share of the examples that a cache has, 0 to 1.
+        ahead: Batches that are asked for ahead of the trainer.
         request_core_seconds: Of a core, for a request; more where the server shares the cores.
         byte_core_seconds: Likewise, for a byte.
 
@@ -106,11 +107,12 @@ class Reading:
     window: int = 16
     has_cache: bool = False
     cached: float = 0.0
+    ahead: int = 10
     request_core_seconds: float = REQUEST_CORE_SECONDS
     byte_core_seconds: float = BYTE_CORE_SECONDS
 
     def __post_init__(self) -> None:
-        for name in ("examples", "batch_size", "window"):
+        for name in ("examples", "batch_size", "window", "ahead"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be >= 1, got {getattr(self, name)!r}")
         for name in ("example_bytes", "prepared_per_second", "cores"):
@@ -130,7 +132,9 @@ class Arrival:
         link_per_second: Examples that the link brings.
         cores_per_second: Examples that the cores fetch and prepare.
         requests: For an example.
-        first_batch_seconds: After the index.
+        core_seconds: Of a core, that fetching an example takes.
+        first_bytes_seconds: Until those of the first batch are there, after the index.
+        first_batch_seconds: The same, with its preparation.
     """
 
     examples_per_second: float
@@ -138,6 +142,8 @@ class Arrival:
     link_per_second: float
     cores_per_second: float
     requests: float
+    core_seconds: float
+    first_bytes_seconds: float
     first_batch_seconds: float
 
 
@@ -151,30 +157,34 @@ def arrival(link: Link, reading: Reading) -> Arrival:
         >>> round(found.link_per_second), found.limit, round(found.first_batch_seconds, 3)
         (4206, 'cores', 0.056)
     """
-    asked, size = _requests(reading)
-    asked *= 1 - reading.cached
-    at_once = math.inf if not asked else link.requests_per_second(size) / asked
-    core_seconds = asked * (reading.request_core_seconds + size * reading.byte_core_seconds)
+    asked = [(count * (1 - reading.cached), size) for count, size in _requests(reading)]
+    busy = sum(count * link.seconds(size) for count, size in asked)
+    at_once = link.connections / busy if busy else math.inf
+    core_seconds = sum(count * _core_seconds(reading, size) for count, size in asked)
     prepared = 1 / (1 / reading.prepared_per_second + core_seconds / reading.cores)
+    first = _first(link, reading, *asked[0])
     return Arrival(
         examples_per_second=min(at_once, prepared),
         limit="link" if at_once < prepared else "cores",
         link_per_second=at_once,
         cores_per_second=prepared,
-        requests=asked,
-        first_batch_seconds=_first(link, reading, asked, size) + reading.batch_size / prepared,
+        requests=sum(count for count, _ in asked),
+        core_seconds=core_seconds,
+        first_bytes_seconds=first,
+        first_batch_seconds=first + reading.batch_size / reading.prepared_per_second,
     )
 
 
-def _requests(reading: Reading) -> tuple[float, float]:
-    """Requests for an example, and the bytes of each."""
+def _core_seconds(reading: Reading, size: float) -> float:
+    """Of a core, for a request."""
+    return reading.request_core_seconds + size * reading.byte_core_seconds
+
+
+def _requests(reading: Reading) -> list[tuple[float, float]]:
+    """Requests for an example, and the bytes of each; those of the first batch come first."""
     size = reading.example_bytes
-    if reading.block_examples is not None and reading.has_cache:
-        block = reading.block_examples * size
-        piece = min(PIECE_BYTES, block)
-        return size / piece, piece
     if size > PIECE_BYTES:
-        return size / PIECE_BYTES, PIECE_BYTES
+        return [(size / PIECE_BYTES, PIECE_BYTES)]
     among = reading.examples
     if reading.block_examples is not None:
         among = min(among, reading.block_examples * reading.window)
@@ -183,7 +193,27 @@ def _requests(reading: Reading) -> tuple[float, float]:
         or reading.block_examples is not None
         or reading.examples * size <= KEPT_BYTES
     )
-    return _merged(size, among, reading.batch_size, is_kept)
+    requests, requested = _merged(size, among, reading.batch_size, is_kept)
+    if reading.block_examples is None or not reading.has_cache:
+        return [(requests, requested)]
+    alone = _before_told(reading, among) / reading.examples
+    piece = min(PIECE_BYTES, reading.block_examples * size)
+    return [(requests * alone, requested), ((1 - alone) * size / piece, piece)]
+
+
+def _before_told(reading: Reading, window_examples: int) -> float:
+    """Examples that are asked for before their block is told, and fetched as at random.
+
+    Batches are asked for so many ahead. The first window's blocks are told with the first batch,
+    those of the next one after another while this one is read.
+    """
+    ahead = min(reading.ahead * reading.batch_size, window_examples)
+    lanes = [
+        max(0.0, ahead - window_examples * (1 - lane / reading.window))
+        for lane in range(reading.window)
+    ]
+    windows = reading.examples / window_examples
+    return min(reading.examples, ahead + max(0.0, windows - 1) * sum(lanes) / reading.window)
 
 
 def _merged(size: float, among: int, batch_size: int, is_kept: bool) -> tuple[float, float]:
@@ -208,9 +238,15 @@ def _merged(size: float, among: int, batch_size: int, is_kept: bool) -> tuple[fl
 
 
 def _first(link: Link, reading: Reading, asked: float, size: float) -> float:
-    """Until the bytes of the first batch are there: in blocks, those of a window."""
-    examples = reading.batch_size
+    """Until the bytes of the first batch are there.
+
+    Those requests that are under way at the same time share the cores with its own.
+    """
+    requests = math.ceil(reading.batch_size * min(1.0, asked))
     if reading.block_examples is not None and reading.has_cache:
-        examples = min(reading.examples, reading.block_examples * reading.window)
-    requests = math.ceil(examples * asked)
-    return math.ceil(requests / link.connections) * link.seconds(size) if requests else 0.0
+        requests = reading.batch_size
+    if not requests or not asked:
+        return 0.0
+    under_way = min(link.connections, reading.ahead * requests)
+    rounds = math.ceil(requests / link.connections)
+    return rounds * (link.seconds(size) + under_way * _core_seconds(reading, size) / reading.cores)

@@ -2,9 +2,14 @@
 
 A server of our own on loopback, in a process of its own, waits before each answer and gives each
 connection so many bytes a second (``harness.rangeserver``). A row reads the same records from local
-files and from there, pass by pass in turns, in random order, decoded to boxes of 224x224. *Link* is
-arithmetic: as many records a second as all connections together can bring, each record a request.
-The server's CPU time is taken off what the same cores decode with, so on few cores it counts.
+files and from there, pass by pass in turns, decoded to boxes of 224x224. *Link* is arithmetic: as
+many records a second as all connections together can bring, each record a request.
+
+*Predicted* is what ``adapters plan`` computes (``adapters.planning.arrival``): of the link as the
+server was told to be, the rate and the first batch of local files in the same turns, and the CPU
+seconds of a request, both the reader's and those of the server, which shares the cores. These are
+measured in turns with them, on the same records, fetched and not decoded. Where cores are the
+limit and other programs have their share of them, seconds say little: CPU seconds are compared.
 """
 
 from __future__ import annotations
@@ -25,8 +30,11 @@ from benchmarks.harness.row import Measurement
 from benchmarks.peers.pictures import SIDE
 
 MEMORY, FILLING, FILLED, FIFTH = "no cache", "cache filling", "cache filled", "cache with a fifth"
-KINDS = (MEMORY, FILLING, FILLED, FIFTH)
+BLOCKS, BLOCKS_FILLING = "blocks", "blocks, cache filling"
+KINDS = (MEMORY, FILLING, FILLED, FIFTH, BLOCKS, BLOCKS_FILLING)
 BATCH = 64
+# Of 94 MiB: two windows.
+BLOCK_BYTES, WINDOW = 12 << 20, 4
 
 
 def measure(options: Mapping[str, Any]) -> Measurement:
@@ -48,17 +56,19 @@ def measure(options: Mapping[str, Any]) -> Measurement:
         tempfile.TemporaryDirectory() as folder,
         ServerProcess(path.parent, latency_seconds=latency, bytes_per_second=rate) as server,
     ):
-        _pass(path, None)  # Finds the index, and what pages of the file are cached.
+        _pass(path, None, options["kind"])  # Finds the index, and what of the file is cached.
+        _request_seconds(path, server)  # Imports.
         for measured in _passes(options, path, server, Path(folder) / "cache"):
             for name, value in measured.items():
                 rounds.setdefault(name, []).append(value)
     metrics = {name: statistics.median(values) for name, values in rounds.items()}
-    record_bytes = path.stat().st_size / metrics.pop("records")
+    record_bytes = path.stat().st_size / metrics["records"]
     metrics["link_per_second"] = MOST_THREADS / (latency + record_bytes / rate)
     bound = metrics["local_per_second"]
     if options["kind"] not in (FILLED, FIFTH):
         bound = min(bound, metrics["link_per_second"])
     metrics["share"] = metrics["samples_per_second"] / bound
+    _predict(metrics, options, record_bytes)
     return Measurement(
         software=f"keras {keras.__version__}",
         device="the CPU",
@@ -68,42 +78,96 @@ def measure(options: Mapping[str, Any]) -> Measurement:
     )
 
 
+def _request_seconds(path: Path, server: ServerProcess) -> float:
+    """CPU seconds of the reader and of the server for a record that is fetched and not decoded."""
+    from adapters import SafeSequence, open_records
+
+    def seconds(where: str | Path) -> tuple[float, dict[str, float]]:
+        server.ask()
+        with open_records(where) as source:
+            began = time.process_time()
+            with SafeSequence(source, BATCH, transform=len, shuffle=True, workers=1) as sequence:
+                for _ in sequence:
+                    pass
+            return time.process_time() - began, server.ask()
+
+    fetched, asked = seconds(server.url(path.name))
+    return (fetched - seconds(path)[0] + asked["cpu_seconds"]) / asked["requests"]
+
+
+def _predict(metrics: dict[str, float], options: Mapping[str, Any], record_bytes: float) -> None:
+    """Put beside what was measured what the plan says, and their ratios."""
+    from adapters.planning import Link, Reading, arrival
+    from adapters.planning.link import BYTE_CORE_SECONDS
+
+    kind, records = options["kind"], int(metrics.pop("records"))
+    reading = Reading(
+        records,
+        record_bytes,
+        BATCH,
+        prepared_per_second=metrics["local_per_second"],
+        cores=usable_cpus(),
+        block_examples=int(BLOCK_BYTES / record_bytes) if "blocks" in kind else None,
+        window=WINDOW,
+        has_cache="cache" in kind and kind != MEMORY,
+        cached={FILLED: 1.0, FIFTH: 0.2}.get(kind, 0.0),
+        request_core_seconds=max(
+            0.0, metrics.pop("request_seconds") - record_bytes * BYTE_CORE_SECONDS
+        ),
+    )
+    found = arrival(Link(options["latency_ms"] / 1000, options["mb_per_second"] * 1e6), reading)
+    metrics["predicted"] = found.examples_per_second
+    metrics["ratio"] = metrics["samples_per_second"] / found.examples_per_second
+    metrics["limited_by_link"] = float(found.limit == "link")
+    metrics["predicted_requests"] = found.requests * records
+    metrics["predicted_cpu_ms"] = metrics.pop("local_cpu_ms") + found.core_seconds * 1000
+    metrics["cpu_ratio"] = metrics["cpu_ms"] / metrics["predicted_cpu_ms"]
+    first = metrics.pop("local_first_ms") + found.first_bytes_seconds * 1000
+    metrics["predicted_first_ms"] = first
+    metrics["first_ratio"] = metrics["first_batch_ms"] / first
+
+
 def _passes(
     options: Mapping[str, Any], path: Path, server: ServerProcess, cache: Path
 ) -> Iterator[dict[str, float]]:
     url, kind = server.url(path.name), options["kind"]
     if kind in (FILLED, FIFTH):
-        _pass(url, cache, 0.2 if kind == FIFTH else 1.0)
+        _pass(url, cache, kind, 0.2 if kind == FIFTH else 1.0)
         shutil.copytree(cache, f"{cache}-kept")
     for _ in range(options["passes"]):
-        local = _pass(path, None)
-        if kind in (FILLING, FIFTH):
+        local = _pass(path, None, kind)
+        if kind in (FILLING, FIFTH, BLOCKS_FILLING):
             shutil.rmtree(cache, ignore_errors=True)
         if kind == FIFTH:
             shutil.copytree(f"{cache}-kept", cache)
         server.ask()
-        remote = _pass(url, None if kind == MEMORY else cache)
+        remote = _pass(url, None if kind in (MEMORY, BLOCKS) else cache, kind)
         asked = server.ask()
+        remote["cpu_ms"] += asked["cpu_seconds"] / remote["records"] * 1000
         yield {
             **remote,
+            "request_seconds": _request_seconds(path, server),
             "local_per_second": local["samples_per_second"],
+            "local_first_ms": local["first_batch_ms"],
+            "local_cpu_ms": local["cpu_ms"],
             "requests": asked["requests"],
             "fetched_mib": asked["bytes"] / 2**20,
         }
 
 
-def _pass(where: Any, cache: Path | None, share: float = 1.0) -> dict[str, float]:
+def _pass(where: Any, cache: Path | None, kind: str, share: float = 1.0) -> dict[str, float]:
     """One epoch of what is opened anew, from the second batch on; and the wait for the first."""
-    from adapters import ImageDecoder, SafeSequence, open_records
+    from adapters import Blocks, ImageDecoder, SafeSequence, open_records
 
     decode = ImageDecoder(SIDE, crop="random_resized", flip=True)
+    shuffle = Blocks(BLOCK_BYTES, WINDOW) if "blocks" in kind else True
     opening = time.perf_counter()
     with open_records(where, decode=decode, cache=cache) as whole:
         opened = time.perf_counter()
         count = len(whole)
         source = whole if share == 1 else whole.select(range(int(count * share)))
-        with SafeSequence(source, BATCH, shuffle=True, workers=usable_cpus()) as sequence:
-            began = time.perf_counter()
+        with SafeSequence(source, BATCH, shuffle=shuffle, workers=usable_cpus()) as sequence:
+            began, began_cpu = time.perf_counter(), time.process_time()
             first, pictures = began, -BATCH
             for images, _ in sequence:
                 if pictures < 0:
@@ -115,4 +179,5 @@ def _pass(where: Any, cache: Path | None, share: float = 1.0) -> dict[str, float
         "open_ms": (opened - opening) * 1000,
         "first_batch_ms": (first - began) * 1000,
         "samples_per_second": pictures / (ended - first),
+        "cpu_ms": (time.process_time() - began_cpu) / count * 1000,
     }

@@ -21,6 +21,7 @@ import random
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import unquote
@@ -255,13 +256,13 @@ class ServerProcess:
         """Of an object."""
         return f"{self._address}{name}"
 
-    def ask(self, **settings: Any) -> dict[str, int]:
-        """Change settings, and say what was asked for since the last time."""
+    def ask(self, **settings: Any) -> dict[str, float]:
+        """Change settings, and say what was asked for since the last time, and its CPU seconds."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(settings) + "\n")
         self._process.stdin.flush()
-        counted: dict[str, int] = json.loads(self._process.stdout.readline())
+        counted: dict[str, float] = json.loads(self._process.stdout.readline())
         return counted
 
     def close(self) -> None:
@@ -296,11 +297,14 @@ def main() -> None:
         objects = {entry.name: _mapped(entry.path) for entry in entries if entry.is_file()}
     with RangeServer(objects, **json.loads(options.settings)) as server:
         print(server.url(), flush=True)
+        began = time.process_time()
         for line in sys.stdin:
             server.settings = Settings(**{**asdict(server.settings), **json.loads(line)})
             counted, server.counted = server.counted, Counted()
             told = {each: getattr(counted, each) for each in ("requests", "bytes", "faults")}
-            print(json.dumps(told), flush=True)
+            now = time.process_time()
+            print(json.dumps({**told, "cpu_seconds": now - began}), flush=True)
+            began = now
 
 
 if __name__ == "__main__":
