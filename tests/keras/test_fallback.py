@@ -42,13 +42,16 @@ FILES = [
         ["test_endings.py", "test_endless.py", "test_interruption.py"],
         marks=pytest.mark.one_backend,
     ),
-    [
-        "test_execution.py",
-        "test_failures.py",
-        "test_sequence_source.py",
-        "test_subclasses.py",
-        "test_validation.py",
-    ],
+    pytest.param(
+        [
+            "test_execution.py",
+            "test_failures.py",
+            "test_sequence_source.py",
+            "test_subclasses.py",
+            "test_validation.py",
+        ],
+        marks=pytest.mark.one_keras,  # It is for those to come; delivery is tested on all.
+    ),
 ]
 
 
