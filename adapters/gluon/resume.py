@@ -13,14 +13,10 @@ training when it has had all epochs, as MXNet's own handler counts those of this
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import logging
 import os
-import re
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import mxnet as mx
@@ -37,6 +33,7 @@ from mxnet.gluon.contrib.estimator import (
 from adapters.arguments import check_integer
 from adapters.batch.order import Order
 from adapters.generators import generator
+from adapters.gluon import metricstate, trainingstate
 from adapters.gluon.loader import DataLoader
 from adapters.resuming import (
     Background,
@@ -129,7 +126,7 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
         self._state: dict[str, Any] | None = None
         self._epoch = self._batch = 0
         self._trained = False
-        self._metrics: list[dict[str, Any]] = []
+        self._metrics: list[Any] = []
         self.extra: dict[str, Any] = {}
         self.priority = np.inf  # Of an event handler: when the others have been called.
 
@@ -188,13 +185,12 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
     def batch_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
         """The metrics of a half epoch go on; MXNet has reset them."""
         if self._state is not None:
-            for metric, state in zip(estimator.train_metrics, self._state["metrics"]):
-                vars(metric).update(state)
+            metricstate.restore(estimator.train_metrics, self._state["metrics"])
             self._state = None
 
     def batch_end(self, estimator: Any, *args: Any, **kwargs: Any) -> bool:
         """A batch has been trained on."""
-        self._metrics = [_numbers_of(metric) for metric in estimator.train_metrics]
+        self._metrics = estimator.train_metrics
         self.step()
         return False
 
@@ -216,6 +212,7 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
         self._epoch = self._batch = 0
         self._trained, self._metrics = False, []
         self._schedule.restart()
+        trainingstate.check_trainer(trainer)
         order = getattr(self._loader._settled()._batch_sampler, "order", None)
         self._lock.take(getattr(order, "shard", (0, 1)), over=True)
         if self._lock.writes:
@@ -224,8 +221,14 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
         if state is None:
             return
         self._schedule.saved()
-        self._put_back(state)
+        trainingstate.check(state, self._net, self._trainer, self._folder.path)
+        check_same(
+            {"seed of Resume": state.get("seed", self._seed)},
+            {"seed of Resume": self._seed},
+            self._folder.path,
+        )
         check_order(state.get("data", {}), self._data(), state["loader"], self._folder.path)
+        trainingstate.set_state(self._net, self._trainer, state)
         self._epoch, self._batch = state["epoch"], state["batch"]
         self.extra = state["extra"]
         self._loader.load_state_dict(state["loader"])
@@ -270,17 +273,20 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
     def _save(self) -> None:
         if self._background.busy or not self._lock.writes:
             return
-        parameters = self._net.collect_params().values()
+        try:
+            made = trainingstate.state_of(self._net, self._trainer)
+        except OSError as error:  # As of a disk that is full.
+            log.warning("the training could not be saved (%s); it goes on", error)
+            return
         value = {
+            **made,
+            "seed": self._seed,
             "epoch": self._epoch,
             "batch": self._batch,
             "loader": self._place(),
             "data": self._data(),
             "rank": self._lock.rank,
-            "made": self._made(),
-            "parameters": [each.list_data()[0].asnumpy().copy() for each in parameters],
-            "trainer": self._trainer_states(),
-            "metrics": self._metrics,
+            "metrics": metricstate.states_of(self._metrics),
             "generators": process_generators(),
             "extra": copy.deepcopy(self.extra),
         }
@@ -305,65 +311,3 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
         elif hasattr(self._loader._dataset, "__len__"):
             known["the number of samples"] = len(self._loader._dataset)
         return known
-
-    def _made(self) -> dict[str, Any]:
-        """What tells the net and the trainer from others."""
-        parameters = self._net.collect_params().values()
-        return {
-            "the parameters of net": [
-                (_unnumbered(each.name), np.dtype(each.dtype).name) for each in parameters
-            ],
-            "the optimizer of trainer": type(self._trainer.optimizer).__name__,
-            "seed of Resume": self._seed,
-        }
-
-    def _put_back(self, state: dict[str, Any]) -> None:
-        parameters = list(self._net.collect_params().values())
-        saved = state["parameters"]
-        if len(parameters) != len(saved):
-            raise ValueError(
-                f"net must be made as it was when the training was saved, with {len(saved)} "
-                f"parameters, got {len(parameters)}: make the same net, or give Resume another "
-                "folder"
-            )
-        check_same(state.get("made", {}), self._made(), self._folder.path)
-        with _temporary() as path:
-            # By what they are called in this process; those whose shapes aren't known get them.
-            named = {here.name: mx.nd.array(a, dtype=a.dtype) for here, a in zip(parameters, saved)}
-            mx.nd.save(str(path), named)
-            try:
-                self._net.collect_params().load(str(path))
-            except AssertionError as error:
-                raise ValueError(
-                    "net must be made as it was when the training was saved: make the same net, or "
-                    f"give Resume another folder ({error})"
-                ) from error
-        with _temporary() as path:
-            path.write_bytes(state["trainer"])
-            self._trainer.load_states(str(path))
-
-    def _trainer_states(self) -> bytes:
-        with _temporary() as path:
-            self._trainer.save_states(str(path))
-            return path.read_bytes()
-
-
-def _unnumbered(name: str) -> str:
-    """A parameter's name without the numbers that a process counts its blocks by."""
-    return re.sub(r"\d+(?=_|$)", "", name)
-
-
-@contextlib.contextmanager
-def _temporary() -> Iterator[Path]:
-    """A file's name; a ``Trainer`` knows its states by that alone."""
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder, "states")
-
-
-def _numbers_of(metric: Any) -> dict[str, Any]:
-    """What a metric has counted so far."""
-    return {
-        name: value
-        for name, value in vars(metric).items()
-        if isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-    }

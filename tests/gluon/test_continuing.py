@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 from mxnet.gluon.contrib.estimator import Estimator
 
 from adapters import ImageDecoder, gluon_loader, open_images
-from adapters.gluon import Resume
+from adapters.gluon import Resume, metricstate
 from adapters.images import decode
+from adapters.resuming.values import put_together, taken_apart
 from tests.packing.materials import folder
 
 SIZE, BATCH_SIZE, EPOCHS = 24, 4, 3
@@ -273,3 +275,116 @@ def test_what_differs_is_named_with_both_values(after, said, tmp_path):
 def test_what_may_change_is_not_refused(tmp_path):
     begun(tmp_path, prefix="dense0_")
     begun(tmp_path, prefix="dense7_", rate=0.5, workers=1, epochs=2)
+
+
+# --- what can't be saved, and metrics ---
+
+
+@pytest.mark.parametrize("store", ["dist_sync", "dist_device_sync", "dist_async"])
+def test_states_that_are_on_servers_are_refused_before_anything_is_trained(store, tmp_path):
+    loader, net, _ = made()
+    trainer = mx.gluon.Trainer(net.collect_params(), "adam", kvstore=store)
+    said = f"not on the servers .* got kvstore='{store}': give Trainer.*update_on_kvstore=False"
+    with loader, pytest.raises(ValueError, match=said):
+        next(Resume(tmp_path, loader).epochs(1, net, trainer))
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_states_that_turn_out_to_be_on_servers_are_refused(tmp_path, monkeypatch):
+    def elsewhere(*_: Any) -> None:
+        raise AssertionError("Cannot save states for distributed training")
+
+    monkeypatch.setattr(mx.gluon.Trainer, "save_states", elsewhere)
+    with pytest.raises(ValueError, match=r"distributed kvstore, got Cannot save states"):
+        begun(tmp_path)
+
+
+def test_a_trainer_that_cant_write_is_a_warning_and_the_last_file_stays(
+    tmp_path, monkeypatch, caplog
+):
+    begun(tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(self: Any, path: str) -> None:
+        Path(path).write_bytes(b"half of it")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(mx.gluon.Trainer, "save_states", full)
+    begun(tmp_path, epochs=2)
+    assert "the training could not be saved ([Errno 28] No space left" in caplog.text
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    monkeypatch.undo()
+    begun(tmp_path, epochs=2)
+    assert max(before).name < max(tmp_path.iterdir()).name
+
+
+def test_states_take_no_file_on_a_disk(tmp_path, monkeypatch):
+    """So that no full one matters, and a killed process leaves none behind."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "isn't there"))
+    begun(tmp_path / "run")
+    begun(tmp_path / "run", epochs=2)
+
+
+class Counted(mx.metric.EvalMetric):
+    """A metric with states of several kinds."""
+
+    def __init__(self) -> None:
+        self.seen, self.array, self.open = [], mx.nd.zeros(2), iter(())
+        super().__init__("counted")
+
+    def update(self, labels: Any, preds: Any) -> None:
+        self.seen.append({"sum": float(labels[0].sum().asscalar())})
+        self.array += 1
+
+    def get(self) -> tuple[str, Any]:
+        return self.name, (list(self.seen), self.array.asnumpy().tolist())
+
+
+METRICS = {
+    "F1 of all": lambda: mx.metric.F1(average="micro"),
+    "F1 of batches": lambda: mx.metric.F1(average="macro"),
+    "MCC": lambda: mx.metric.MCC(average="micro"),
+    "PCC": mx.metric.PCC,
+    "accuracy": mx.metric.Accuracy,
+    "several": lambda: mx.metric.CompositeEvalMetric(
+        [mx.metric.F1(average="micro"), mx.metric.TopKAccuracy(2)]
+    ),
+    "one's own": Counted,
+}
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_metric_of_a_half_epoch_goes_on_exactly(name):
+    rng = np.random.default_rng(1)
+    batches = [
+        ([mx.nd.array(rng.integers(0, 2, 8))], [mx.nd.array(rng.dirichlet([1, 1], 8))])
+        for _ in range(6)
+    ]
+    whole, before, after = (METRICS[name]() for _ in range(3))
+    for labels, predictions in batches:
+        whole.update(labels, predictions)
+    for labels, predictions in batches[:3]:
+        before.update(labels, predictions)
+    arrays: list[Any] = []
+    apart = taken_apart(metricstate.states_of([before]), arrays)
+    states = put_together(json.loads(json.dumps(apart)), arrays)
+    before.update(*batches[0])
+    metricstate.restore([after], states)
+    for labels, predictions in batches[3:]:
+        after.update(labels, predictions)
+    assert after.get() == whole.get()
+    if whole._has_global_stats and name != "one's own":
+        assert after.get_global() == whole.get_global()
+
+
+def test_what_a_metric_has_that_cant_be_saved_is_a_warning(caplog, monkeypatch):
+    monkeypatch.setattr(metricstate, "_warned", set())
+    metricstate.states_of([Counted()])
+    metricstate.states_of([Counted()])
+    assert caplog.text.count("Counted.open, a tuple_iterator, can't be saved") == 1
+
+
+def test_other_metrics_are_refused():
+    states = metricstate.states_of([mx.metric.F1()])
+    with pytest.raises(ValueError, match=r"train_metrics must be \['F1'\].* got \['MAE'\]"):
+        metricstate.restore([mx.metric.MAE()], states)
