@@ -87,7 +87,7 @@ class Buckets:
                 f"bucket_by must have one length for each of the {size} samples, got "
                 f"{len(self._samples)}"
             )
-        return BucketOrder(self._samples, self._starts, 1, shuffle, seed)
+        return BucketOrder(self._samples, self._starts, 1, shuffle, seed, self.bounds)
 
 
 class BucketOrder(Arrangement):
@@ -99,6 +99,7 @@ class BucketOrder(Arrangement):
         group: Samples of a batch, of all shards together.
         shuffle: Permute buckets and batches; else samples come from the shortest bucket on.
         seed: Of the order.
+        bounds: Lengths up to which the samples of each bucket are padded.
     """
 
     def __init__(
@@ -108,7 +109,9 @@ class BucketOrder(Arrangement):
         group: int,
         shuffle: bool,
         seed: int,
+        bounds: list[Any],
     ) -> None:
+        self.bounds = bounds
         self._samples, self._starts = samples, starts
         self._group, self._shuffle, self._seed = group, shuffle, seed
 
@@ -129,7 +132,8 @@ class BucketOrder(Arrangement):
 
     def in_groups(self, size: int) -> BucketOrder:
         """The order for batches of so many samples."""
-        return BucketOrder(self._samples, self._starts, size, self._shuffle, self._seed)
+        given = self._samples, self._starts, size, self._shuffle, self._seed
+        return BucketOrder(*given, self.bounds)
 
     def numbers(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """The samples at these positions."""

@@ -153,6 +153,13 @@ class Order:
             "the order of samples": self.numbers(0, np.array(positions, np.int64)).tolist(),
         }
 
+    def fitted(self, collate: Any) -> Any:
+        """A collate that pads, told what lengths it shall pad to where samples are in buckets."""
+        bounds = getattr(self.arrangement, "bounds", None)
+        return (
+            collate if bounds is None or not hasattr(collate, "within") else collate.within(bounds)
+        )
+
     def numbers(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """The samples at some positions of the global order."""
         if self.arrangement is not None:

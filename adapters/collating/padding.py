@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
+import copy
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +37,7 @@ class Pad(ByMember):
         self._longest = None if max_length is None else int(max_length)
         self._axes = _axes_of(axis)
         self._lengths = bool(lengths)
+        self._bounds: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
         return (
@@ -66,8 +70,21 @@ class Pad(ByMember):
             return batch
         return _Measured(batch, np.minimum(counts, batch.shape[1]).astype(np.int32))
 
+    def within(self, bounds: Sequence[Any]) -> Pad:
+        """The same, with lengths rounded up to one of these first, where they are integers.
+
+        Args:
+            bounds: In increasing order. What is longer than all of them keeps its length.
+        """
+        if len(self._axes) > 1 or any(bound != int(bound) for bound in bounds):
+            return self
+        bound = copy.copy(self)
+        bound._bounds = tuple(map(int, bounds))
+        return bound
+
     def _length(self, longest: int) -> int:
-        length = self.rounded(longest)
+        place = bisect.bisect_left(self._bounds, longest)
+        length = self.rounded(self._bounds[place] if place < len(self._bounds) else longest)
         return length if self._longest is None else min(length, self._longest)
 
     def __call__(self, samples: list[Any]) -> Any:
@@ -85,6 +102,9 @@ def pad(
     lengths: bool = False,
 ) -> Pad:
     """A collate that makes samples of unequal lengths equally long, a batch at a time.
+
+    Beside ``bucket_by``, which says the samples' lengths along ``axis``, a batch is padded to the
+    bound of its bucket, so that there are as few shapes as bounds; else to its longest sample.
 
     Arrays, lists of numbers, and tuples and dicts of them (nested too). Single numbers, texts and
     members of ``value`` None are stacked as they are.

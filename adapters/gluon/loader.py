@@ -37,6 +37,7 @@ from adapters.gluon.samplers import (
     OWN_SAMPLERS,
     OrderBatchSampler,
     batch_sampler_of,
+    fitted,
     sampler_twin,
     tell_epoch,
 )
@@ -224,7 +225,7 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
             batch_transform=batch_transform,
             seed=seed or 0,
             on_error=on_error,
-            batchify=batchify_fn,
+            batchify=fitted(self._batch_sampler, batchify_fn),
             used=used.possibly,
             semantics=(is_np_shape(), is_np_array()),
             own_order=isinstance(self._batch_sampler, OWN_SAMPLERS),

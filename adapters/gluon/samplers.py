@@ -162,6 +162,12 @@ OWN_SAMPLERS = (EpochBatchSampler, ShuffledBatchSampler)
 """Those that name samples by arrays, or lists, of numbers in range."""
 
 
+def fitted(batch_sampler: Any, batchify: Any) -> Any:
+    """A function that pads, told what lengths it shall pad to where samples are in buckets."""
+    order = getattr(batch_sampler, "order", None)
+    return order.fitted(batchify) if isinstance(order, Order) else batchify
+
+
 def sampler_twin(batch_sampler: Any) -> Any:
     """One that goes on by itself from where this one stands; itself where that can't be had.
 

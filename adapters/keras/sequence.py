@@ -197,7 +197,7 @@ class SafeSequence(Replayable):
             on_error,
             self._hooked,
             used.certainly & {"numpy", "random"},
-            collate,
+            order.fitted(collate),
         )
         self._settings = settings_of(workers, use_multiprocessing, max_queue_size, used.process)
         self._hook_calls = [0, 0]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters import pad
+from adapters import Buckets, SafeSequence, pad
 from tests.batches import exact
 
 
@@ -155,3 +156,68 @@ def test_what_fits_no_batch_is_refused(error, message, samples, arguments):
 def test_wrong_arguments_are_refused(error, message, arguments):
     with pytest.raises(error, match=message):
         pad(**arguments)
+
+
+# --- the bounds of buckets ---
+
+
+def of_lengths(count: int = 2000, sigma: float = 0.25) -> tuple[list[Any], list[int]]:
+    """Samples of lognormal lengths, ``(numbers, label)``, and the lengths."""
+    lengths = np.random.default_rng(3).lognormal(4, sigma, count).astype(int) + 1
+    return [(np.full(n, n), n) for n in lengths.tolist()], lengths.tolist()
+
+
+def test_batches_of_buckets_are_padded_to_their_bounds():
+    """There are no other shapes, and as little padding as the buckets say."""
+    samples, lengths = of_lengths()
+    buckets = Buckets(lengths)
+    shapes, cells = set(), 0
+    with SafeSequence(
+        samples, 20, shuffle=True, collate=pad(-1), bucket_by=buckets, workers=0
+    ) as sequence:
+        for rows, labels in sequence:
+            shapes.add(rows.shape[1])
+            cells += rows.size
+            assert [row[:n].tolist() for row, n in zip(rows, labels)] == [[n] * n for n in labels]
+            assert all((row[n:] == -1).all() for row, n in zip(rows, labels))
+    assert shapes == set(buckets.bounds)
+    assert len(shapes) == 8
+    assert 1 - sum(lengths) / cells <= 0.10
+
+
+def test_bounds_are_rounded_up_and_cut_off():
+    samples, lengths = of_lengths(200)
+    bounds = np.array(Buckets(lengths, shapes=3).bounds)
+    options = {"shuffle": True, "workers": 0, "bucket_by": Buckets(lengths, shapes=3)}
+    with SafeSequence(samples, 8, collate=pad(0, 16, 80), **options) as sequence:
+        shapes = {rows.shape[1] for rows, _ in sequence}
+    assert shapes == set(np.minimum(-(-bounds // 16) * 16, 80).tolist())
+
+
+@pytest.mark.parametrize("axis", [0, (0, 1)])
+def test_lengths_that_are_none_of_an_axis_change_nothing(axis):
+    """Seconds, say; or of which axis of several nobody knows."""
+    samples = [np.ones((n, 2)) for n in (3, 4, 9, 10)]
+    lengths = [3.5, 4.5, 9.5, 10.5] if axis == 0 else [3, 10, 10, 10]
+    options = {"collate": pad(axis=axis), "bucket_by": Buckets(lengths, shapes=2), "workers": 0}
+    with SafeSequence(samples, 1, **options) as sequence:
+        assert sorted(len(batch[0]) for batch in sequence) == [3, 4, 9, 10]
+
+
+def test_what_is_longer_than_all_bounds_has_its_own_length():
+    samples = [np.ones(n) for n in (3, 4, 9, 10)]
+    options = {"collate": pad(), "bucket_by": [1, 1, 2, 2], "workers": 0}
+    with SafeSequence(samples, 1, **options) as sequence:
+        assert sorted(len(batch[0]) for batch in sequence) == [3, 4, 9, 10]
+
+
+def test_one_collate_serves_several_sequences():
+    """It isn't changed by one that has buckets."""
+    samples, collate = [np.ones(n) for n in (3, 4, 9, 10)], pad()
+    lengths = Buckets([3, 4, 9, 10], shapes=1)
+    with (
+        SafeSequence(samples, 1, collate=collate, bucket_by=lengths, workers=0) as bound,
+        SafeSequence(samples, 1, collate=collate, workers=0) as plain,
+    ):
+        assert [len(batch[0]) for batch in bound] == [10] * 4
+        assert [len(batch[0]) for batch in plain] == [3, 4, 9, 10]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from mxnet.gluon.data import ArrayDataset, SimpleDataset
 
-from adapters import SafeSequence, gluon_loader, pad
+from adapters import Buckets, SafeSequence, gluon_loader, pad
 from adapters.transforms import Chain, ColorJitter, MixUp, OneHot
 from tests.gluon.crews import every_crew, opened
 from tests.gluon.data_sets import nd, numpy_semantics, outline
@@ -72,6 +72,17 @@ def test_pad_and_a_transform_after_it(transform):
             kind = mx.np.ndarray if semantics else mx.nd.NDArray
             assert type(images) is type(labels) is kind
             assert images.shape == (8, 7, 8, 3)
+
+
+def test_batches_of_buckets_are_padded_to_their_bounds():
+    lengths = np.random.default_rng(2).integers(1, 60, 200)
+    buckets = Buckets(lengths, shapes=4)
+    samples = [np.full(n, n, "float32") for n in lengths.tolist()]
+    options = {"batchify_fn": pad(), "bucket_by": buckets, "num_workers": 0, "seed": 1}
+    with gluon_loader(samples, 8, True, shard=(1, 2), **options) as loader:
+        seen = {batch.shape[1] for batch in loader}
+    assert len(seen) > 1
+    assert seen <= set(buckets.bounds)
 
 
 def test_items_of_mxnet_are_padded_too():
