@@ -109,6 +109,9 @@ def _lines_of(d: Diagnosis) -> Iterator[str]:
             f"ready within t = {1000 * d.step_seconds:.3g} ms: {d.ready_share:.1%} of the batches, "
             f"{enough} (wanted: {REQUIRED_SHARE:.0%})"
         )
+    elif d.t is not None:
+        enough = "enough" if d.loader <= d.t else "too slow"
+        yield f"t = {1000 * d.t:.3g} ms: a batch comes every {1000 * d.loader:.3g} ms, {enough}"
     for each in d.contradictions:
         yield f"contradiction: {each}"
     for each in d.noise:

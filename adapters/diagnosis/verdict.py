@@ -151,6 +151,8 @@ class Verdict:
             copy = self.copy or 0.0
             if busy:
                 return COPY if copy > max(self.same / 2, _COPY_SECONDS) else STEP
+        elif self.t is not None and _KEEPS_UP * self.loader < self.t:
+            return STEP
         parts = self.parts
         return max(parts, key=lambda part: parts[part]) if parts else "loader"
 

@@ -144,6 +144,7 @@ class ModelTrainer:
     def same(self, batch: Any, seconds: float) -> Timing:
         """Train on one batch, again and again."""
         with SafeSequence(_Same(batch), workers=0) as again:
+            again._measured = True
             return self._fit(again, seconds, _SKIPPED_OF_THE_SAME)
 
     def copy_seconds(self, batch: Any, seconds: float) -> float | None:

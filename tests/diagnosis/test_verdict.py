@@ -132,6 +132,17 @@ def test_the_step_time_that_was_asked_for_counts():
     assert (diagnosis.step_seconds, diagnosis.ready_share) == (1.0, 1.0)
 
 
+@pytest.mark.parametrize(
+    ("t", "bottleneck", "word"),
+    [(1.0, "step", "enough"), (0.05, "storage", "enough"), (0.02, "storage", "too slow")],
+)
+def test_a_loader_alone_is_held_against_the_step_time_that_was_asked_for(t, bottleneck, word):
+    diagnosis = made_up(whole=None, same=None, waits_seconds=(), storage=0.03, t=t)
+    assert diagnosis.bottleneck == bottleneck
+    assert f"a batch comes every 40 ms, {word}" in str(diagnosis)
+    assert ("keeps up with t" in diagnosis.advice[0]) == (bottleneck == "step")
+
+
 def test_without_waits_nothing_is_said_about_the_requirement():
     diagnosis = made_up(waits_seconds=())
     assert diagnosis.ready_share is None

@@ -64,6 +64,15 @@ def diagnosed(loader: Any, model: keras.Model) -> Any:
         return diagnose(loader, model, seconds=SECONDS)
 
 
+def test_what_is_measured_is_not_looked_at_for_mistakes(caplog):
+    model = keras.Sequential([keras.Input((4, 4, 1)), keras.layers.Flatten()])
+    model.add(keras.layers.Dense(1))
+    model.compile("sgd", "mse")
+    black = np.zeros((64, 4, 4, 1), np.uint8), np.arange(64.0)
+    diagnosed(SafeSequence(black, 4, shuffle=True), model)
+    assert "black" not in caplog.text
+
+
 # --- what is found ---
 
 
