@@ -34,7 +34,8 @@ _THEN = {
     "folders.md": "assert train[0][0].shape[1:] == (224, 224, 3)",
     "gluon.md": "assert data.shape[1:] == (1, 28, 28) and len(loader) == 94",
     "keras.md": "assert len(train) == 94",
-    "storage.md": "assert images.shape[1:] == (64, 64, 3) and cache.used > 0",
+    "storage.md": "assert images.shape[1:] == (64, 64, 3) and cache.used > 0\n"
+    "assert train[0][0].shape[1:] == (64, 64, 3) and len(kept.samples()) == 1",
     "records.md": "assert records[0][0].shape == (28, 28, 1)",
 }
 # What a page that names something is skipped without.

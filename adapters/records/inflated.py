@@ -25,6 +25,11 @@ class InflatedObject(InflatedFile):
         self.changed_ns = remote.changed_ns
         self._begin(remote.size)
 
+    @property
+    def remote(self) -> RemoteFile:
+        """What is compressed."""
+        return self._remote
+
     def _opened(self) -> IO[bytes]:
         file = tempfile.TemporaryFile()  # noqa: SIM115 - it is the caller's to close.
         try:

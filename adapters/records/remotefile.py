@@ -64,10 +64,10 @@ class RemoteFile:
     def __init__(self, url: str, cache: Cache | None = None, head: Head | None = None) -> None:
         self.name = clean(url)
         self.url = url if is_url(url) else os.path.abspath(url)
-        self._head = head if head is not None else head_of(self.url)
-        self._cache = cache and cache.for_version(url, self._head)
-        self.size = self._head.size
-        self.changed_ns = self._head.changed_ns
+        self.head = head if head is not None else head_of(self.url)
+        self._cache = cache and cache.for_version(url, self.head)
+        self.size = self.head.size
+        self.changed_ns = self.head.changed_ns
         self._begin()
 
     def _begin(self) -> None:
@@ -296,7 +296,7 @@ class RemoteFile:
         client, key = client_of(self.url)
 
         def once() -> bytes | memoryview:
-            data = client.get(key, begin, end, self._head)
+            data = client.get(key, begin, end, self.head)
             if len(data) != end - begin:
                 raise ConnectionError(f"{len(data)} of {end - begin} bytes came")
             return data
@@ -304,7 +304,7 @@ class RemoteFile:
         try:
             return persistently(once, self.name)
         except Changed as error:
-            what = f"the object that was opened, of {self.size} bytes, version {self._head.version}"
+            what = f"the object that was opened, of {self.size} bytes, version {self.head.version}"
             found = f"one that was changed since: {error.found}; open it anew"
             raise RecordError(self.name, None, begin, what, found) from None
 
@@ -347,7 +347,7 @@ class RemoteFile:
     def cached(self) -> CachedObject:
         """What the cache has of it; only with a cache."""
         assert self._cache is not None
-        return self._cache.object_of(self.url, self._head)
+        return self._cache.object_of(self.url, self.head)
 
     @property
     def has_cache(self) -> bool:
@@ -360,7 +360,7 @@ class RemoteFile:
             region.memory.let_go()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"url": self.url, "cache": self._cache, "head": self._head}
+        return {"url": self.url, "cache": self._cache, "head": self.head}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(RemoteFile(state["url"], state["cache"], state["head"]).__dict__)

@@ -5,7 +5,7 @@ client.py    what is asked of whoever talks to a store, and which of them there 
 obstores.py  by obstore; filesystems.py by fsspec; localfiles.py for slow disks
 retrying.py  another try after what passes, up to a limit in time
 fetching.py  many ranges at once: merged, cut, by threads that all files share
-cache.py     a folder of what was fetched; segments.py one of its files
+cache.py     a folder of what was fetched, up to a limit.py; segments.py one of its files
 """
 
 from adapters.remote.cache import Cache as Cache

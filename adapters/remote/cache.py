@@ -7,7 +7,8 @@
                             00000000.seg    its first part, see ``segments``
                             00000001.seg
                             ...             or small objects, each whole, see ``wholes``
-    <folder>/lock                           held by who evicts
+    <folder>/decoded/<name>.samples         decoded samples of one source, see ``sources.slotfile``
+    <folder>/lock                           held by who evicts, or takes room for decoded samples
 
 ``name`` is made of the URL, the version and the size, so that another version is another object. An
 object of which nobody tells a version isn't kept.
@@ -27,13 +28,13 @@ import hashlib
 import json
 import logging
 import os
-import re
 import shutil
 import threading
 import uuid
 from typing import Any, NamedTuple
 
 from adapters.remote.answers import Head
+from adapters.remote.limit import bytes_of
 from adapters.remote.segments import Segment
 from adapters.remote.urls import clean
 
@@ -44,13 +45,9 @@ log = logging.getLogger("adapters")
 SEGMENT_BYTES = 16 << 20
 _LEAST_SEGMENT_BYTES = 64 << 10
 DEFAULT_LIMIT_BYTES = 100 * 10**9
-_UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
-_UNITS |= {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
-_TEXT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?i?B)?\s*", re.IGNORECASE)
-_DESCRIPTION, _INDEX = "object.json", "index"
+_DESCRIPTION, _INDEX, SAMPLES_SUFFIX = "object.json", "index", ".samples"
 SUFFIX = ".seg"
 """Of the files that are evicted."""
-_LEAST_LIMIT_BYTES = 1 << 20
 
 
 class Kept(NamedTuple):
@@ -69,15 +66,16 @@ class Cache:
 
     It is filled by what is read, and shared by all processes of a host that name the same folder.
     What was kept is checked, by a CRC, when a process first reads it. What was used longest ago
-    goes first. A full disk, or ``kill -9`` of any process, harms nobody: what isn't kept is
-    fetched.
+    goes first. A full disk, or ``kill -9`` of any process, harms nobody: what isn't kept is made.
 
     Args:
         folder: On a local disk. It is made when something is kept.
         limit: In bytes, or ``"200GB"``, ``"64 GiB"``. At least 1 MiB; 100 GB by default.
+        decoded: Keep samples as they are before what is random, pictures decoded and resized and
+            features parsed; those for which there is no room are decoded each time.
 
     Raises:
-        TypeError: A folder that is no path, or a limit that is no number and no text.
+        TypeError: A folder that is no path, a limit that is no number and no text, or no bool.
         ValueError: A limit that isn't such a text, or is below 1 MiB.
 
     Example:
@@ -87,7 +85,11 @@ class Cache:
     """
 
     def __init__(
-        self, folder: str | os.PathLike[str], limit: int | str = DEFAULT_LIMIT_BYTES
+        self,
+        folder: str | os.PathLike[str],
+        limit: int | str = DEFAULT_LIMIT_BYTES,
+        *,
+        decoded: bool = False,
     ) -> None:
         try:
             self.folder = os.path.abspath(os.fspath(folder))
@@ -95,20 +97,24 @@ class Cache:
             raise TypeError(f"folder must be a path, got {folder!r}") from None
         if not isinstance(self.folder, str):
             raise TypeError(f"folder must be a path as text, got {folder!r}")
-        self.limit = _bytes_of(limit)
+        self.limit = bytes_of(limit)
+        if not isinstance(decoded, bool):
+            raise TypeError(f"decoded must be True or False, got {decoded!r}")
+        self.decoded = decoded
         self._forget()
 
     def __repr__(self) -> str:
-        return f"Cache({self.folder!r}, {self.limit})"
+        decoded = ", decoded=True" if self.decoded else ""
+        return f"Cache({self.folder!r}, {self.limit}{decoded})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Cache) and (other.folder, other.limit) == (self.folder, self.limit)
+        return isinstance(other, Cache) and other.__getstate__() == self.__getstate__()
 
     def __hash__(self) -> int:
-        return hash((self.folder, self.limit))
+        return hash((self.folder, self.limit, self.decoded))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"folder": self.folder, "limit": self.limit}
+        return {"folder": self.folder, "limit": self.limit, "decoded": self.decoded}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -131,14 +137,14 @@ class Cache:
         for folder in self._folders():
             description = _description(folder)
             if description is not None:
-                kept = sum(size for _, size, _ in _segments(folder))
+                kept = sum(size for _, size, _ in _files(folder))
                 found.append(Kept(description["url"], description["size"], kept, folder))
         return sorted(found)
 
     @property
     def used(self) -> int:
-        """Bytes of the disk that it takes."""
-        return sum(size for folder in self._folders() for _, size, _ in _segments(folder))
+        """Bytes of the disk that all in the folder takes."""
+        return sum(size for folder in self._all() for _, size, _ in _files(folder))
 
     def clear(self) -> int:
         """Remove everything that is kept; who reads from it reads on.
@@ -147,9 +153,9 @@ class Cache:
             How many bytes that were.
         """
         used = self.used
-        with self._locked(wait=True) as held:
+        with self.locked(wait=True) as held:
             if held:
-                for folder in self._folders():
+                for folder in self._all():
                     shutil.rmtree(folder, ignore_errors=True)
         return used
 
@@ -205,7 +211,7 @@ class Cache:
         if not evicting.acquire(blocking=False):
             return 0
         try:
-            with self._locked(wait=False) as held:
+            with self.locked(wait=False) as held:
                 return self._evicted(least) if held else 0
         finally:
             evicting.release()
@@ -221,7 +227,7 @@ class Cache:
             )
 
     def _evicted(self, least: int) -> int:
-        files = [each for folder in self._folders() for each in _segments(folder)]
+        files = [each for folder in self._folders() for each in _files(folder)]
         total, gone = sum(size for _, size, _ in files), 0
         aim = min(self.limit - self.limit // 8, total - least)
         for _, size, path in sorted(files):
@@ -233,8 +239,20 @@ class Cache:
         return gone
 
     @property
+    def samples_folder(self) -> str:
+        """Where decoded samples are."""
+        return os.path.join(self.folder, "decoded")
+
+    def samples(self) -> list[tuple[int, int, str]]:
+        """The files of decoded samples: when each was last opened, its bytes, its path."""
+        return sorted(_files(self.samples_folder))
+
+    @property
     def _objects(self) -> str:
         return os.path.join(self.folder, "objects")
+
+    def _all(self) -> list[str]:
+        return [*self._folders(), self.samples_folder]
 
     def _folders(self) -> list[str]:
         try:
@@ -244,7 +262,7 @@ class Cache:
             return []
 
     @contextlib.contextmanager
-    def _locked(self, wait: bool) -> Any:
+    def locked(self, wait: bool) -> Any:
         """Hold the folder's lock, which ends with the process; whether it is held."""
         try:
             os.makedirs(self.folder, exist_ok=True)
@@ -339,20 +357,6 @@ def cache_of(given: Any) -> Cache | None:
     raise TypeError(f"cache must be a folder, a Cache or None, got {given!r}")
 
 
-def _bytes_of(limit: Any) -> int:
-    if isinstance(limit, str):
-        match = _TEXT.fullmatch(limit)
-        if match is None:
-            raise ValueError(f'limit must be bytes, or a text like "200GB", got {limit!r}')
-        number, unit = match.groups()
-        limit = int(float(number) * _UNITS[(unit or "").lower()])
-    if isinstance(limit, bool) or not isinstance(limit, int):
-        raise TypeError(f'limit must be bytes, or a text like "200GB", got {limit!r}')
-    if limit < _LEAST_LIMIT_BYTES:
-        raise ValueError(f"limit must be >= {_LEAST_LIMIT_BYTES} bytes (1 MiB), got {limit}")
-    return limit
-
-
 def _description(folder: str) -> dict[str, Any] | None:
     try:
         with open(os.path.join(folder, _DESCRIPTION), encoding="utf-8") as file:
@@ -362,12 +366,12 @@ def _description(folder: str) -> dict[str, Any] | None:
         return None
 
 
-def _segments(folder: str) -> list[tuple[int, int, str]]:
+def _files(folder: str) -> list[tuple[int, int, str]]:
     """When each segment was last used, in ns; how many bytes of the disk it takes; its path."""
     found = []
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.endswith(SUFFIX):
+            if entry.name.endswith((SUFFIX, SAMPLES_SUFFIX)):
                 with contextlib.suppress(OSError):
                     status = entry.stat()
                     found.append((status.st_mtime_ns, status.st_blocks * 512, entry.path))

@@ -105,6 +105,10 @@ class Images:
                 f"got {next(iter(named))!r}"
             )
 
+    def with_decoder(self, decoder: ImageDecoder) -> Images:
+        """The same with another decoder."""
+        return Images(decoder, dict(zip((IMAGE, LABEL), self.names)))
+
     def sample(
         self, payload: memoryview, format: str, rng: np.random.Generator | None
     ) -> tuple[NDArray[Any], Any]:

@@ -55,10 +55,18 @@ class Examples:
                     assert rng is not None
                     rng.bit_generator.state = state
                 values[place] = decoded(field, field.decoder, values[place], rng)
+        return self.joined(values)
+
+    def joined(self, values: Sequence[Any]) -> Any:
+        """A sample of the values of ``fields``."""
         if self.as_tuple:
             return tuple(values)
         named = {field.name: value for field, value in zip(self.fields, values)}
         return {name: named[name] for name in self.names}
+
+    def apart(self, sample: Any) -> list[Any]:
+        """The values of ``fields`` in a sample."""
+        return list(sample) if self.as_tuple else [sample[field.name] for field in self.fields]
 
     def values(self, payload: memoryview, format: str) -> list[Any]:
         """What the features hold, in the order of ``fields``; of images, the encoded bytes.

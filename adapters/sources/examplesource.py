@@ -12,6 +12,7 @@ from adapters.errors import ContentError
 from adapters.generators import RngOf, chosen
 from adapters.images import ImageDecoder
 from adapters.records import RecordFiles
+from adapters.sources.beforehand import Beforehand
 from adapters.sources.examples import Examples, told
 from adapters.sources.featurerows import FeatureRows
 from adapters.sources.located import Located
@@ -30,10 +31,13 @@ class ExampleSource(RecordSource):
     Args:
         files: The records.
         content: What they become.
+        kept: As ``RecordSource`` has it.
     """
 
-    def __init__(self, files: RecordFiles, content: Examples) -> None:
-        super().__init__(files, content)
+    def __init__(
+        self, files: RecordFiles, content: Examples, kept: Beforehand | None = None
+    ) -> None:
+        super().__init__(files, content, kept)
         self._examples = content
         leaves = [field.leaf for field in content.fields]
         known = tuple(leaf for leaf in leaves if leaf is not None)
@@ -53,7 +57,7 @@ class ExampleSource(RecordSource):
 
     def way(self, transformed: bool) -> str:
         """How samples come from it, for people."""
-        if self._fixed and not transformed:
+        if self._fixed and not transformed and self._kept is None:
             return "features of records, gathered a batch at a time"
         return super().way(transformed)
 
@@ -94,6 +98,8 @@ class ExampleSource(RecordSource):
         rows: Sequence[NDArray[Any]],
     ) -> list[tuple[int, Exception]]:
         """Write samples into rows of a batch, an array for each feature."""
+        if self._kept is not None:
+            return super().fill(numbers, rng_of, rows)
         if self._fixed:
             gatherer = self._gatherer
             if gatherer is None:
@@ -158,6 +164,9 @@ class ExampleSource(RecordSource):
             rng = chosen(rng_of, wanted)
             failed = self._decoder(place).decode_rows(group, rng, wanted, rows[place])
             self._note(failures, place, wanted, failed)
+
+    def _sample_of(self, leaves: list[Any]) -> Any:
+        return self._examples.joined(leaves)
 
     def _decoder(self, place: int) -> ImageDecoder:
         decoder = self._examples.fields[place].decoder

@@ -11,6 +11,7 @@ They are arrays, so worker processes share them and get no copies. Any thread ma
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
@@ -87,6 +88,13 @@ class Files(Sequence[str]):
         """By which any process of this machine opens the file, or its URL."""
         root: bytes = self._roots[self._places[number]]
         return root + self._name(number)
+
+    def digest(self) -> str:
+        """The same for the same paths in the same order, wherever a process works."""
+        found = hashlib.sha256(repr(self._roots).encode())
+        for array in (self._names, self._places):
+            found.update(array.data)
+        return found.hexdigest()
 
     def only(self, number: int) -> Files:
         """One of these by itself, wherever this process works by now."""

@@ -27,6 +27,7 @@ from adapters.sources.files import (
     runs_of,
 )
 from adapters.sources.imagefiles import ImageSource
+from adapters.sources.keeping import kept_images
 from adapters.sources.labels import by_folder, classes_argument, encoded, listed
 from adapters.sources.objectreading import Listed, ObjectReading
 from adapters.sources.storefolders import StoreFolder
@@ -74,6 +75,8 @@ def open_images(
             ``.lst`` file, or the working directory.
         cache: A folder on a local disk, or a ``Cache``, that keeps the files that were read: of
             a store, and of slow disks. A folder stands for a limit of 100 GB.
+            ``Cache(folder, limit, decoded=True)`` keeps the pictures instead, decoded and resized,
+            before crops and flips that are random.
 
     Returns:
         A source of samples (image, label), where one label is a Python number, several are float32
@@ -87,8 +90,9 @@ def open_images(
         ImportError: URLs of a kind for which nothing is installed.
         OSError: It can't be read.
         TypeError: Something else, or an argument of the wrong type.
-        ValueError: No images, no folder per class, classes that aren't there, a table of which it
-            can't be told what its columns are, labels that are none, or a folder of a web server.
+        ValueError: A function with a cache of decoded pictures; no images, no folder per class,
+            classes that aren't there, a table of which it can't be told what its columns are,
+            labels that are none, or a folder of a web server.
 
     Example:
         >>> import cv2, numpy as np, os, tempfile
@@ -140,9 +144,11 @@ def _opened(
     known: Listed | None = None,
 ) -> ImageSource:
     """The source of files, read by whoever can."""
-    reading = None
-    if cache is not None or not files.are_local:
-        reading = ObjectReading(files, cache, known)
+    reading, of_bytes = None, None if cache is not None and cache.decoded else cache
+    if of_bytes is not None or not files.are_local:
+        reading = ObjectReading(files, of_bytes, known)
+    if cache is not None and cache.decoded:
+        return kept_images(files, labels, names, content, reading, cache)
     return ImageSource(files, labels, names, content, reading)
 
 

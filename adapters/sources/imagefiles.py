@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from adapters.errors import ClosedError, ContentError, RecordError
 from adapters.generators import DECODE, RngOf, chosen, generator
 from adapters.remote.urls import is_url
+from adapters.sources.beforehand import Beforehand
 from adapters.sources.contents import Custom, Images
 from adapters.sources.decoded import Decoded
 from adapters.sources.filereading import FileReading, Reading, new_memory
@@ -34,6 +35,7 @@ class ImageSource(Decoded):
         classes: Their names, by label; None where nobody has named them.
         content: What a file becomes.
         reading: Who reads the files; None for those of this machine.
+        kept: Images before what is random.
     """
 
     unit = "file"
@@ -46,8 +48,9 @@ class ImageSource(Decoded):
         classes: list[str] | None,
         content: Images | Custom,
         reading: Reading | None = None,
+        kept: Beforehand | None = None,
     ) -> None:
-        super().__init__(content)
+        super().__init__(content, kept)
         self._files = files
         self._reading: Reading = FileReading(files) if reading is None else reading
         self._labels = labels
@@ -117,6 +120,8 @@ class ImageSource(Decoded):
         self._closed = True
         self._reading.close()
         self._arenas.clear()
+        if self._kept is not None:
+            self._kept.close()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_arenas": []}
@@ -135,16 +140,20 @@ class ImageSource(Decoded):
     def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
         """Begin to fetch files of a store."""
         if not self._closed:
-            self._reading.expect(numbers, elsewhere)
+            self._reading.expect(self._not_kept(numbers), elsewhere)
 
     def bring(self, numbers: NDArray[np.int64]) -> None:
         """Begin to fetch files of a store, all at once; who reads one waits for it."""
         self._check_open()
-        self._reading.start(numbers)
+        self._reading.start(self._not_kept(numbers))
+
+    def _not_kept(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        return numbers if self._kept is None else numbers[self._kept.missing(numbers)]
 
     def will_read(self, first: int, last: int) -> None:
         """Have these files read ahead."""
-        self._reading.will_read(first, last)
+        if self._kept is None or self._kept.missing(np.arange(first, last)).any():
+            self._reading.will_read(first, last)
 
     def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
         """The labels of these files, if each has one."""
@@ -158,15 +167,17 @@ class ImageSource(Decoded):
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """(image, label) of this number, with its random crop and flip by ``rng``."""
-        encoded = self._read(number)
         label = self._labels[number]
         label = label.copy() if isinstance(label, np.ndarray) else label.item()
         if isinstance(self._content, Custom):
-            return self._content.function(bytes(encoded)), label
+            return self._content.function(bytes(self._read(number))), label
         if rng is None and self.draws:
             rng = generator(0, 0, number, DECODE)
+        self._check_open()
         try:
-            return self._content.image(encoded, rng), label
+            if self._kept is not None:
+                return self._kept.leaves(number, rng)[0], label
+            return self._content.image(self._read(number), rng), label
         except ContentError as error:
             raise self._told(number, error) from error
 
@@ -199,7 +210,10 @@ class ImageSource(Decoded):
         images, labels = rows
         labels[...] = self._labels[numbers]
         own: list[int] = numbers.tolist()
-        failures: list[tuple[int, Exception]] = []
+        if self._kept is not None:
+            failures = self._kept.fill(numbers, rng_of, [images])
+            return [(row, self._told(own[row], error)) for row, error in failures]
+        failures = []
         encoded: list[memoryview] = []
         wanted: list[int] = []
 

@@ -12,13 +12,14 @@ from adapters.records.files import Paths
 from adapters.remote import is_url
 from adapters.remote.cache import Cache, cache_of
 from adapters.remote.urls import has_magic
-from adapters.sources.contents import Images, check_fields, content_of, guessed
+from adapters.sources.contents import Content, Images, check_fields, content_of, guessed
 from adapters.sources.decoded import Decoded
 from adapters.sources.examples import Examples
 from adapters.sources.examplesource import ExampleSource
 from adapters.sources.features import fields_of
 from adapters.sources.folders import names_images, open_images
 from adapters.sources.imageless import is_without_image
+from adapters.sources.keeping import kept_records
 from adapters.sources.records import RecordSource
 
 
@@ -64,6 +65,8 @@ def open_records(
         verify: Check the CRCs of a record the first time that it is read.
         cache: A folder on a local disk, or a ``Cache``, that keeps what was read of the files: of
             objects in a store, and of files on slow disks. A folder stands for a limit of 100 GB.
+            ``Cache(folder, limit, decoded=True)`` keeps samples instead, before crops and flips
+            that are random: pictures decoded and resized, features parsed.
 
     Returns:
         A source: ``len``, ``[i]``, slices, iteration, ``read(i)``, ``close`` and ``with``; for
@@ -77,8 +80,8 @@ def open_records(
         PermissionError: A store refuses.
         RecordError: A file of neither format, or a damaged one.
         TypeError: Features, ``outputs`` or ``cache`` of a wrong type.
-        ValueError: An unknown format or ``decode``, a feature that can't be, or ``outputs`` that
-            aren't there.
+        ValueError: An unknown format or ``decode``, a feature that can't be, ``outputs`` that
+            aren't there, or a cache of decoded samples with a ``decode`` of which nothing is kept.
 
     Example:
         >>> import os, tempfile
@@ -90,17 +93,24 @@ def open_records(
         [0, 1, 2]
     """
     kept = cache_of(cache)
+    decoded, kept = (kept, None) if kept is not None and kept.decoded else (None, kept)
+    content: Content
     if isinstance(decode, Mapping):
         check_fields(fields)
-        examples = Examples(fields_of(decode, fields, outputs), outputs is not None)
-        return ExampleSource(RecordFiles(paths, format, bool(verify), kept), examples)
-    if outputs is not None:
+        content = Examples(fields_of(decode, fields, outputs), outputs is not None)
+    elif outputs is not None:
         raise ValueError(
             'outputs must go with decode={"name": Feature(...), ...}, whose names it orders, got '
             f"{outputs!r} with decode={decode!r}"
         )
-    content = content_of(decode, fields)
-    return RecordSource(RecordFiles(paths, format, bool(verify), kept), content)
+    else:
+        content = content_of(decode, fields)
+    files = RecordFiles(paths, format, bool(verify), kept)
+    if decoded is not None:
+        return kept_records(files, content, decoded)
+    if isinstance(content, Examples):
+        return ExampleSource(files, content)
+    return RecordSource(files, content)
 
 
 def open_guessed(paths: Paths) -> Decoded:

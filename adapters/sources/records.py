@@ -12,6 +12,7 @@ from adapters.errors import ContentError, RecordError
 from adapters.generators import DECODE, RngOf, generator
 from adapters.records import RecordFiles
 from adapters.records.storage import MappedFile
+from adapters.sources.beforehand import Beforehand
 from adapters.sources.contents import Content, Images
 from adapters.sources.decoded import Decoded
 from adapters.sources.imageless import how_to_leave_out, is_without_image
@@ -30,12 +31,15 @@ class RecordSource(Decoded):
     Args:
         files: The records.
         content: What they become.
+        kept: Samples before what is random, by their numbers in the files.
     """
 
     unit = "record"
 
-    def __init__(self, files: RecordFiles, content: Content) -> None:
-        super().__init__(content)
+    def __init__(
+        self, files: RecordFiles, content: Content, kept: Beforehand | None = None
+    ) -> None:
+        super().__init__(content, kept)
         self._files = files
         # For a batch that is written straight into its memory; found out when first asked for.
         self._leaves: tuple[Leaf, ...] | None = None
@@ -64,7 +68,7 @@ class RecordSource(Decoded):
             ValueError: A mask of another length.
         """
         chosen = chosen_of(numbers, len(self))
-        return type(self)(self._files.chosen(chosen), self._content)
+        return type(self)(self._files.chosen(chosen), self._content, self._kept)
 
     def read(self, index: int) -> bytes:
         """The raw bytes of record ``index``.
@@ -79,6 +83,8 @@ class RecordSource(Decoded):
         """Let go of the files."""
         self._rows = None
         self._files.close()
+        if self._kept is not None:
+            self._kept.close()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_rows": None, "_looked": False}
@@ -104,22 +110,41 @@ class RecordSource(Decoded):
 
     def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
         """Begin to fetch records of remote files."""
-        self._files.expect(numbers, elsewhere)
+        self._files.expect(self._not_kept(numbers), elsewhere)
 
     def bring(self, numbers: NDArray[np.int64]) -> None:
         """Fetch records of remote files, all at once."""
-        self._files.bring(numbers)
+        self._files.bring(self._not_kept(numbers))
+
+    def _not_kept(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        if self._kept is None or not self._files.are_remote:
+            return numbers
+        return numbers[self._kept.missing(self._files.in_order(numbers))]
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """The sample of this number, with its random crop and flip by ``rng``."""
-        shard, own = self._files.locate(number)
-        payload = shard.read(own)
         if rng is None and self.draws:
             rng = generator(0, 0, number, DECODE)
+        shard, own = self._files.locate(number)
+        if self._kept is not None:
+            return self._sample_of(self._kept_leaves(number, rng))
+        payload = shard.read(own)
         try:
             return self._content.sample(payload, shard.format, rng)
         except ContentError as error:
             raise self._error(number, error) from error
+
+    def _kept_leaves(self, number: int, rng: np.random.Generator | None) -> list[Any]:
+        assert self._kept is not None
+        (own,) = self._files.in_order(np.array([number])).tolist()
+        try:
+            return self._kept.leaves(own, rng)
+        except ContentError as error:
+            raise self._error(number, error) from error
+
+    def _sample_of(self, leaves: list[Any]) -> Any:
+        """A sample of its members."""
+        return tuple(leaves)
 
     def origin(self, number: int, rng: np.random.Generator) -> Origin:
         """File, record and offset; of an image, what is cut out of it."""
@@ -140,6 +165,10 @@ class RecordSource(Decoded):
 
     def will_read(self, first: int, last: int) -> None:
         """Have the files read ahead where these records lie."""
+        if self._kept is not None:
+            numbers = self._files.in_order(np.arange(first, last))
+            if not self._kept.missing(numbers).any():
+                return
         self._files.will_read(first, last)
 
     def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
@@ -195,7 +224,11 @@ class RecordSource(Decoded):
         rows: Sequence[NDArray[Any]],
     ) -> list[tuple[int, Exception]]:
         """Write samples into rows of a batch: arrays and labels, as ``leaves`` says."""
-        failures = self._images().fill(numbers, rng_of, *rows)
+        if self._kept is not None:
+            self._files.check_open()
+            failures = self._kept.fill(self._files.in_order(numbers), rng_of, rows)
+        else:
+            failures = self._images().fill(numbers, rng_of, *rows)
         return [(row, self._told(int(numbers[row]), error)) for row, error in failures]
 
     def _images(self) -> ImageRows:

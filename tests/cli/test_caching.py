@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from adapters import open_records
+from adapters import Cache, ImageDecoder, open_records
 from adapters.cli import main
 from benchmarks.harness.rangeserver import RangeServer
 from tests.remote.conftest import payloads, written
+from tests.sources.record_files import jpeg_file
 
 fsspec = pytest.importorskip("fsspec", reason="memory:// is fsspec's")
 
@@ -31,6 +32,21 @@ def test_a_cache_is_filled_shown_and_cleared(url, tmp_path, capsys):
     assert f"{url}: 0.9 of 0.9 MiB (100%)" in capsys.readouterr().out
     assert main(["cache", "clear", folder]) == 0
     assert "0.9 MiB removed" in capsys.readouterr().out
+    assert main(["cache", "show", folder]) == 0
+    assert ": 0.0 MiB" in capsys.readouterr().out
+
+
+def test_decoded_samples_are_shown_and_cleared(tmp_path, capsys):
+    path = jpeg_file(tmp_path, "recordio")
+    folder = str(tmp_path / "cache")
+    kept = open_records(path, decode=ImageDecoder(64), cache=Cache(folder, "1GB", decoded=True))
+    images = [image for image, _ in kept]
+    assert main(["cache", "show", folder]) == 0
+    shown = capsys.readouterr().out
+    assert f"{path}, 11 samples, ImageDecoder((64, 64)): 0.1 MiB\n{folder}: 0.1 MiB" in shown
+    assert main(["cache", "clear", folder]) == 0
+    assert "0.1 MiB removed" in capsys.readouterr().out
+    assert (kept[3][0] == images[3]).all()
     assert main(["cache", "show", folder]) == 0
     assert ": 0.0 MiB" in capsys.readouterr().out
 

@@ -165,14 +165,14 @@ def test_the_limit_is_kept_by_processes_that_write_little(tmp_path):
 def test_a_forked_child_does_not_keep_the_lock(tmp_path):
     """Its copy of the descriptor, as ``dup`` makes one here, holds what isn't unlocked."""
     cache, copies = Cache(tmp_path), []
-    with cache._locked(wait=False) as held:
+    with cache.locked(wait=False) as held:
         assert held
         for name in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):
                 if os.readlink(f"/proc/self/fd/{name}") == str(tmp_path / "lock"):
                     copies.append(os.dup(int(name)))
     assert copies
-    with cache._locked(wait=False) as held:
+    with cache.locked(wait=False) as held:
         assert held
     for each in copies:
         os.close(each)

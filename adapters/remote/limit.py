@@ -1,0 +1,31 @@
+"""A limit in bytes, as a number or as people write one: ``"200GB"``, ``"64 GiB"``."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_UNITS |= {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
+_TEXT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?i?B)?\s*", re.IGNORECASE)
+_LEAST_LIMIT_BYTES = 1 << 20
+
+
+def bytes_of(limit: Any) -> int:
+    """How many bytes.
+
+    Raises:
+        TypeError: No number and no text.
+        ValueError: No such text, or less than 1 MiB.
+    """
+    if isinstance(limit, str):
+        match = _TEXT.fullmatch(limit)
+        if match is None:
+            raise ValueError(f'limit must be bytes, or a text like "200GB", got {limit!r}')
+        number, unit = match.groups()
+        limit = int(float(number) * _UNITS[(unit or "").lower()])
+    if isinstance(limit, bool) or not isinstance(limit, int):
+        raise TypeError(f'limit must be bytes, or a text like "200GB", got {limit!r}')
+    if limit < _LEAST_LIMIT_BYTES:
+        raise ValueError(f"limit must be >= {_LEAST_LIMIT_BYTES} bytes (1 MiB), got {limit}")
+    return limit
