@@ -266,7 +266,7 @@ class Beforehand:
         file = self._file()
         if file is None:
             return None, np.full(len(numbers), NOT_THERE)
-        return file, file.find(numbers, self._stamps and self._stamps.of)
+        return file, file.find(numbers, None if self._stamps is None else self._stamps.of)
 
     def _file(self) -> SlotFile | None:
         opened = self._opened

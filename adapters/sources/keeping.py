@@ -26,7 +26,7 @@ from adapters.images.halves import halves
 from adapters.records import RecordFiles, Shard
 from adapters.records.inflated import InflatedObject
 from adapters.records.remotefile import RemoteFile
-from adapters.remote import Cache, clean, is_url
+from adapters.remote import Cache, Head, clean, is_url
 from adapters.sources.beforehand import Beforehand, Member
 from adapters.sources.contents import Content, Custom, Images
 from adapters.sources.examples import Examples
@@ -35,6 +35,7 @@ from adapters.sources.features import Field
 from adapters.sources.filereading import FileReading, Reading
 from adapters.sources.files import Files
 from adapters.sources.imagefiles import ImageSource
+from adapters.sources.objectreading import ObjectReading
 from adapters.sources.records import RecordSource
 from adapters.sources.slotparts import Array, Numbers, Texts
 
@@ -97,7 +98,7 @@ def kept_images(
     name = _name("images", [files.digest()], len(files), [repr(images.decoder)])
     about = _about(files, len(files), [images.decoder])
     members = [Member(Array(False), after)]
-    stamps = _Stamps(files, FileReading(files) if reading is None else reading)
+    stamps = _Stamps(files, FileReading(files) if reading is None else reading, cache)
     kept = Beforehand(cache, name, about, before, members, _first, stamps)
     return ImageSource(files, labels, classes, content, reading, kept)
 
@@ -108,23 +109,27 @@ class _Stamps:
     Args:
         files: They are named by number.
         reading: Of an object, it knows the version when it was read.
+        cache: It is told of what can't be kept.
     """
 
-    def __init__(self, files: Files, reading: Reading) -> None:
-        self._files, self._reading = files, reading
+    def __init__(self, files: Files, reading: Reading, cache: Cache) -> None:
+        self._files, self._reading, self._cache = files, reading, cache
 
     def early(self, number: int) -> bool:
         """Whether a file is looked at before it is read, as it may change meanwhile."""
         return not is_url(os.fsdecode(self._files.path(number)))
 
     def of(self, numbers: Sequence[int]) -> list[int | None]:
-        """A number for each, other ones for other versions; None where a file isn't there."""
-        return [
-            None
-            if text == "missing"
-            else int.from_bytes(_hash(text.encode()).digest()[:8], "little")
-            for text in self._reading.stamps(numbers)
-        ]
+        """A number for each, other ones for other versions; None where there is no version."""
+        texts = self._reading.stamps(numbers)
+        if (
+            numbers
+            and isinstance(self._reading, ObjectReading)
+            and not self._reading.tells_versions
+        ):
+            self._cache.for_version(self._files.named(numbers[0]), Head(0, "", 0))  # Which says so.
+            return [None] * len(texts)
+        return [None if text == "missing" else _number(text) for text in texts]
 
 
 def _first(sample: Sequence[Any]) -> Sequence[Any]:
@@ -199,6 +204,10 @@ def _name(*parts: Any) -> str:
     """A file's name, of all that must be the same."""
     text = json.dumps([_VERSION, kernel.load() is not None, parts])
     return _hash(text.encode()).hexdigest()[:32]
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(_hash(text.encode()).digest()[:8], "little")
 
 
 def _about(names: Sequence[str], count: int, decoders: Iterable[ImageDecoder | None]) -> str:

@@ -78,6 +78,8 @@ class ObjectReading:
     """
 
     uses_room = False
+    tells_versions = True
+    """Whether every file that was looked at had a version."""
 
     def __init__(
         self, files: Files, cache: Cache | None = None, listed: Listed | None = None
@@ -150,7 +152,9 @@ class ObjectReading:
         identity = self._known(number)
         if identity is None:
             try:
-                identity = identity_of(self._files[number], self._head(number))
+                head = self._head(number)
+                self.tells_versions &= bool(head.version)
+                identity = identity_of(self._files[number], head)
             except (OSError, ValueError):
                 return "missing"
         return identity.hex()
@@ -333,6 +337,7 @@ class ObjectReading:
     def _noted(self, number: int, url: str, head: Head) -> bytes:
         """The version that was read, which is that which is known."""
         identity, known = identity_of(url, head), self._known(number)
+        self.tells_versions &= bool(head.version)
         if known is None:
             self._seen[number] = np.frombuffer(identity, np.uint8)
         elif known != identity:
