@@ -7,7 +7,7 @@ from typing import Any
 
 
 def number(name: str, value: Any, least: float, most: float = math.inf) -> float:
-    """A number within bounds.
+    """A finite number within bounds.
 
     Raises:
         TypeError: No number.
@@ -17,8 +17,12 @@ def number(name: str, value: Any, least: float, most: float = math.inf) -> float
         given = float(value)
     except (TypeError, ValueError):
         given = math.nan
+    except OverflowError:  # Of an integer.
+        given = math.inf
     if isinstance(value, (bool, str)) or math.isnan(given):
         raise TypeError(f"{name} must be a number, got {value!r}")
+    if math.isinf(given) and most == math.inf:
+        raise ValueError(f"{name} must be finite, got {value!r}")
     if not least <= given <= most:
         bound = f">= {least:g}" if most == math.inf else f"in [{least:g}, {most:g}]"
         raise ValueError(f"{name} must be {bound}, got {value!r}")

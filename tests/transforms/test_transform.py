@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -158,3 +159,41 @@ def test_what_a_function_keeps_is_not_written_to():
 def test_the_room_is_reached_by_its_name():
     assert adapters.transforms.MixUp is MixUp
     assert repr(Chain([MixUp(0.3)])) == "Chain([MixUp(alpha=0.3, probability=1.0)])"
+
+
+WRONG_NUMBERS = {
+    "alpha": (MixUp, CutMix),
+    "probability": (MixUp, CutMix, RandomErasing, ColorJitter),
+    "value": (RandomErasing,),
+    "brightness": (ColorJitter,),
+    "contrast": (ColorJitter,),
+    "saturation": (ColorJitter,),
+    "hue": (ColorJitter,),
+    "label_smoothing": (functools.partial(OneHot, 3),),
+}
+WRONG_PAIRS = {
+    "scale": RandomErasing,
+    "ratio": RandomErasing,
+    "brightness": ColorJitter,
+    "contrast": ColorJitter,
+    "saturation": ColorJitter,
+    "hue": ColorJitter,
+    "value_range": ColorJitter,
+}
+INF, NAN = float("inf"), float("nan")
+
+
+@pytest.mark.parametrize("value", [INF, -INF, NAN, 10**400])
+@pytest.mark.parametrize("name", WRONG_NUMBERS)
+def test_numbers_that_are_infinite_or_none_are_refused(name, value):
+    for made in WRONG_NUMBERS[name]:
+        with pytest.raises((TypeError, ValueError), match=f"{name} must be .*, got {value!r}"):
+            made(**{name: value})
+
+
+@pytest.mark.parametrize("value", [INF, -INF, NAN])
+@pytest.mark.parametrize("name", WRONG_PAIRS)
+def test_bounds_that_are_infinite_or_none_are_refused(name, value):
+    for pair in ((value, 0.3), (0.1, value)):
+        with pytest.raises((TypeError, ValueError), match=rf"{name} must be .*, got \(?{value!r}"):
+            WRONG_PAIRS[name](**{name: pair})
