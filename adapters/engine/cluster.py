@@ -1,20 +1,20 @@
 """Workers of a Dask cluster: for a host that lacks CPUs.
 
-    dispatcher --submit--> Dask's event loop --task--> scheduler --> a worker: shipment.make
-               <--done---- our thread <--what it made, from the worker itself--'
+    dispatcher --submit--> Lanes ---keys---> a worker, asked directly
+               <--done---- its thread <---frames---'
+                         or, where that can't be, Submission: tasks of Dask's, and their results
 
-The client is the user's, and stays open. A job is a coroutine on the client's event loop, which
-submits a task, waits for it and gathers it; what came is opened by a thread of ours, as the loop
-has the network to serve. Dask does a task again whose worker has died, and gives up one that
-workers died over again and again. Nothing here blocks but ``close``.
+The client is the user's, and stays open. What has to do with Dask runs on its event loop; what
+came is opened by the lane's thread, or by one of ours, as the loop has the network to serve.
+Nothing here blocks but ``close``.
 
-Everything of Dask's is public, but for where it draws from; it is imported when a cluster is used.
+What is used of Dask is public, but for where it draws from and for the socket beneath a connection
+(``frames``). It is imported when a cluster is used.
 """
 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import importlib
 import logging
 import queue
@@ -22,15 +22,16 @@ import random
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from typing import Any
 
 from adapters.batch.plan import Assembled, Plan
 from adapters.engine.arena import Arena
 from adapters.engine.jobs import Done, Job, Pending
+from adapters.engine.lanes import Lanes, Work
 from adapters.engine.settings import Settings
-from adapters.engine.shipment import Made, Shipment, Wanted, make
+from adapters.engine.shipment import Made, Shipment
+from adapters.engine.submission import ENDED, Submission
 from adapters.engine.traffic import Traffic
 from adapters.errors import WorkerError, note
 from adapters.failure import Failure
@@ -39,11 +40,6 @@ log = logging.getLogger("adapters")
 
 KIND = "workers of a Dask cluster"
 
-# A plan up to there travels as a task, which Dask does again where it was lost; Dask warns of ones
-# of 10 MB. A larger one is scattered.
-_TASK_BYTES = 4 << 20
-# How often a lost plan, or a cancelled task, is sent again.
-_TRIES = 5
 _PATIENCE_SECONDS = 10.0
 # How long nothing may come before it is said that there are no workers.
 _LONELY_SECONDS = 10.0
@@ -68,29 +64,21 @@ class Cluster:
     """
 
     name = KIND
-    # A task costs 2 ms of scheduler, worker and client (two cores).
+    # A task of Dask's costs 2 ms of scheduler, worker and client (two cores).
     group_seconds = 0.01
     window = None
     short = starting = splits = False
 
     def __init__(self, plan: Plan, settings: Settings, lock: Any) -> None:
         self._client: Any = settings.cluster
-        self._dask: Any = importlib.import_module("distributed")
+        dask: Any = importlib.import_module("distributed")
         _give_own_generator()
         self._plan, self._lock, self._most = plan, lock, settings.max_queue_size
         self.deaths: list[str] = []
         self.started = time.monotonic()
-        self._shipment = self._pickled()
-        self._sent: asyncio.Task[Any] | None = None
-        """Brings the shipment to the cluster; of the event loop."""
         self._running: set[asyncio.Task[None]] = set()
-        """Jobs; of the event loop. None is cancelled: a gather that is takes others with it, as
-        Dask has those that begin at the same time share one."""
-        self._futures: set[Any] = set()
-        """What they wait for; of the event loop."""
+        """Jobs that are tasks; of the event loop."""
         self._jobs: dict[Job, Done] = {}
-        self._prefix = f"adapters-batch-{uuid.uuid4().hex}"
-        self._tasks = 0
         self._closed = False
         self._arena = Arena()
         self.traffic = Traffic()
@@ -98,6 +86,11 @@ class Cluster:
         self.traffic.workers = self.count
         log.info("workers: %d %s, %d threads", workers, KIND, self.count)
         self._heard = time.monotonic()
+        about = self._client, dask
+        self._submission = Submission(*about, self._pickled(), self.traffic)
+        self._lanes = Lanes(
+            *about, self._submission, lock, self.traffic, self._come, self._submit_task
+        )
         self._arrived: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._thread = threading.Thread(
             target=_open_all, args=(self._arrived,), name="adapters-cluster", daemon=True
@@ -116,7 +109,7 @@ class Cluster:
     @property
     def ready(self) -> int:
         """Threads over there; also looks whether anything is still to be hoped for."""
-        if self._jobs and self._client.status in ("closed", "closing"):
+        if self._jobs and self._client.status in ENDED:
             for job, done in list(self._jobs.items()):
                 self._fail(job, done, WorkerError(_CLOSED))
         elif self._jobs and time.monotonic() > self._heard + _LONELY_SECONDS:
@@ -125,7 +118,7 @@ class Cluster:
         return self.count
 
     def most_jobs(self, active: int) -> int:
-        """All that may be under way: the cluster has a queue of its own."""
+        """All that may be under way: there are queues of our own, and of the cluster."""
         return self._most
 
     def stand_in(self, job: Job, done: Done) -> bool:
@@ -138,13 +131,12 @@ class Cluster:
         Raises:
             WorkerError: The client is closed.
         """
-        if self._client.status in ("closed", "closing"):
+        if self._client.status in ENDED:
             raise WorkerError(_CLOSED)
         if not self._jobs:
             self._heard = time.monotonic()
         self._jobs[job] = done
-        batches = list(job.batches)
-        self._client.loop.add_callback(self._begin, job, batches)
+        self._lanes.put(Work(job, list(job.batches)))
         return True
 
     def allocate(self, pending: Pending) -> None:
@@ -160,8 +152,8 @@ class Cluster:
 
     def refresh(self) -> None:
         """Send the plan again; jobs under way have it as it was."""
-        shipment = self._shipment = self._pickled()
-        self._client.loop.add_callback(self._replace, shipment)
+        self._client.loop.add_callback(self._submission.replace, self._pickled())
+        self._lanes.retire()
 
     def restart(self) -> None:
         """Dask replaces workers."""
@@ -177,128 +169,52 @@ class Cluster:
         with self._lock:
             self._closed = True
             self._jobs.clear()
+            threads = [self._thread, *self._lanes.threads]
+            self._lanes.close()
         self._arena.close()
-        self._client.loop.add_callback(self._cancel)
+        self._client.loop.add_callback(self._submission.close)
         self._arrived.put(None)
-        if wait and threading.get_ident() != self._thread.ident:
-            self._thread.join(_PATIENCE_SECONDS)
+        for thread in threads if wait else ():
+            if threading.get_ident() != thread.ident:
+                thread.join(_PATIENCE_SECONDS)
 
     @property
     def finding(self) -> str:
         """What limits these workers, as far as that is known."""
         return self.traffic.finding
 
+    def _submit_task(self, work: Work) -> None:
+        """For work that no lane is there for."""
+        self._client.loop.add_callback(self._begin, work)
+
     # --- on the client's event loop ---
 
-    def _begin(self, job: Job, batches: list[Pending]) -> None:
+    def _begin(self, work: Work) -> None:
         if not self._closed:
-            task = asyncio.ensure_future(self._run(job, batches))
+            task = asyncio.ensure_future(self._run(work))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
 
-    async def _run(self, job: Job, batches: list[Pending]) -> None:
+    async def _run(self, work: Work) -> None:
         try:
-            answers = await self._made(batches)
+            answers = await self._submission.made([pending.key for pending in work.batches])
         except BaseException as error:
             # Its frames, and those of what led to it, would keep the plan on the cluster.
             error.__context__ = None
-            answers = [error.with_traceback(None)] * len(batches)
-        if self._closed:
-            return
-        self._heard = time.monotonic()
-        self._arrived.put(lambda: self._take(job, batches, answers))
-
-    async def _made(self, batches: list[Pending]) -> list[Any]:
-        """What a worker answers to some batches; in the place of one that kills them, why."""
-        keys = [pending.key for pending in batches]
-        try:
-            return await self._asked(keys)
-        except self._dask.KilledWorker as error:
-            if len(batches) > 1:  # One by one, so that the one to blame is alone.
-                each = [self._made([pending]) for pending in batches]
-                return [answer for answers in await asyncio.gather(*each) for answer in answers]
-            where = getattr(error.last_worker, "address", "a worker")
-            told = WorkerError(
-                f"{where} of the Dask cluster died while computing batch {keys[0].index} of epoch "
-                f"{keys[0].epoch}; tried {error.allowed_failures + 1} times. Look for a crash in "
-                "the source or the transform (workers=0 runs it in this process), or for the "
-                "workers' memory limit"
-            )
-            return [told]
-
-    async def _asked(self, keys: list[Any]) -> list[Any]:
-        for left in reversed(range(_TRIES)):
-            sending = self._sent = self._sent or asyncio.ensure_future(self._send(self._shipment))
-            future = self._submitted(await self._arrival(sending), keys)
-            self._futures.add(future)
-            try:
-                async for _ in self._dask.as_completed([future], loop=self._client.loop):
-                    pass
-                with self.traffic.bringing():
-                    answers: list[Any] = await self._client.gather(
-                        future, direct=True, asynchronous=True
-                    )
-                self.traffic.note(answers)
-                return answers
-            except (concurrent.futures.CancelledError, asyncio.CancelledError):
-                # The last worker that had the plan is gone, or somebody restarted the cluster.
-                if self._closed or not left or self._client.status in ("closed", "closing"):
-                    raise WorkerError(_FORGOTTEN) from None
-                if self._sent is sending:
-                    self._sent = None
-            except Exception:
-                if self._client.status in ("closed", "closing"):  # It has nothing to ask any more.
-                    raise WorkerError(_FORGOTTEN) from None
-                raise
-            finally:
-                self._futures.discard(future)
-                future.release()
-        raise AssertionError
-
-    async def _arrival(self, sending: asyncio.Task[Any]) -> Any:
-        """The plan, as the cluster has it."""
-        try:
-            return await asyncio.shield(sending)
-        except BaseException:
-            if self._sent is sending:
-                self._sent = None
-            raise
-
-    def _submitted(self, shipment: Any, keys: list[Any]) -> Any:
-        self._tasks += 1
-        return self._client.submit(
-            make,
-            shipment,
-            Wanted(keys),
-            key=f"{self._prefix}-{self._tasks}",
-            pure=False,
-            priority=-self._tasks,
-        )
-
-    async def _send(self, shipment: Shipment) -> Any:
-        if shipment.size_bytes <= _TASK_BYTES:
-            return self._client.submit(_itself, shipment, pure=False)
-        return await self._client.scatter(shipment, direct=True, hash=False, asynchronous=True)
-
-    def _replace(self, shipment: Shipment) -> None:
-        if shipment is self._shipment:
-            self._sent = None
-
-    def _cancel(self) -> None:
-        for future in self._futures:
-            future.release()
-        if self._sent is not None:
-            self._sent.add_done_callback(_release)
-        self._sent = None
+            answers = [error.with_traceback(None)] * len(work.batches)
+        if not self._closed:
+            self._arrived.put(lambda: self._come(work, answers))
 
     async def _look_for_workers(self) -> None:
         if not await self._client.scheduler.ncores():
             log.warning("the Dask cluster has no workers: waiting for one to come")
 
-    # --- in our thread ---
+    # --- in a lane's thread, or ours ---
 
-    def _take(self, job: Job, batches: list[Pending], answers: list[Any]) -> None:
-        for pending, answer in zip(batches, answers, strict=True):
+    def _come(self, work: Work, answers: list[Any]) -> None:
+        self._heard = time.monotonic()
+        job = work.job
+        for pending, answer in zip(work.batches, answers, strict=True):
             if isinstance(answer, Made):
                 try:
                     pending.outcome = answer.opened(self._arena.empty)
@@ -322,10 +238,6 @@ class Cluster:
 _CLOSED = (
     "the Dask client is closed: close the sequence before it, or give it a client that is open"
 )
-_FORGOTTEN = (
-    "the Dask cluster has forgotten what it was given again and again: its scheduler has ended, or "
-    "the client was closed"
-)
 
 
 def size_of(client: Any) -> tuple[int, int]:
@@ -347,16 +259,6 @@ def _give_own_generator() -> None:
         module: Any = sys.modules.get(name)
         if getattr(module, "random", None) is random:
             module.random = random.Random()  # noqa: S311 - of no use to anybody.
-
-
-def _release(sending: asyncio.Task[Any]) -> None:
-    """Have the cluster forget a plan now, and not when the garbage collector comes by."""
-    if not sending.cancelled() and sending.exception() is None:
-        sending.result().release()
-
-
-def _itself(shipment: Shipment) -> Shipment:
-    return shipment
 
 
 def _open_all(arrived: queue.SimpleQueue[Task | None]) -> None:

@@ -112,6 +112,7 @@ class Made:
         self._content = content
         self._buffers = buffers
         self._skipped = skipped
+        self._owns = False
         self.spent = spent
 
     @classmethod
@@ -143,18 +144,32 @@ class Made:
         """What is sent."""
         return len(self._content) + sum(memoryview(each).nbytes for each in self._buffers)
 
+    def apart(self) -> tuple[tuple[Any, ...], list[memoryview]]:
+        """What describes the batch, and its arrays, flat and not copied."""
+        flat = [
+            each.raw() if isinstance(each, pickle.PickleBuffer) else memoryview(each).cast("B")
+            for each in self._buffers
+        ]
+        return (self._content, self._skipped, self.spent), flat
+
+    @classmethod
+    def joined(cls, described: tuple[Any, ...], buffers: Sequence[Any]) -> Made:
+        """The same with its arrays elsewhere: in memory that is its own."""
+        content, skipped, spent = described
+        made = cls(content, buffers, skipped, spent)
+        made._owns = True
+        return made
+
     def opened(self, allocate: Allocate) -> Assembled:
         """The batch, in memory of its own, where frameworks take it without a copy.
 
         Its layout stays there: on a cluster, no batch is computed in parts.
         """
-        buffers = []
-        for buffer in self._buffers:
-            flat = buffer.raw() if isinstance(buffer, pickle.PickleBuffer) else buffer
-            raw = np.frombuffer(flat, np.uint8)
-            own = allocate(raw.shape, raw.dtype)
-            np.copyto(own, raw)
-            buffers.append(own)
+        buffers = list(self._buffers)
+        if not self._owns:
+            for number, raw in enumerate(self.apart()[1]):
+                buffers[number] = allocate((raw.nbytes,), np.dtype(np.uint8))
+                np.copyto(buffers[number], np.frombuffer(raw, np.uint8))
         skeleton, leaves = pickle.loads(self._content, buffers=buffers)
         return Assembled(unflatten(skeleton, leaves), None, self._skipped)
 

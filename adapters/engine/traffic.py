@@ -1,10 +1,11 @@
 """What crossed the wire of a cluster, and whether that or the work is the limit.
 
-Written on the client's event loop alone; read from any thread.
+Written by the client's event loop and the threads that receive; read from any thread.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,34 +31,45 @@ class Traffic:
         """On the workers, added up over all of them."""
         self.brought_seconds = 0.0
         """In which something was on the wire."""
+        self._lock = threading.Lock()
         self._under_way = 0
         self._since = 0.0
         self._left_out = _LEFT_OUT
 
-    @contextmanager
-    def bringing(self) -> Iterator[None]:
-        """While an answer is on the wire; several at a time share it."""
-        now = time.perf_counter()
-        if not self._under_way:
-            self._since = now
-        self._under_way += 1
-        try:
-            yield
-        finally:
+    def begin(self) -> None:
+        """An answer is on the wire from here to ``end``; several at a time share it."""
+        with self._lock:
+            if not self._under_way:
+                self._since = time.perf_counter()
+            self._under_way += 1
+
+    def end(self) -> None:
+        """It has come."""
+        with self._lock:
             self._under_way -= 1
             if not self._under_way:
                 self.brought_seconds += time.perf_counter() - self._since
 
+    @contextmanager
+    def bringing(self) -> Iterator[None]:
+        """While an answer is on the wire."""
+        self.begin()
+        try:
+            yield
+        finally:
+            self.end()
+
     def note(self, answers: list[Any]) -> None:
         """An answer has come."""
         made = [each for each in answers if isinstance(each, Made)]
-        if self._left_out:
-            self._left_out -= 1
-            self.brought_seconds = 0.0
-            return
-        self.batches += len(made)
-        self.bytes += sum(each.size_bytes for each in made)
-        self.made_seconds += sum(each.spent.own_seconds for each in made)
+        with self._lock:
+            if self._left_out:
+                self._left_out -= 1
+                self.brought_seconds = 0.0
+                return
+            self.batches += len(made)
+            self.bytes += sum(each.size_bytes for each in made)
+            self.made_seconds += sum(each.spent.own_seconds for each in made)
 
     @property
     def finding(self) -> str:
