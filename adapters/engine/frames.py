@@ -3,8 +3,8 @@
     | count (uint64) | sizes of the parts (uint64 each) | pickle | array | array | ...
 
 Little endian; the pickle is the first part, and says which arrays belong to which batch. Both ends
-block, without holding Python's interpreter lock: a batch of 9.6 MB took 0.6 s of all CPUs a GB over
-loopback, where one that an event loop moves took 0.9, and the result of a Dask task 3.5. A socket is
+block, without holding the interpreter lock: batches of 9.6 MB took 0.6 s of all CPUs a GB over
+loopback, where an event loop that moves them took 0.9, and results of Dask tasks 3.5. A socket is
 written by one thread and read by one, as TLS demands.
 """
 
@@ -107,7 +107,7 @@ def receive(
     arrays = []
     for size in sizes:
         array = allocate((size,), np.dtype(np.uint8))
-        _fill(owned, memoryview(array))
+        _fill(owned, array.data)
         arrays.append(array)
     number, told = pickle.loads(content)
     answers: list[Made | Failure] = []

@@ -49,14 +49,19 @@ class Outpost:
         self._asked: queue.SimpleQueue[tuple[int, int, bytes] | None] = queue.SimpleQueue()
         self._made: queue.SimpleQueue[tuple[int, list[Made | Failure]] | None] = queue.SimpleQueue()
         self.ended = threading.Event()
-        self.when_ended: Callable[[], object] = bool
+        self.when_over: Callable[[], object] = bool
+        """Called by the thread that sends, which has no more use of its socket."""
+        self._owned: socket.socket | None = None
 
     def start(self, owned: socket.socket) -> None:
         """Begin to compute and to send."""
-        for run, arguments in [(self._send, (owned,)), *[(self._compute, ())] * self._threads]:
-            threading.Thread(
-                target=run, args=arguments, name="adapters-outpost", daemon=True
-            ).start()
+        self._owned = owned
+        self._begin(lambda: self._send(owned))
+        for _ in range(self._threads):
+            self._begin(self._compute)
+
+    def _begin(self, run: Callable[[], None]) -> None:
+        threading.Thread(target=run, name="adapters-outpost", daemon=True).start()
 
     def ask(self, number: int, count: int, keys: bytes) -> None:
         """Queue so many batches, of pickled keys, which are sent together."""
@@ -68,8 +73,8 @@ class Outpost:
         for _ in range(self._threads):
             self._asked.put(None)
         self._made.put(None)
-        with contextlib.suppress(RuntimeError):  # The event loop is closed.
-            self.when_ended()
+        if self._owned is not None:
+            frames.hang_up(self._owned)
 
     def __reduce__(self) -> Any:
         return str, ("of a worker that retired",)  # Dask moves results to others.
@@ -90,9 +95,11 @@ class Outpost:
                 frames.send(owned, *made)
                 del made
         except OSError:
-            self.end()
+            pass  # The other end is gone.
         finally:
-            frames.hang_up(owned)
+            self.end()
+            with contextlib.suppress(RuntimeError):  # The event loop is closed.
+                self.when_over()
 
 
 def man(shipment: Shipment, token: str) -> Outpost:
@@ -116,9 +123,10 @@ async def asks(comm: Any, token: str) -> Any:
     """Take what a trainer asks for, until it hangs up."""
     post = _posts.get(token)
     try:
-        while post is not None:
-            asked = await comm.read()
-            post.ask(asked["number"], asked["count"], asked["keys"])
+        with contextlib.suppress(OSError):
+            while post is not None:
+                asked = await comm.read()
+                post.ask(asked["number"], asked["count"], asked["keys"])
     finally:
         if post is not None:
             post.end()
@@ -133,14 +141,17 @@ async def answers(comm: Any, token: str) -> Any:
         await comm.write(UNABLE)
         return _no_reply()
     over, loop = asyncio.Event(), asyncio.get_running_loop()
-    post.when_ended = lambda: loop.call_soon_threadsafe(over.set)
+    post.when_over = lambda: loop.call_soon_threadsafe(over.set)
     try:
         await comm.write(READY)
         post.start(frames.taken_over(comm))
-        if not post.ended.is_set():
-            await over.wait()
-    finally:
+        await over.wait()
+    except asyncio.CancelledError:  # The worker is closed.
         post.end()
+        await over.wait()
+        raise
+    finally:
+        # Never before: TLS would write into whatever has the descriptor next.
         comm.abort()
     return _no_reply()
 
