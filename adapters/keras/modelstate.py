@@ -8,6 +8,7 @@ copy, as the next step overwrites what it trained.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +21,8 @@ from adapters.seeding import process_generators, set_process_generators
 
 _METRICS = "metric variables"
 _RATE = "/learning_rate"
+log = logging.getLogger("adapters")
+_warned: set[str] = set()
 _Group = list[tuple[str, Any]]
 
 
@@ -31,6 +34,7 @@ def state_of(model: Any) -> dict[str, Any]:
         name: [(label, np.array(_to_numpy(value))) for label, value in group]
         for name, group in _groups(model)
     }
+    _warn_of_metrics(model)
     dtypes = {name: [_dtype(value) for _, value in group] for name, group in _groups(model)}
     return {
         "variables": variables,
@@ -153,6 +157,25 @@ def _groups(model: Any) -> Iterator[tuple[str, _Group]]:
     yield _METRICS, [(each.path, each) for each in model.metrics_variables]
     if keras.backend.backend() == "torch":
         yield "buffers of PyTorch", [(name, each) for name, each in model.named_buffers()]
+
+
+def _warn_of_metrics(model: Any) -> None:
+    """Say once of a metric, if so, that nobody can save what it has counted."""
+    compiled = internals.compiled_metrics(model)
+    plain = vars(keras.metrics.Metric())
+    for metric in [*model.metrics, *(getattr(compiled, "metrics", None) or ())]:
+        own = [
+            value
+            for name, value in vars(metric).items()
+            if name not in plain and isinstance(value, (int, float, list, dict, np.ndarray))
+        ]
+        if metric is not compiled and own and not metric.variables and metric.name not in _warned:
+            _warned.add(metric.name)
+            log.warning(
+                "the metric %s keeps count in no variable: after a crash within an epoch, it "
+                "doesn't go on exactly; count in self.add_weight(...)",
+                metric.name,
+            )
 
 
 def _dtype(variable: Any) -> str:
