@@ -6,9 +6,6 @@ import contextlib
 import errno
 import os
 import pickle
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -204,45 +201,3 @@ def test_a_full_disk_is_tried_again_where_another_process_evicts(url, tmp_path, 
         with open_records(url, cache=tmp_path / "cache") as source:
             assert source[:] == expected
             assert not source._files.shards[0].storage._uncached
-
-
-FILLING = """
-import sys
-import numpy as np
-from adapters import Cache, open_records
-url, folder, seed, limit = sys.argv[1:]
-source = open_records(url, cache=Cache(folder, int(limit)))
-print("ready", flush=True)
-rng = np.random.default_rng(int(seed))
-while True:
-    for number in rng.permutation(len(source)).tolist():
-        source[number]
-"""
-
-
-def kill_while_filling(url, folder, times, limit, expected):
-    """Kill processes that fill a cache, at moments that a seed draws; read what they left."""
-    rng = np.random.default_rng(0)
-    arguments = [sys.executable, "-c", FILLING, url, str(folder)]
-    for turn in range(times):
-        process = subprocess.Popen([*arguments, str(turn), str(limit)], stdout=subprocess.PIPE)
-        assert process.stdout.readline() == b"ready\n"
-        try:
-            process.wait(float(rng.uniform(0, 0.1)))
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-        process.wait(20)
-        process.stdout.close()
-        with open_records(url, cache=Cache(folder, limit)) as source:
-            numbers = rng.permutation(COUNT)[:40].tolist()
-            assert source.__getitems__(numbers) == [expected[number] for number in numbers]
-
-
-def test_a_killed_process_leaves_a_cache_that_is_right(url, tmp_path, expected):
-    kill_while_filling(url, tmp_path / "cache", 2, 1 << 30, expected)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("limit", [1 << 30, 1 << 20])
-def test_many_killed_processes_leave_a_cache_that_is_right(url, tmp_path, expected, limit):
-    kill_while_filling(url, tmp_path / "cache", 15, limit, expected)
