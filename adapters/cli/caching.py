@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from adapters.cli.progress import bar
 from adapters.records import RecordFiles
 from adapters.remote import Cache
 from adapters.remote.cache import DEFAULT_LIMIT_BYTES
+from adapters.sources import ImageSource, names_images, open_images
 from adapters.sources.slotfile import about_of
 
 # Records that are fetched at once: of 100 kB each, 25 MB.
@@ -25,9 +28,11 @@ def add_parser(subparsers: Any) -> None:
     show = own.add_parser("show", help="what is kept, and how much of the disk it takes")
     show.add_argument("folder")
     show.set_defaults(run=run_show)
-    warm = own.add_parser("warm", help="fetch record files into it before a training")
+    warm = own.add_parser("warm", help="fetch records or pictures into it before a training")
     warm.add_argument("folder")
-    warm.add_argument("files", nargs="+", help="record files: URLs, globs of them, paths")
+    warm.add_argument(
+        "files", nargs="+", help="record files: URLs, globs of them, paths; folders of pictures"
+    )
     warm.add_argument(
         "--limit",
         default=str(DEFAULT_LIMIT_BYTES),
@@ -60,18 +65,31 @@ def run_warm(options: argparse.Namespace) -> int:
     """``adapters cache warm``."""
     limit = int(options.limit) if options.limit.isdecimal() else options.limit
     cache = Cache(options.folder, limit)
-    files = RecordFiles(options.files, cache=cache)
-    with bar("cache", "record") as progress:
-        for first in range(0, len(files), _AT_ONCE):
-            last = min(first + _AT_ONCE, len(files))
-            files.expect(np.arange(last, min(last + _AT_ONCE, len(files))), elsewhere=False)
-            files.bring(np.arange(first, last))
-            progress(last, len(files))
-    files.close()
-    print(
-        f"{cache.folder}: {len(files)} records of {len(files.shards)} files, {_mib(cache.used)} MiB"
-    )
+    done = []
+    for path in filter(names_images, options.files):
+        with open_images(path, cache=cache) as images:
+            _read_all(images, images.fetch, "picture")
+            done.append(f"{len(images)} pictures")
+    records = [path for path in options.files if not names_images(path)]
+    if records:
+        files = RecordFiles(records, cache=cache)
+        _read_all(files, files.bring, "record")
+        files.close()
+        done.append(f"{len(files)} records of {len(files.shards)} files")
+    print(f"{cache.folder}: {', '.join(done)}, {_mib(cache.used)} MiB")
     return 0
+
+
+def _read_all(
+    source: RecordFiles | ImageSource, read: Callable[[NDArray[np.int64]], None], unit: str
+) -> None:
+    """Read everything some at a time, and as much ahead."""
+    with bar("cache", unit) as progress:
+        for first in range(0, len(source), _AT_ONCE):
+            last = min(first + _AT_ONCE, len(source))
+            source.expect(np.arange(last, min(last + _AT_ONCE, len(source))), elsewhere=False)
+            read(np.arange(first, last))
+            progress(last, len(source))
 
 
 def run_clear(options: argparse.Namespace) -> int:

@@ -25,6 +25,7 @@ from adapters.batch.key import BatchKey
 from adapters.batch.order import Order
 from adapters.batch.plan import Allocate, Assembled, Plan
 from adapters.batch.sourceplan import SourcePlan
+from adapters.diagnosis.remoteness import held_of, store_of
 from adapters.diagnosis.repacked import repacked
 from adapters.sources import MapSource, SequenceSource
 
@@ -45,6 +46,7 @@ class Ablations:
         gathers: Whether fetching is collating at once, as rows are gathered out of arrays.
         packed: As ``memory``, of a few pictures that were packed at 256 pixels; None where that
             makes none of them smaller, or can't be tried.
+        store: ``"uncached"`` or ``"cached"`` where samples come from a store behind URLs.
     """
 
     whole: Plan
@@ -54,6 +56,7 @@ class Ablations:
     decodes: bool
     gathers: bool = False
     packed: Plan | None = None
+    store: str = ""
 
 
 # Two of them are equal if they are one: arrays can't be compared as a whole.
@@ -146,6 +149,8 @@ def ablations_of(plan: SourcePlan, epoch: int) -> Ablations:
             known = MapSource(KeptSamples(fetched, len(source)))
             kept = dataclasses.replace(kept, source=known, order=Repeated.of(left, order.size))
             batches = left
+    else:
+        kept = dataclasses.replace(kept, source=held_of(source, np.concatenate(batches)))
     collation = _collation(kept, epoch, batches)
     packed = None
     if (smaller := repacked(plan, batches)) is not None:
@@ -153,7 +158,8 @@ def ablations_of(plan: SourcePlan, epoch: int) -> Ablations:
         same = Repeated.of(batches, len(pictures))
         packed = dataclasses.replace(plan, source=pictures, order=same)
     decodes, gathers = source.holds_images, source.gathers
-    return Ablations(plan, storage, kept, collation, decodes, gathers, packed)
+    store = store_of(source)
+    return Ablations(plan, storage, kept, collation, decodes, gathers, packed, store)
 
 
 def _made(

@@ -14,6 +14,7 @@ from adapters.diagnosis.prediction import (
     MOST_FETCHES,
     Prediction,
     advised_workers,
+    cached,
     copied_ahead,
     most,
     needed_workers,
@@ -24,6 +25,7 @@ from adapters.diagnosis.prediction import (
     without,
 )
 from adapters.diagnosis.registry import told
+from adapters.diagnosis.remoteness import CACHED, UNCACHED
 from adapters.diagnosis.verdict import Verdict
 
 
@@ -85,16 +87,38 @@ def _about_replacement(v: Verdict) -> Iterator[str]:
 
 def _about_storage(v: Verdict, quiet: bool) -> Iterator[str]:
     needed = _needed_workers(v, quiet)
-    if v.one_at_a_time:
-        if v.hints.one_at_a_time:
-            yield v.hints.one_at_a_time
-    elif needed is not None and v.workers.kind != "unknown" and needed > v.workers.count:
+    if v.one_at_a_time and v.hints.one_at_a_time:
+        yield v.hints.one_at_a_time
+    if v.store == UNCACHED:
+        yield (
+            'cache="/a/local/folder", or Cache(folder, "200GB"), in open_records or open_images: '
+            "what was read once, in the first epoch or by `adapters cache warm`, then comes from a "
+            f"local disk{_gain(cached(v), quiet, ' from there')}"
+        )
+    elif v.store == CACHED:
+        yield (
+            "let the cache fill, in the first epoch or by `adapters cache warm`, with a limit that "
+            "holds the data: what it has doesn't come from the store"
+            f"{_gain(without(v, STORAGE), quiet, ' from there')}"
+        )
+    if (
+        not v.one_at_a_time
+        and needed is not None
+        and v.workers.kind != "unknown"
+        and needed > v.workers.count
+    ):
         # Threads that wait need no CPU.
         count, effect = min(needed, MOST_FETCHES), "keep up with the step"
         if needed > count:
             effect = f"are the most that pay as a rule, where it would take {needed:,} to keep up"
         gain = _workers_gain(v, quiet)
         yield f"{v.workers.keyword}={count}: that many fetches at once {effect}{gain}"
+    if v.store:
+        yield (
+            "pack what lies in a store one file a sample into record files (adapters pack): fewer "
+            "and larger requests"
+        )
+        return
     yield (
         "pack the samples into record files once (adapters pack), which are read in long "
         "stretches, and from the page cache where they fit into memory"

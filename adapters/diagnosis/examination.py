@@ -241,6 +241,7 @@ class Examination:
             kernel_missing=ablations.decodes and load() is None,
             gathers=ablations.gathers,
             decodes=ablations.decodes,
+            store=ablations.store,
         )
 
 

@@ -9,9 +9,10 @@ that the slower of the two decides; one without takes turns with it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from adapters.diagnosis.figures import COLLATION, COPY, STORAGE, TRANSFORMS
+from adapters.diagnosis.remoteness import UNCACHED
 from adapters.diagnosis.verdict import Verdict
 
 # Threads that wait; as many as workers="auto" would take at the most.
@@ -25,6 +26,7 @@ WORKERS, PROCESSES = "workers", "processes"
 WITHOUT_STORAGE, WITHOUT_TRANSFORMS, WITHOUT_COLLATION = (
     f"without {part}" for part in (STORAGE, TRANSFORMS, COLLATION)
 )
+CACHE = "cache"
 PACKED, COPY_AHEAD = "packed at 256 pixels", "copy ahead"
 
 
@@ -33,7 +35,8 @@ class Prediction:
     """What training would take after one change.
 
     Args:
-        change: ``"workers"``, ``"processes"`` (workers of that kind), ``"without storage"``,
+        change: ``"workers"``, ``"processes"`` (workers of that kind), ``"cache"`` (one that is
+            full, of what comes from a store), ``"without storage"``,
             ``"without transforms"``, ``"without collation"``, ``"packed at 256 pixels"``, or
             ``"copy ahead"``.
         workers: How many; None where they stay.
@@ -112,6 +115,15 @@ def without(v: Verdict, part: str) -> Prediction | None:
     return _predicted(v, f"without {part}", None, left, ahead=v.workers.count > 0)
 
 
+def cached(v: Verdict) -> Prediction | None:
+    """With a full cache on a local disk in the place of a store; None where there is no store.
+
+    Reading it costs next to nothing beside the wait for a store, and is taken for nothing.
+    """
+    found = without(v, STORAGE) if v.store == UNCACHED else None
+    return None if found is None else replace(found, change=CACHE)
+
+
 def packed(v: Verdict) -> Prediction | None:
     """With pictures that are packed at 256 pixels; None where that wasn't measured."""
     if v.packed is None or v.memory is None:
@@ -163,6 +175,7 @@ def predictions_of(v: Verdict) -> tuple[Prediction, ...]:
         found += [with_workers(v, count) for count in advised_workers(v)]
         if v.bottleneck == TRANSFORMS and threads_bring_nothing(v):
             found.append(with_workers(v, process_count(v), processes=True))
+        found.append(cached(v) if v.bottleneck == STORAGE else None)
         found.append(packed(v) if v.bottleneck == TRANSFORMS else None)
         found.append(without(v, v.bottleneck))
     told = [each for each in found if each is not None]

@@ -77,7 +77,8 @@ class Diagnosis(Verdict):
 def headline(d: Diagnosis) -> Iterator[str]:
     """The bottleneck, and what follows from it, for people."""
     if d.certain:
-        yield f"bottleneck: {_BOTTLENECKS[d.bottleneck]}"
+        network = " over the network" if d.store and d.bottleneck == STORAGE else ""
+        yield f"bottleneck: {_BOTTLENECKS[d.bottleneck]}{network}"
     else:
         reason = "figures contradict each other" if d.contradictions else "the machine is too noisy"
         yield f"bottleneck: can't be told, {reason}"

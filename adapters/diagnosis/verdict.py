@@ -77,6 +77,7 @@ class Verdict:
         kernel_missing: Whether images were decoded without the image kernel.
         gathers: Whether fetching is collating at once, as rows are gathered out of arrays.
         decodes: Whether the transforms are decoding images, too.
+        store: ``"uncached"`` or ``"cached"`` where samples come from a store behind URLs, else "".
         packed: As ``memory``, of pictures that were packed at 256 pixels.
         t: The step time that was asked for.
         rounds: What each round found; the figures above are the medians.
@@ -101,6 +102,7 @@ class Verdict:
     kernel_missing: bool = False
     gathers: bool = False
     decodes: bool = False
+    store: str = ""
     packed: float | None = None
     t: float | None = None
     rounds: tuple[Figures, ...] = ()
@@ -134,7 +136,9 @@ class Verdict:
             return {}
         collation = self.collation or 0.0
         computes = COLLATION if self.gathers else TRANSFORMS
-        fetched = computes if self.fetch_computes > _COMPUTES else STORAGE
+        # What was fetched ahead from a store is here at once, which says nothing of the waiting.
+        is_computed = self.fetch_computes > _COMPUTES and not self.store
+        fetched = computes if is_computed else STORAGE
         parts = {STORAGE: 0.0, TRANSFORMS: max(0.0, self.memory - collation), COLLATION: collation}
         # Rows that are gathered once are counted once.
         parts[fetched] += max(0.0, self.storage - collation) if self.gathers else self.storage

@@ -20,6 +20,7 @@ from adapters.batch.order import DrawnOrder
 from adapters.batch.plan import Allocate, Assembled
 from adapters.diagnosis.ablation import Ablations, KeptSamples, Repeated
 from adapters.diagnosis.faces import Face, Observer
+from adapters.diagnosis.remoteness import held_of, store_of
 from adapters.diagnosis.verdict import Hints
 from adapters.engine import Engine
 from adapters.gluon.loader import DataLoader, gluon_loader
@@ -152,6 +153,9 @@ def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
         numbers = recipe.base_numbers(keys)
         fetched = KeptSamples({number: recipe.base[number] for number in numbers}, len(recipe.base))
         recipe = dataclasses.replace(recipe, base=fetched)
+    elif recipe.records is not None and recipe.records is recipe.base:
+        held = held_of(recipe.records, np.asarray(recipe.base_numbers(keys), np.int64))
+        recipe = dataclasses.replace(recipe, records=held, base=held)
     order = Repeated.of(kept_batches, len(data))
     memory = dataclasses.replace(plan, order=order, recipe=recipe)
     alone = dataclasses.replace(memory, batch_transform=None)
@@ -164,7 +168,8 @@ def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
         made = KeptSamples({key: data[key] for key in keys}, len(data))
         collation = dataclasses.replace(alone, recipe=Recipe(made))
     decodes = recipe.records is not None and recipe.records.holds_images
-    return Ablations(whole, storage, memory, collation, decodes, gathers)
+    store = store_of(recipe.records)
+    return Ablations(whole, storage, memory, collation, decodes, gathers, store=store)
 
 
 def _batches(batch_sampler: Any) -> Iterator[Any]:

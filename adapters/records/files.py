@@ -128,6 +128,13 @@ class RecordFiles:
         """Bytes of a record on average, with what stands around it."""
         return sum(shard.storage.size for shard in self.shards) / max(1, int(self._starts[-1]))
 
+    @property
+    def store_is_cached(self) -> bool | None:
+        """Whether a cache keeps what is fetched of files behind URLs; None without such files."""
+        storages = (shard.storage for shard in self.shards)
+        remote = [each for each in storages if isinstance(each, RemoteFile) and is_url(each.url)]
+        return all(each.has_cache for each in remote) if remote else None
+
     def will_read(self, first: int, last: int) -> None:
         """Have the files read ahead where records ``first`` to ``last - 1`` lie.
 

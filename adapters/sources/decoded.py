@@ -123,6 +123,11 @@ class Decoded(Source):
         )
 
     @property
+    def store_is_cached(self) -> bool | None:
+        """Whether a cache keeps what is fetched from a store behind URLs; None without a store."""
+        return None
+
+    @property
     def decodes(self) -> bool:
         """Whether an ``ImageDecoder`` makes the arrays; a subclass may do anything else as well."""
         return isinstance(self._content, Images) and type(self._content.decoder) is ImageDecoder

@@ -59,6 +59,11 @@ class Reading(Protocol):
         ...
 
     @property
+    def store_is_cached(self) -> bool | None:
+        """Whether a cache keeps what is fetched from a store; None without a store."""
+        ...
+
+    @property
     def mean_bytes(self) -> float | None:
         """Bytes of a file on average; None where none is there."""
         ...
@@ -84,6 +89,7 @@ class FileReading:
     """
 
     uses_room = True
+    store_is_cached = None
 
     def __init__(self, files: Files) -> None:
         self._files = files

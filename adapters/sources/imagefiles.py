@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from adapters.sources.contents import Custom, Images
 from adapters.sources.decoded import Decoded
 from adapters.sources.filereading import FileReading, Reading, new_memory
 from adapters.sources.files import Files
+from adapters.sources.objectreading import HeldReading
 from adapters.sources.origin import Origin
 from adapters.sources.selection import chosen_of
 from adapters.sources.source import Leaf, Subset
@@ -130,7 +132,28 @@ class ImageSource(Decoded):
         """The bytes of a file, and its label."""
         return self.read(index), self._labels[self._number(index)]
 
+    def held(self, numbers: NDArray[np.int64]) -> ImageSource:
+        """A source of the same images, which has these in memory where they come from a store.
+
+        Raises:
+            ConnectionError: The store doesn't answer.
+        """
+        if self.store_is_cached is None:
+            return self
+        self.bring(numbers)
+        found = {}
+        for number in dict.fromkeys(numbers.tolist()):
+            with contextlib.suppress(FileNotFoundError, RecordError):  # Which the batch tells of.
+                found[number] = self.read(number)
+        reading = HeldReading(self._files, found)
+        return ImageSource(self._files, self._labels, self._classes, self._content, reading)
+
     # What a plan asks for.
+
+    @property
+    def store_is_cached(self) -> bool | None:
+        """Whether a cache keeps what is fetched from a store; None where files are local."""
+        return self._reading.store_is_cached
 
     @property
     def sample_bytes(self) -> float | None:

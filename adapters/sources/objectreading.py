@@ -136,6 +136,11 @@ class ObjectReading:
         self._warm(range(first, last))
 
     @property
+    def store_is_cached(self) -> bool | None:
+        """Whether there is a cache; None where all files are of this machine."""
+        return None if self._files.are_local else self._wholes is not None
+
+    @property
     def mean_bytes(self) -> float | None:
         """As the listing told, or of some that stand at equal distances, which are asked for it."""
         if self._listed is not None and self._listed.mean_bytes is not None:
@@ -365,6 +370,36 @@ class ObjectReading:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["files"], state["cache"], state["listed"])  # type: ignore[misc]
+
+
+class HeldReading(ObjectReading):
+    """Has some of the files in memory, for good.
+
+    Args:
+        files: They are named by number.
+        held: Those, by number.
+    """
+
+    def __init__(self, files: Files, held: dict[int, bytes]) -> None:
+        super().__init__(files)
+        self._always = held
+
+    def read(self, number: int, room: Room) -> memoryview:
+        """A whole file."""
+        found = self._always.get(number)
+        return super().read(number, room) if found is None else memoryview(found)
+
+    def start(self, numbers: NDArray[np.int64]) -> None:
+        """What is held needs no request."""
+
+    def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
+        """What is held needs no request."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"files": self._files, "held": self._always}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["files"], state["held"])  # type: ignore[misc]
 
 
 _readings: weakref.WeakKeyDictionary[ObjectReading, None] = weakref.WeakKeyDictionary()

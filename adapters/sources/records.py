@@ -159,6 +159,11 @@ class RecordSource(Decoded):
             return place
 
     @property
+    def store_is_cached(self) -> bool | None:
+        """Whether a cache keeps what is fetched of remote files; None where all are here."""
+        return self._files.store_is_cached
+
+    @property
     def sample_bytes(self) -> float:
         """Bytes of a record on average."""
         return self._files.record_bytes

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from adapters import Cache, ImageDecoder, open_records
+from adapters import Cache, ImageDecoder, open_images, open_records
 from adapters.cli import main
+from adapters.remote import filesystems
 from benchmarks.harness.rangeserver import RangeServer
 from tests.remote.conftest import payloads, written
+from tests.sources.image_folders import varied
 from tests.sources.record_files import jpeg_file
 
 fsspec = pytest.importorskip("fsspec", reason="memory:// is fsspec's")
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """A folder of pictures in fsspec's memory."""
+    files = fsspec.filesystem("memory")
+    files.store.clear()
+    for path in varied(tmp_path / "photos", 12).rglob("*.jpg"):
+        files.pipe_file(f"/data/photos/{path.parent.name}/{path.name}", path.read_bytes())
+    yield "memory://data/photos/"
+    files.store.clear()
 
 
 @pytest.fixture
@@ -49,6 +62,25 @@ def test_decoded_samples_are_shown_and_cleared(tmp_path, capsys):
     assert (kept[3][0] == images[3]).all()
     assert main(["cache", "show", folder]) == 0
     assert ": 0.0 MiB" in capsys.readouterr().out
+
+
+def test_it_is_filled_with_pictures(pictures, tmp_path, capsys, monkeypatch):
+    folder = str(tmp_path / "cache")
+    assert main(["cache", "warm", folder, pictures, "--limit", "1GB"]) == 0
+    assert "12 pictures, 0.0 MiB" in capsys.readouterr().out
+    assert main(["cache", "show", folder]) == 0
+    assert f"{pictures}ant/: 0.0 MiB of whole objects" in capsys.readouterr().out
+    monkeypatch.setattr(filesystems.FileSystem, "get_all", None)
+    with open_images(pictures, cache=folder) as images:
+        assert images[11][1] == 2
+
+
+def test_a_folder_of_pictures_is_shown(pictures, tmp_path, capsys):
+    assert main(["inspect", pictures, "--count", "1", "--sheet", str(tmp_path / "a.png")]) == 0
+    said = capsys.readouterr().out
+    assert f"{pictures}: 12 images, 3 classes" in said
+    assert f"0: {pictures}ant/000.jpg, " in said
+    assert (tmp_path / "a.png").exists()
 
 
 def test_a_folder_that_is_not_there(tmp_path, capsys):
