@@ -151,7 +151,36 @@ def _images(source: ImageSource, chosen: Sequence[int] | None = None) -> Inputs:
     ]
     described = [*(source.classes or ()), "", repr([item.label for item in items])]
     described += map(" ".join, zip(map(source.named, numbers), source.stamps(numbers)))
-    return Inputs(items, source.classes, _digest(described))
+    own = _Pictures(source, np.array(numbers, np.int64), items)
+    return Inputs(own, source.classes, _digest(described))
+
+
+class _Pictures(Sequence[Item]):
+    """Images that were opened; those of a store are fetched ahead."""
+
+    def __init__(
+        self, source: ImageSource, numbers: NDArray[np.int64], items: Sequence[Item]
+    ) -> None:
+        self._source = source
+        self._numbers = numbers
+        self._items = items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, number: Any) -> Any:
+        return self._items[number]
+
+    def expect(self, numbers: NDArray[np.int64]) -> None:
+        """Begin to fetch these."""
+        self._source.expect(self._numbers[numbers], elsewhere=False)
+
+
+def expect(items: Sequence[Item], numbers: NDArray[np.int64]) -> None:
+    """Begin to fetch what has to be fetched of items that are going to be packed."""
+    own = getattr(items, "expect", None)
+    if own is not None:
+        own(numbers)
 
 
 class _Samples(Sequence[Item]):

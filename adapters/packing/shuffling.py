@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from adapters.arguments import check_integer
 from adapters.batch.permutation import PACKED, permute
-from adapters.packing.inputs import Inputs, Item
+from adapters.packing.inputs import Inputs, Item, expect
 
 Seed = int | Literal["auto"] | None
 
@@ -66,6 +66,10 @@ class _Permuted(Sequence[Item]):
 
     def __getitem__(self, number: Any) -> Any:
         return self._items[int(self._order[number])]
+
+    def expect(self, numbers: NDArray[np.int64]) -> None:
+        """Begin to fetch these, where they have to be fetched."""
+        expect(self._items, self._order[numbers])
 
 
 def in_runs(items: Sequence[Item]) -> bool:

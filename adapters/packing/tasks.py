@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from adapters.errors import ContentError, RecordError
 from adapters.failure import Failure
 from adapters.packing.encoding import Encoder
 from adapters.packing.executors import Workers
-from adapters.packing.inputs import Content, Item
+from adapters.packing.inputs import Content, Item, expect
 from adapters.packing.manifest import Skipped
 
 # Under way for each worker: the file's writer shouldn't wait for a slow one. Elsewhere a task has
@@ -28,6 +30,8 @@ _TASKS_AHEAD, _TASKS_AHEAD_ELSEWHERE = 8, 3
 # short beside a file; and what goes there and comes back fits into memory several times.
 _TASK_SECONDS, _TASK_BYTES = 0.2, 8 << 20
 _FIRST_ITEMS, _MOST_ITEMS = 8, 1024
+# That are fetched ahead, where inputs come from a store: as many requests at once.
+_EXPECTED_ITEMS = 64
 
 
 @dataclass(frozen=True)
@@ -107,10 +111,15 @@ def outcomes_of(
     waiting: deque[Any] = deque()
     length = _Length(workers.elsewhere)
     ahead = workers.count * (_TASKS_AHEAD_ELSEWHERE if workers.elsewhere else _TASKS_AHEAD)
+    expected = first
     try:
         while first < len(items) or waiting:
             while first < len(items) and len(waiting) <= ahead:
                 stop = min(len(items), first + length.items)
+                if not workers.elsewhere and stop > expected - _EXPECTED_ITEMS // 2:
+                    until = min(len(items), stop + _EXPECTED_ITEMS)
+                    expect(items, np.arange(expected, until))
+                    expected = until
                 task = Task(items, range(first, stop), encoder, skip)
                 if workers.elsewhere:
                     task = _portable(task)

@@ -403,6 +403,15 @@ def test_packing_images_of_a_store(bucket, photos, tmp_path):
     assert here.read_bytes() == there.read_bytes()
 
 
+@pytest.mark.parametrize("seed", [None, 1])
+def test_pictures_that_are_packed_are_fetched_at_once(server, photos, tmp_path, monkeypatch, seed):
+    serve(server, photos)
+    gate = Gate(monkeypatch, server.url(), 16)
+    with open_images(urls_of(server, photos)) as source:
+        pack(source, tmp_path / "train", format="recordio", workers=1, seed=seed)
+    assert gate.most >= 16
+
+
 def test_names_below_a_url():
     assert urls.below("s3://b/lists/", "../photos/./1.jpg") == "s3://b/photos/1.jpg"
     assert urls.below("s3://b/", "1.jpg") == "s3://b/1.jpg"
