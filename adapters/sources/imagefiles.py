@@ -17,7 +17,7 @@ from adapters.sources.contents import Custom, Images
 from adapters.sources.decoded import Decoded
 from adapters.sources.filereading import FileReading, Reading, new_memory
 from adapters.sources.files import Files
-from adapters.sources.objectreading import HeldReading
+from adapters.sources.heldreading import HeldReading
 from adapters.sources.origin import Origin
 from adapters.sources.selection import chosen_of
 from adapters.sources.source import Leaf, Subset
