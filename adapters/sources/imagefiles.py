@@ -138,7 +138,7 @@ class ImageSource(Decoded):
         Raises:
             ConnectionError: The store doesn't answer.
         """
-        if self.store_is_cached is None:
+        if self.store_is_cached is None or self._kept is not None:
             return self
         self.bring(numbers)
         found = {}
@@ -153,7 +153,8 @@ class ImageSource(Decoded):
     @property
     def store_is_cached(self) -> bool | None:
         """Whether a cache keeps what is fetched from a store; None where files are local."""
-        return self._reading.store_is_cached
+        is_cached = self._reading.store_is_cached
+        return is_cached if is_cached is None else is_cached or self._kept is not None
 
     @property
     def sample_bytes(self) -> float | None:

@@ -161,7 +161,8 @@ class RecordSource(Decoded):
     @property
     def store_is_cached(self) -> bool | None:
         """Whether a cache keeps what is fetched of remote files; None where all are here."""
-        return self._files.store_is_cached
+        is_cached = self._files.store_is_cached
+        return is_cached if is_cached is None else is_cached or self._kept is not None
 
     @property
     def sample_bytes(self) -> float:

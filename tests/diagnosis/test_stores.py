@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from adapters import (
+    Cache,
     ImageDecoder,
     RecordWriter,
     SafeSequence,
@@ -57,6 +58,9 @@ def test_a_source_tells_whether_it_is_in_a_store(server, tmp_path):
     assert store_of(pictures(server)) == store_of(pictures(server).select([1])) == "uncached"
     assert store_of(pictures(server, cache=tmp_path / "cache")) == "cached"
     assert store_of(as_source([1, 2])) == ""
+    decoded = {"decode": ImageDecoder(16), "cache": Cache(tmp_path / "cache", decoded=True)}
+    assert store_of(pictures(server, **decoded)) == "cached"
+    assert store_of(open_records(server.url(path.name), **decoded)) == "cached"
 
 
 @pytest.mark.parametrize("chosen", [False, True])
