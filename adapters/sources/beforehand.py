@@ -26,7 +26,7 @@ from adapters.images import ImageDecoder
 from adapters.remote.cache import Cache
 from adapters.sources.rows import put_label
 from adapters.sources.slotfile import NOT_THERE, SlotFile
-from adapters.sources.slotparts import Array, Numbers, Part
+from adapters.sources.slotparts import Array, Numbers, Part, header
 from adapters.sources.source import Source
 
 # Pictures that are decoded before they go into the batch: of 500x375, 4 MB.
@@ -150,10 +150,7 @@ class Beforehand:
                 rng = chosen(rng_of, places)
                 for at, error in member.after.decode_pieces([view], pieces, rng, places, out):
                     failures.setdefault(int(places[at]), error)
-            elif isinstance(member.part, Numbers) and 0 < length[0] <= _FEW_BYTES:
-                taken = whole[own[:, np.newaxis] + np.arange(length[0])]
-                out[places] = taken.view(member.part.dtype).reshape(-1, *member.part.shape)
-            else:
+            elif not _gathered(member.part, whole, own, length, out, places):
                 slots = zip(places.tolist(), own.tolist(), length.tolist())
                 for row, at, size in slots:
                     _put(member, view[at : at + size], None, out, row, failures)
@@ -281,6 +278,30 @@ class Beforehand:
                     self.cache.failed(error)
                     self._opened = [None]
             return self._opened[0]
+
+
+def _gathered(
+    part: Part,
+    whole: NDArray[np.uint8],
+    begins: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    out: NDArray[Any],
+    places: NDArray[np.int64],
+) -> bool:
+    """Write small parts that are all as ``out`` has them; whether they were.
+
+    Worth it: 1 instead of 9 us for a label (CPU time, 2026-11).
+    """
+    head = b"" if isinstance(part, Numbers) else header(out[0])
+    size = len(head) + out[:1].nbytes
+    if size > _FEW_BYTES or (sizes != size).any():
+        return False
+    taken = whole[begins[:, np.newaxis] + np.arange(size)]
+    if not (taken[:, : len(head)] == np.frombuffer(head, np.uint8)).all():
+        return False
+    values = np.ascontiguousarray(taken[:, len(head) :])
+    out[places] = values.view(out.dtype).reshape(-1, *out.shape[1:])
+    return True
 
 
 def _put(

@@ -7,8 +7,8 @@
     entry:   u64 where the slot begins | u64 its bytes | u64 CRC | u64 stamp | u64 CRC of these
     slot:    u32 bytes of each part | padding to 8 | part | padding to 8 | part | ...
 
-All numbers are little-endian. The file is sparse; slots are read from the mapped file, and written
-by ``pwrite``, which a full disk makes an error of and no signal.
+All numbers are little-endian. Behind the last slot the file is sparse. Slots are read where they
+are mapped, and written by ``pwritev``, which a full disk makes an error of and no signal.
 
 A slot is written before its entry, and believed only where both CRCs are right, which a process
 looks at when it first reads the sample. So a process that is killed leaves a sample unfilled. Room
@@ -301,6 +301,10 @@ class SlotFile:
             if not is_right:
                 os.ftruncate(descriptor, 0)
                 os.ftruncate(descriptor, self._first)
+                if hasattr(os, "posix_fallocate"):
+                    # Entries are read where they are mapped, and on some file systems a page that
+                    # isn't there, of a disk that is full, ends the process.
+                    os.posix_fallocate(descriptor, 0, self._first)
                 text = about.encode()[: _PAGE_BYTES - _HEADER.size]
                 header = _HEADER.pack(_MAGIC, self._first, self._count, len(text))
                 _write(descriptor, [header + text], 0)

@@ -116,6 +116,22 @@ def test_labels_keep_their_type(tmp_path, label):
         same(batch(kept, numbers=np.array([0])), batch(plain, numbers=np.array([0])))
 
 
+def test_labels_of_other_lengths_are_told(tmp_path):
+    """One of which the stored bytes are as many as 17 numbers are that were foretold."""
+    image = encoded(picture(9, 9), "PNG")
+    labels = [np.arange(34, dtype=np.float32), np.float32(7), *[np.zeros(34, np.float32)] * 9]
+    path = write_images(tmp_path / "a.tfrecord", "tfrecord", [image] * 11, labels)
+    plain = open_records(path, decode=ImageDecoder(4))
+    kept = open_records(path, decode=ImageDecoder(4), cache=cache(tmp_path))
+    for source in (plain, kept, kept):
+        rows = [np.zeros((1, *shape), dtype) for shape, dtype in source.leaves]
+        ((row, error),) = source.fill(np.array([1]), None, rows)
+        assert row == 0
+        assert isinstance(error, RecordError)
+        assert source.fill(np.array([0]), None, rows) == []
+        assert rows[1][0].tolist() == list(range(34))
+
+
 @pytest.mark.parametrize("kind", ["PNG", "npy", "grey", "yuv", "large"])
 def test_pictures_of_every_kind(tmp_path, kind):
     """Also where a cache makes a difference, the first epoch has what the others have."""

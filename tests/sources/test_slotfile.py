@@ -276,56 +276,71 @@ def test_a_file_that_is_held_by_who_makes_it_is_waited_for(tmp_path):
 
 
 _FILLING = """
-import sys, numpy as np
+import os, sys, numpy as np
 from adapters import Cache, ImageDecoder, open_records
 from adapters.generators import DECODE, Generators
-path, folder, seed = sys.argv[1:]
-decoder = ImageDecoder(32, crop="random_resized")
-source = open_records(path, decode=decoder, cache=Cache(folder, "1GB", decoded=True))
-print("open", flush=True)
-for turn in range(int(seed), 10**9):
-    numbers = np.random.default_rng(turn).permutation(len(source))[:8]
-    rows = [np.empty((8, *shape), dtype) for shape, dtype in source.leaves]
-    assert source.fill(numbers, Generators(0, 0, DECODE, numbers), rows) == []
-    print("filled", flush=True)
+
+def fill(seed):
+    decoder = ImageDecoder(32, crop="random_resized")
+    cache = Cache(sys.argv[2], "1GB", decoded=True)
+    source = open_records(sys.argv[1], decode=decoder, cache=cache)
+    for turn in range(seed, 10**9):
+        numbers = np.random.default_rng(turn).permutation(len(source))[:8]
+        rows = [np.empty((8, *shape), dtype) for shape, dtype in source.leaves]
+        assert source.fill(numbers, Generators(0, 0, DECODE, numbers), rows) == []
+
+for line in sys.stdin:
+    running = []
+    for each in range(2):
+        child = os.fork()
+        if not child:
+            try:
+                fill(2 * int(line) + each)
+            finally:
+                os._exit(1)
+        running.append(child)
+    print(*running, flush=True)
+    print(*(os.waitpid(child, 0)[1] for child in running), flush=True)
 """
 
 
-@pytest.mark.parametrize("kills", [6, pytest.param(200, marks=pytest.mark.full)])
+@pytest.mark.parametrize("kills", [20, pytest.param(1000, marks=pytest.mark.full)])
 def test_kill_9_while_two_processes_fill(tmp_path, kills):
     """Killed at any moment, they leave a file in which whatever is found is right."""
     path = jpeg_file(tmp_path, "tfrecord", COUNT)
     decoder = ImageDecoder(32, crop="random_resized")
     folder = str(tmp_path / "kept")
-    plain = open_records(path, decode=ImageDecoder())
-    delays = np.random.default_rng(0).random(kills) * 0.02
+    plain = open_records(path, decode=ImageDecoder())[:]
+    rng, counts = np.random.default_rng(0), []
     command = [sys.executable, "-c", _FILLING, str(path), folder]
-    for turn in range(0, kills, 2):
-        running = [
-            subprocess.Popen([*command, str(turn + each)], stdout=subprocess.PIPE)
-            for each in range(2)
-        ]
-        for process, delay in zip(running, delays[turn:]):
-            assert process.stdout is not None
-            assert process.stdout.readline() == b"open\n"
-            time.sleep(delay)
-            process.send_signal(signal.SIGKILL)
-        for process in running:
-            process.communicate(timeout=60)
-            assert process.returncode == -signal.SIGKILL
-        kept = open_records(path, decode=decoder, cache=cache(tmp_path))
-        file, members = kept._kept._file(), kept._kept._members
-        begins = file.find(np.arange(COUNT))
-        there = np.flatnonzero(begins != NOT_THERE)
-        starts, sizes = file.parts(begins[there], 2)
-        for number, own, length in zip(there.tolist(), starts.tolist(), sizes.tolist()):
-            values = [
-                member.part.unpacked(file.view()[at : at + size])
-                for member, at, size in zip(members, own, length)
-            ]
-            np.testing.assert_array_equal(values[0], plain[number][0])
-            assert values[1] == plain[number][1]
-        kept.close()
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        for turn in range(kills // 2):
+            print(turn, file=parent.stdin, flush=True)
+            for child in map(int, parent.stdout.readline().split()):
+                time.sleep(rng.random() * 0.02)
+                os.kill(child, signal.SIGKILL)
+            assert parent.stdout.readline().split() == [str(int(signal.SIGKILL))] * 2
+            kept = open_records(path, decode=decoder, cache=cache(tmp_path))
+            file, members = kept._kept._file(), kept._kept._members
+            begins = file.find(np.arange(COUNT))
+            there = np.flatnonzero(begins != NOT_THERE)
+            starts, sizes = file.parts(begins[there], 2)
+            for number, own, length in zip(there.tolist(), starts.tolist(), sizes.tolist()):
+                values = [
+                    member.part.unpacked(file.view()[at : at + size])
+                    for member, at, size in zip(members, own, length)
+                ]
+                np.testing.assert_array_equal(values[0], plain[number][0])
+                assert values[1] == plain[number][1]
+            counts.append(len(there))
+            if len(there) == COUNT:
+                cache(tmp_path).clear()
+        parent.stdin.close()
+    assert max(counts) > 0
     numbers = np.arange(COUNT)
     whole = open_records(path, decode=decoder, cache=cache(tmp_path))
     rows = [np.empty((COUNT, *shape), dtype) for shape, dtype in whole.leaves]
