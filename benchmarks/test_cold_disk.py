@@ -1,0 +1,61 @@
+"""A record file that isn't in memory: an order in blocks against a sequential and a random one."""
+
+from __future__ import annotations
+
+from benchmarks.data.photographs import find_photographs
+from benchmarks.experiments.record_formats import MOST_CACHED
+from benchmarks.harness.machine import usable_cpus
+from benchmarks.harness.results import Column
+from benchmarks.harness.sweeps import RowSpec, Session, our_failures
+
+COLUMNS = (
+    Column("pieces_mb", "pieces MB/s", ",.0f"),
+    Column("sequential_mb", "sequential", ",.0f"),
+    Column("blocks_mb", "blocks", ",.0f"),
+    Column("random_mb", "random", ",.0f"),
+    Column("to_sequential", "blocks to sequential", ".0%"),
+    Column("to_random", "to random", ".0%"),
+    Column("to_pieces", "to pieces", ".0%"),
+    Column("still_cached", "still cached", ".0%"),
+)
+# Records of 64 KB, passes, MiB of a block, blocks of a window: two windows.
+SIZES = {"smoke": (256, 1, 1, 8), "default": (8192, 7, 32, 8), "full": (16_384, 15, 32, 16)}
+LEAST_OF_SEQUENTIAL = 0.9
+LIMIT_SECONDS = 400
+
+
+def test_cold_disk(session: Session) -> None:
+    """Blocks read nearly as fast as the whole from begin to end; the file was cold each time."""
+    with session.uncaptured():
+        find_photographs()
+    experiment = session.experiment(
+        "cold",
+        "Cold files: records of 64 KB from the disk",
+        "How much of a sequential read does an order in blocks reach?",
+    )
+    experiment.columns = COLUMNS
+    records, passes, block_mib, window = SIZES[session.size]
+    experiment.note(
+        f"{records:,} records, {window} blocks of {block_mib} MiB at a time; medians of {passes} "
+        "turns; pieces: of 1 MiB, without a loader; cold: after POSIX_FADV_DONTNEED, as mincore "
+        "finds, which sees no disk's and no host's cache",
+    )
+    spec = RowSpec(
+        framework="Keras",
+        loader="cold disk",
+        workers=usable_cpus(),
+        ours=True,
+        program="benchmarks.experiments.cold_disk",
+        options={
+            "records": records,
+            "passes": passes,
+            "block_bytes": block_mib << 20,
+            "window": window,
+        },
+        limit_seconds=LIMIT_SECONDS,
+    )
+    runs = session.sweep(experiment, [spec], repeats=1)
+    assert our_failures(runs) == []
+    for run in runs:
+        assert run.metrics["still_cached"] <= MOST_CACHED
+        assert session.size == "smoke" or run.metrics["to_sequential"] >= LEAST_OF_SEQUENTIAL
