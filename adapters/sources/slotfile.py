@@ -80,7 +80,6 @@ class SlotFile:
         self._mapping, self._view = self._mapped()
         # Of samples whose CRCs were right once, where their slots begin; 0 of others.
         self._begins = np.zeros(count, np.int64)
-        self._others: int | None = None
         self.is_full = False
         self._begin_process()
 
@@ -225,9 +224,7 @@ class SlotFile:
                 log.info("%s: it was removed, so samples are decoded each time", self._path)
                 return None
             begin = self._end()
-            if self._others is None or begin + size + self._others > self._cache.limit:
-                self._others = self._room_beside(begin + size)
-            if begin + size + self._others > self._cache.limit:
+            if begin + size + self._beside(begin + size) > self._cache.limit:
                 log.info(
                     "%s: the limit of %d bytes is reached, so the samples that aren't kept are "
                     "decoded each time",
@@ -241,7 +238,7 @@ class SlotFile:
             self._set_end(begin + size)
             return begin, begin + size
 
-    def _room_beside(self, own: int) -> int:
+    def _beside(self, own: int) -> int:
         """Bytes of the other files, of which unused ones are removed where it takes that."""
         files = [file for file in self._cache.samples() if file[2] != self._path]
         others = sum(size for _, size, _ in files)

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 from adapters import (
+    Blocks,
     Cache,
     Feature,
     ImageDecoder,
     RecordError,
     SafeSequence,
+    concatenate,
     open_images,
     open_records,
     split,
@@ -372,6 +374,30 @@ def test_arguments(tmp_path):
     assert Cache("a", 1 << 20, decoded=True) != Cache("a", 1 << 20)
     assert repr(Cache("/a", 1 << 20, decoded=True)) == "Cache('/a', 1048576, decoded=True)"
     assert pickle.loads(pickle.dumps(cache(tmp_path))) == cache(tmp_path)
+
+
+def test_in_blocks_of_several_sources(tmp_path):
+    """Which are read ahead as long as they aren't kept."""
+    records, folder = jpeg_file(tmp_path, "recordio", 20), varied(tmp_path / "photos", 20)
+    decoder = DECODERS[3]
+
+    def joined(**given: Any) -> Any:
+        return concatenate(
+            [
+                open_records(records, decode=decoder, **given),
+                open_images(folder, decode=decoder, **given),
+            ]
+        )
+
+    given = {"batch_size": 8, "shuffle": Blocks(10_000, 2), "seed": 3, "workers": 0}
+    with (
+        SafeSequence(joined(), **given) as expected,
+        SafeSequence(joined(cache=cache(tmp_path)), **given) as found,
+    ):
+        for _ in range(2):
+            for mine, own in zip(found, expected, strict=True):
+                same(mine, own)
+    assert len(cache(tmp_path).samples()) == 2
 
 
 @pytest.mark.parametrize(("workers", "processes"), [(0, False), (2, False), (2, True)])

@@ -206,6 +206,13 @@ def test_the_limit_is_said_once(tmp_path, caplog):
     assert not put(opened(tmp_path, 1 << 20), 39, 100_000)
 
 
+def test_two_files_that_grow_together_stay_below_the_limit(tmp_path):
+    files = [opened(tmp_path, 1 << 20, name) for name in ("one", "two")]
+    kept = [put(file, number, 50_000) for number in range(COUNT) for file in files]
+    assert 14 <= sum(kept) <= 21
+    assert cache(tmp_path).used <= 1 << 20
+
+
 def test_unused_files_make_room(tmp_path):
     """The one first that was opened longest ago; what a process has open stays."""
     for name in ("old", "new", "held"):
