@@ -168,8 +168,8 @@ class Mixed:
         return np.full(number * 7919 % 50 * (100 if number % 97 == 0 else 1), number)
 
 
-@pytest.mark.parametrize("window", [1, 130, 300, 2000])
-@pytest.mark.parametrize("crew", ["processes-1", "processes-2"])
+# Other windows, and other numbers of workers, are those of test_deep_windows.
+@pytest.mark.parametrize(("crew", "window"), [("processes-1", 130), ("processes-2", 2000)])
 def test_no_batch_is_another_one_however_deep_the_window_is(crew, window):
     with opened(Mixed(), crew, 1, queue=window) as engine:
         stream = engine.stream(0, 0, False)
