@@ -226,6 +226,7 @@ class _Actor:
         return plain()
 
     def _do(self, loader: Callable[[], Any]) -> None:
+        self._skip = sys.maxsize  # It may have loops of its own.
         try:
             done = self._act(loader())
         except Exception as error:

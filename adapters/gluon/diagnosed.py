@@ -27,6 +27,7 @@ from adapters.gluon.loader import DataLoader, gluon_loader
 from adapters.gluon.plan import GluonPlan
 from adapters.gluon.recipe import Opaque, Recipe
 from adapters.gluon.samplers import EpochBatchSampler, sampler_twin
+from adapters.resuming import looking
 
 _KEPT_BATCHES = 4
 # What a sampler is asked for: its batches are fetched in turn.
@@ -81,13 +82,17 @@ class GluonFace(Face):
 
     @contextmanager
     def intercepted(self, observer: Observer) -> Iterator[None]:
-        """Within, every loop over a loader, MXNet's or ours, reads from what the observer gives."""
+        """Within, every loop over a loader, MXNet's or ours, reads from what the observer gives.
+
+        No training is kept: one that is under way may have the folder of ``Resume``.
+        """
         kinds: list[Any] = [mx.gluon.data.DataLoader, DataLoader]
         own = [kind.__iter__ for kind in kinds]
         for kind, plain in zip(kinds, own):
             kind.__iter__ = _observed(plain, observer)
         try:
-            yield
+            with looking():
+                yield
         finally:
             for kind, plain in zip(kinds, own):
                 kind.__iter__ = plain

@@ -10,7 +10,16 @@ from __future__ import annotations
 from adapters.resuming.background import Background
 from adapters.resuming.folder import Folder
 from adapters.resuming.likeness import check_order, check_same, unnumbered
-from adapters.resuming.lock import Lock
+from adapters.resuming.lock import Lock, looking
 from adapters.resuming.schedule import Schedule
 
-__all__ = ["Background", "Folder", "Lock", "Schedule", "check_order", "check_same", "unnumbered"]
+__all__ = [
+    "Background",
+    "Folder",
+    "Lock",
+    "Schedule",
+    "check_order",
+    "check_same",
+    "looking",
+    "unnumbered",
+]

@@ -25,6 +25,7 @@ import socket
 import threading
 import time
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 from adapters.resuming.folder import make
@@ -48,7 +49,7 @@ class Lock:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path = path.absolute()
         self._files: dict[str, int] = {}
         self._made = False
         self._thread = 0
@@ -69,11 +70,13 @@ class Lock:
             RuntimeError: Another training uses it.
         """
         self.release()
+        self.rank, count = shard
+        if _looks:
+            return
         if over:
             for other in list(_locks):
                 if other._thread == threading.get_ident() and other._path == self._path:
                     other.release()
-        self.rank, count = shard
         self._thread = threading.get_ident()
         try:
             self._made = make(self._path)
@@ -167,6 +170,18 @@ class Lock:
             os.close(file)
 
 
+@contextlib.contextmanager
+def looking() -> Iterator[None]:
+    """Within, folders are neither held nor written to: a training is looked at, not continued."""
+    global _looks
+    _looks += 1
+    try:
+        yield
+    finally:
+        _looks -= 1
+
+
+_looks = 0
 _locks: weakref.WeakSet[Lock] = weakref.WeakSet()
 
 
