@@ -47,6 +47,7 @@ from adapters.seeding import process_generators, set_process_generators
 
 log = logging.getLogger("adapters")
 
+_COUNTS = ("batch_size", "shards")  # Of others, batches have other numbers.
 _STREAM = 4  # Of the numbers that MXNet's generator is seeded with.
 
 
@@ -234,7 +235,12 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
         self._loader.load_state_dict(state["loader"])
         if state.get("rank", self._lock.rank) == self._lock.rank:
             set_process_generators(state["generators"])
-        if not state["metrics"]:
+        (epoch, batch), here = self._loader._progress.position, self._data()
+        if over := epoch - state["loader"]["epoch"]:  # Other shards have nothing left of it.
+            self._epoch, self._batch = self._epoch + over, 0
+        elif any(state.get("data", here).get(name) != here.get(name) for name in _COUNTS):
+            self._batch = batch
+        if not state["metrics"] or not self._batch:
             self._state = None
         log.info(
             "the training in %s goes on at epoch %d, batch %d",

@@ -139,6 +139,10 @@ class Resume(FitCallback):
             except ValueError:
                 self._check_data()  # Which knows better what is wrong.
                 raise
+            if (over := fit.sequence.epoch - state["sequence"]["epoch"]) and steps is None:
+                # Other shards have nothing left of that epoch.
+                state = {**state, "epoch": state["epoch"] + over, "step": 0}
+                self._state = state
         # Until a batch has been trained on; Keras looks at some before.
         self._position = fit.sequence.state_dict()
         if state is None:

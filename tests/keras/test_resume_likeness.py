@@ -12,6 +12,7 @@ import pytest
 
 from adapters import SafeSequence
 from adapters.keras import Resume, internals, modelstate
+from tests.keras.trainings import Killed
 
 pytestmark = pytest.mark.skipif(
     bool(internals.missing_to_continue()), reason="Resume is refused with this Keras"
@@ -151,3 +152,62 @@ def test_an_optimizer_that_a_loaded_model_has_is_no_reason_not_to_save(tmp_path)
     with SafeSequence((X, X.sum(1)), 2, workers=0) as sequence:
         model.fit(sequence, callbacks=[Resume(tmp_path)], verbose=0)
     assert list(tmp_path.glob("*.npz"))
+
+
+# --- other shards, within an epoch ---
+
+
+class Seen(keras.callbacks.Callback):
+    """The batches' numbers, and a kill before one of them."""
+
+    def __init__(self, kill_at: int | None = None) -> None:
+        super().__init__()
+        self.kill_at = kill_at
+        self.batches: list[tuple[int, int]] = []
+        self.epoch = 0
+        self.resume: Any = None
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.epoch = epoch
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.resume._background.wait()
+        if len(self.batches) == self.kill_at:
+            raise Killed
+        self.batches.append((self.epoch, batch))
+
+
+def sharded(folder: Path, shard: Any, batch_size: int, seen: Seen, samples: int = 24) -> None:
+    """A training of two epochs on a part of some samples."""
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", run_eagerly=True)
+    x = np.arange(samples, dtype="float32").reshape(-1, 1)
+    seen.resume = Resume(folder, "1 batch")
+    with SafeSequence((x, x), batch_size, shuffle=True, shard=shard, workers=0) as sequence:
+        model.fit(sequence, epochs=2, callbacks=[seen, seen.resume], verbose=0)
+
+
+@pytest.mark.parametrize(("count", "batch_size"), [(1, 8), (3, 2), (1, 1)])
+def test_other_shards_go_on_within_an_epoch(count, batch_size, tmp_path):
+    """Of two ranks that had 3 of 6 batches of 2 each, 12 of 24 samples."""
+    with pytest.raises(Killed):
+        sharded(tmp_path, (0, 2), 2, Seen(kill_at=3))
+    before = {path.name for path in tmp_path.glob("*.npz")}
+    assert max(before) == "000000-000000003.npz"
+    seen = Seen()
+    sharded(tmp_path, (0, count), batch_size, seen)
+    per_epoch = 24 // (count * batch_size)
+    rest = -(-12 // (count * batch_size))
+    assert seen.batches == [
+        *((0, batch) for batch in range(per_epoch - rest, per_epoch)),
+        *((1, batch) for batch in range(per_epoch)),
+    ]
+
+
+def test_an_epoch_of_which_nothing_is_left_for_other_shards_is_over(tmp_path):
+    """Of 11 samples, two ranks had 8; four find three left, of which none gets any."""
+    with pytest.raises(Killed):
+        sharded(tmp_path, (0, 2), 1, Seen(kill_at=4), samples=11)
+    seen = Seen()
+    sharded(tmp_path, (0, 4), 1, seen, samples=11)
+    assert seen.batches == [(1, 0), (1, 1)]
