@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from adapters.errors import ContentError, RecordError
@@ -12,13 +12,17 @@ from adapters.images import decode as decode_image
 from adapters.packing.manifest import Manifest, sha256_of
 from adapters.records.files import Paths, expanded
 from adapters.records.index import misfit, parse
+from adapters.records.remotefile import RemoteFile
 from adapters.records.shard import Shard
 from adapters.records.sidecar import MANIFEST_SUFFIX, candidates
-from adapters.remote import clean
+from adapters.remote import clean, client_of, is_url
+from adapters.remote.retrying import persistently
+from adapters.remote.urls import escaped, folder_url
 from adapters.sources import Images, guessed
 
 # Records of a remote file that are fetched at once: of 100 kB each, 6 MB.
 _AT_ONCE = 64
+_READ_BYTES = 4 << 20
 
 
 def verify(
@@ -39,7 +43,7 @@ def verify(
     good, wrong = 0, []
     for path in expanded(paths):
         if path.endswith(MANIFEST_SUFFIX):
-            files, problems = _listed(Path(path))
+            files, problems = _listed(path)
             wrong += problems
         else:
             files = [path]
@@ -52,15 +56,15 @@ def verify(
     return good, wrong
 
 
-def _listed(path: Path) -> tuple[list[str], list[str]]:
+def _listed(place: str) -> tuple[list[str], list[str]]:
     """The files of a manifest, and what is wrong with them as files."""
+    path, files, wrong = clean(place), [], []
     try:
-        manifest = Manifest.load(path)
+        manifest = _manifest(place)
     except ValueError as error:
         return [], [str(error)]
     except OSError as error:
-        return [], [f"{path}: {error.strerror}"]
-    files, wrong = [], []
+        return [], [f"{path}: {error.strerror or error}"]
     if manifest.read != manifest.packed + len(manifest.skipped):
         wrong.append(
             f"{path}: {manifest.read} read, but {manifest.packed} packed and "
@@ -69,17 +73,46 @@ def _listed(path: Path) -> tuple[list[str], list[str]]:
     if manifest.packed != (records := sum(packed.records for packed in manifest.files)):
         wrong.append(f"{path}: {manifest.packed} packed, but {records} in its files")
     for packed in manifest.files:
-        file = path.with_name(packed.name)
-        if not file.exists():
+        named = _beside(place, packed.name)
+        file = clean(named)
+        try:
+            found, size = _content_of(named)
+        except FileNotFoundError:
             wrong.append(f"{file}: missing")
             continue
-        files.append(os.fspath(file))
-        found, size = sha256_of(file), file.stat().st_size
+        files.append(named)
         if found != packed.sha256:
             wrong.append(f"{file}: SHA-256 {packed.sha256} expected, {found} found")
         elif size != packed.bytes:
             wrong.append(f"{file}: {packed.bytes} bytes expected, {size} found")
     return files, wrong
+
+
+def _manifest(place: str) -> Manifest:
+    if not is_url(place):
+        return Manifest.load(place)
+    client, key = client_of(place)
+    return Manifest.parse(persistently(lambda: client.get_all(key), clean(place))[0], clean(place))
+
+
+def _beside(place: str, name: str) -> str:
+    """A file that a manifest names."""
+    if is_url(place):
+        return folder_url(place) + escaped(place, name)
+    return os.path.join(os.path.dirname(place), name)
+
+
+def _content_of(place: str) -> tuple[str, int]:
+    """SHA-256 and bytes of a file."""
+    if not is_url(place):
+        return sha256_of(place), os.path.getsize(place)
+    file, digest, done = RemoteFile(place), hashlib.sha256(), 0
+    content = file.stream()
+    while piece := content.read(done, _READ_BYTES):
+        digest.update(piece)
+        done += len(piece)
+    file.close()
+    return digest.hexdigest(), done
 
 
 def _problems(path: str, progress: Callable[[int, int], Any] | None) -> Iterator[str | None]:

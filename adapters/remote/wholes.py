@@ -83,7 +83,7 @@ class Wholes:
         if not _is_right(content, data):
             if not self._told:
                 self._told = True
-                log.warning("%s is damaged; the object is fetched again", path)
+                log.warning("%s is damaged, or was not written whole; it is fetched again", path)
             return None
         if time.time() - status.st_mtime > _USED_EVERY_SECONDS:
             with contextlib.suppress(OSError):  # Evicted, or of a folder nobody may write to.

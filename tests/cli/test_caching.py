@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from adapters import Cache, ImageDecoder, open_images, open_records
+from adapters import Cache, ImageDecoder, open_images, open_records, pack
 from adapters.cli import main
 from adapters.remote import filesystems
 from benchmarks.harness.rangeserver import RangeServer
@@ -100,6 +101,29 @@ def test_an_object_is_verified_and_shown(url, capsys):
     assert "600 records are right, 0 things are wrong" in capsys.readouterr().out
     assert main(["inspect", url]) == 0
     assert "600 records" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("harm", ["", "missing", "changed", "none"])
+def test_a_manifest_and_its_files_are_verified(url, capsys, harm):
+    images = np.zeros((40, 4, 4, 3), np.uint8)
+    options = {"format": "tfrecord", "encoding": "raw", "shard_bytes": 2000}
+    pack((images, range(40)), "memory://data/packed", **options)
+    files, name = fsspec.filesystem("memory"), "/data/packed-00001-of-00006.tfrecord"
+    if harm == "missing":
+        files.rm_file(name)
+    elif harm == "changed":
+        files.pipe_file(name, files.cat_file("/data/packed-00002-of-00006.tfrecord"))
+    manifest = "memory://data/none.json" if harm == "none" else "memory://data/packed.json"
+    assert main(["verify", manifest]) == (1 if harm else 0)
+    said = capsys.readouterr().out
+    shard = f"memory:/{name}"
+    told = {
+        "": "40 records are right, 0 things are wrong",
+        "missing": f"{shard}: missing",
+        "changed": f"{shard}: SHA-256 ",
+        "none": "memory://data/none.json: No such object",
+    }
+    assert told[harm] in said
 
 
 def test_verify_fetches_many_records_at_once(tmp_path, capsys):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import pickle
 import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from adapters import ImageDecoder, RecordError, SafeSequence, open_images, pack
+from adapters import ImageDecoder, RecordError, SafeSequence, open_images, open_records, pack
 from adapters.remote import urls
 from adapters.sources import objectreading
 from tests.sources.image_folders import jpeg, put, varied
@@ -108,6 +110,36 @@ def test_a_web_server_that_does_not_list_is_told_of(server, photos):
     serve(server, photos)
     with pytest.raises(ValueError, match=r"where must be a list of URLs or a table for a web ser"):
         open_images(server.url("photos/"))
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """A web server that knows no method to list."""
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+    def do_HEAD(self) -> None:
+        """It has nothing, either."""
+        self.send_error(404)
+
+
+@pytest.mark.parametrize("status", [501, 405])
+def test_a_web_server_that_refuses_to_list_is_told_of_at_once(status):
+    refusing = type("Refusing", (Refusing,), {"do_PROPFIND": lambda self: self.send_error(status)})
+    with ThreadingHTTPServer(("127.0.0.1", 0), refusing) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        begun = time.monotonic()
+        try:
+            url = f"http://127.0.0.1:{server.server_port}/photos/"
+            with pytest.raises(ValueError, match="where must be a list of URLs or a table"):
+                open_images(url)
+            with pytest.raises(ValueError, match="doesn't list its objects; give a list of URLs"):
+                open_records(url + "*.rec")
+        finally:
+            server.shutdown()
+            thread.join()
+    assert time.monotonic() - begun < 20
 
 
 @pytest.mark.parametrize("labelled", [False, True])

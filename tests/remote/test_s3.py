@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from adapters import RecordError, open_records
+from adapters import RecordError, SafeSequence, open_images, open_records
 from adapters.remote import client
 from tests.remote.conftest import payloads, written
+from tests.sources.image_folders import put
 
 pytest.importorskip("moto.server", reason="moto[server] speaks S3 to these tests")
 boto3 = pytest.importorskip("boto3", reason="boto3 writes what these tests read")
@@ -61,3 +62,29 @@ def test_an_object_that_is_replaced(bucket):
 def test_a_missing_key(bucket):
     with pytest.raises(FileNotFoundError, match=r"s3://bucket/data/none\.rec"):
         open_records("s3://bucket/data/none.rec")
+
+
+def test_a_folder_of_images(bucket, tmp_path):
+    """The versions that the listing tells are those that come with the objects, and in a cache."""
+    put(tmp_path / "photos", "big cat/100% #1.jpg", "big cat/deep/2.jpg", "ant+/3.jpg")
+    bucket.put_object(Bucket="bucket", Key="photos/ant+/", Body=b"")  # As consoles make folders.
+    for path in (tmp_path / "photos").rglob("*.jpg"):
+        bucket.upload_file(str(path), "bucket", f"photos/{path.relative_to(tmp_path / 'photos')}")
+    here = open_images(tmp_path / "photos")
+    with open_images("s3://bucket/photos", cache=tmp_path / "cache") as there:
+        assert there.classes == here.classes == ["ant+", "big cat"]
+        assert [there.read(number) for number in range(3)] == [here.read(n) for n in range(3)]
+        assert there.sample_bytes == here.sample_bytes
+        listed = there.files[:]
+    assert open_images(listed).classes == ["ant+", "big cat", "deep"]
+    with SafeSequence("s3://bucket/photos/", 3) as sequence:
+        assert sequence[0][0].shape == (3, 20, 30, 3)
+    again = open_images("s3://bucket/photos/", cache=tmp_path / "cache")
+    bucket.delete_object(Bucket="bucket", Key="photos/ant+/3.jpg")
+    assert again.read(0) == here.read(0)
+    bucket.put_object(Bucket="bucket", Key="photos/ant+/3.jpg", Body=b"another")
+    there = open_images("s3://bucket/photos/")
+    assert there.read(0) == b"another"
+    bucket.put_object(Bucket="bucket", Key="photos/ant+/3.jpg", Body=b"a third")
+    with pytest.raises(RecordError, match="version of the object that was listed"):
+        there.read(0)
