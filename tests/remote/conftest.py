@@ -12,6 +12,7 @@ import pytest
 from adapters import RecordWriter
 from adapters.records import regions, remotefile
 from adapters.remote import client
+from adapters.sources import objectreading
 from benchmarks.harness.rangeserver import RangeServer
 
 pytest.importorskip("obstore", reason="remote files are read by obstore: the extra remote")
@@ -38,6 +39,8 @@ def server() -> Iterator[RangeServer]:
     """Serves what a test puts into ``objects``."""
     with RangeServer() as serving:
         yield serving
+        for reading in [*objectreading._readings]:
+            reading.close()  # What is fetched ahead would ask on when the server is gone.
     client.forget()
 
 
