@@ -27,6 +27,7 @@ from typing import Any
 from urllib.parse import unquote
 
 _CHUNK_BYTES = 64 << 10
+_END = "end"  # A line of standard input.
 _DATE = "Mon, 23 Nov 2026 12:00:00 GMT"
 
 
@@ -231,7 +232,7 @@ def etag_of(data: Any) -> str:
 
 
 class ServerProcess:
-    """The same over files of a folder, in a process of its own, so that it doesn't share a lock.
+    """The same over all files in a folder, in a process of its own, which shares no lock.
 
     Args:
         folder: Whose files it serves.
@@ -266,10 +267,12 @@ class ServerProcess:
         return counted
 
     def close(self) -> None:
-        """End it."""
+        """End it, also where forked processes hold the pipe that would tell it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(f"{_END}\n")
+            self._process.stdin.close()
         self._process.wait(20)
         self._process.stdout.close()
 
@@ -293,12 +296,19 @@ def main() -> None:
     parser.add_argument("folder")
     parser.add_argument("settings")
     options = parser.parse_args()
-    with os.scandir(options.folder) as entries:
-        objects = {entry.name: _mapped(entry.path) for entry in entries if entry.is_file()}
+    objects = {
+        os.path.relpath(os.path.join(folder, name), options.folder): _mapped(
+            os.path.join(folder, name)
+        )
+        for folder, _, names in os.walk(options.folder)
+        for name in names
+    }
     with RangeServer(objects, **json.loads(options.settings)) as server:
         print(server.url(), flush=True)
         began = time.process_time()
         for line in sys.stdin:
+            if line.strip() == _END:
+                break
             server.settings = Settings(**{**asdict(server.settings), **json.loads(line)})
             counted, server.counted = server.counted, Counted()
             told = {each: getattr(counted, each) for each in ("requests", "bytes", "faults")}

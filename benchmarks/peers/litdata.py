@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,11 @@ from benchmarks.harness.ratios import BATCH, endless
 from benchmarks.peers.pictures import TRAIN, Batches, with_opencv
 
 CHUNK_BYTES = 1 << 24
+_NOBODY = {
+    "region_name": "us-east-1",
+    "aws_access_key_id": "none",
+    "aws_secret_access_key": "none",
+}
 
 
 def find_chunks(photographs: Photographs) -> Path:
@@ -47,17 +53,30 @@ class Decode:
         return with_opencv(sample["jpeg"], uniform), sample["number"]
 
 
-def batches_of(photographs: Photographs, workers: int, work: str) -> Batches:
+def batches_of(
+    photographs: Photographs, workers: int, work: str, address: str | None = None
+) -> Batches:
     """Endless batches.
 
     Args:
         photographs: The files.
         workers: Processes.
         work: Of the two.
+        address: Of a server of the chunks' parent folder, which is asked as S3 is; None for the
+            files.
     """
     from litdata import StreamingDataLoader, StreamingDataset
+    from litdata.streaming import downloader
 
-    data = StreamingDataset(
-        str(find_chunks(photographs)), shuffle=work == TRAIN, transform=Decode(work)
-    )
-    yield from endless(StreamingDataLoader(data, batch_size=BATCH, num_workers=workers))
+    chunks = find_chunks(photographs)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as cache:
+        where = str(chunks)
+        remote: dict[str, Any] = {}
+        if address is not None:
+            # What it gives obstore leaves no way to a server without TLS.
+            downloader._OBSTORE_CLIENT_OPTIONS = {"allow_http": True}
+            where = f"s3://{chunks.name}"
+            remote = {"storage_options": {"endpoint_url": address.rstrip("/"), **_NOBODY}}
+            remote["cache_dir"] = cache
+        data = StreamingDataset(where, shuffle=work == TRAIN, transform=Decode(work), **remote)
+        yield from endless(StreamingDataLoader(data, batch_size=BATCH, num_workers=workers))

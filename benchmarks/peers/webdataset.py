@@ -71,19 +71,25 @@ def collated(samples: list[tuple[Any, int]]) -> tuple[Any, Any]:
     return np.stack(pictures), np.array(numbers)
 
 
-def batches_of(photographs: Photographs, workers: int, work: str) -> Batches:
+def batches_of(
+    photographs: Photographs, workers: int, work: str, address: str | None = None
+) -> Batches:
     """Endless batches.
 
     Args:
         photographs: The files.
         workers: Processes.
         work: Of the two.
+        address: Of a server of the shards; None for the files.
     """
     import webdataset
 
     training = work == TRAIN
+    shards = find_shards(photographs)
+    if address is not None:
+        shards = [f"{address}{Path(shard).name}" for shard in shards]
     data = webdataset.WebDataset(
-        find_shards(photographs), shardshuffle=SHARDS if training else False, empty_check=False
+        shards, shardshuffle=SHARDS if training else False, empty_check=False
     )
     if training:
         data = data.shuffle(PICTURES)
