@@ -30,6 +30,8 @@ _TASKS_AHEAD, _TASKS_AHEAD_ELSEWHERE = 8, 3
 # short beside a file; and what goes there and comes back fits into memory several times.
 _TASK_SECONDS, _TASK_BYTES = 0.2, 8 << 20
 _FIRST_ITEMS, _MOST_ITEMS = 8, 1024
+# The last tasks are no smaller a part of the others, as a rule: 25 ms.
+_LEAST_SHARE = 8
 # That are fetched ahead, where inputs come from a store: as many requests at once.
 _EXPECTED_ITEMS = 64
 
@@ -115,7 +117,7 @@ def outcomes_of(
     try:
         while first < len(items) or waiting:
             while first < len(items) and len(waiting) <= ahead:
-                stop = min(len(items), first + length.items)
+                stop = first + length.fitting(len(items) - first, workers.count)
                 if not workers.elsewhere and stop > expected - _EXPECTED_ITEMS // 2:
                     until = min(len(items), stop + _EXPECTED_ITEMS)
                     expect(items, np.arange(expected, until))
@@ -139,6 +141,13 @@ class _Length:
     def __init__(self, elsewhere: bool) -> None:
         self.items = _FIRST_ITEMS if elsewhere else 1
         self._fixed = not elsewhere
+
+    def fitting(self, left: int, workers: int) -> int:
+        """How many of the inputs that are left: few in the end, so that nobody waits for one."""
+        if self._fixed:
+            return self.items
+        share = -(-left // (2 * workers))
+        return min(left, self.items, max(share, _FIRST_ITEMS, self.items // _LEAST_SHARE))
 
     def learn(self, encoded: Encoded) -> None:
         """Have tasks take so long, and bring so much back, as they may."""
