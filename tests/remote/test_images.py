@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+import os
 import pickle
+import select
+import signal
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,8 +17,9 @@ import numpy as np
 import pytest
 
 from adapters import ImageDecoder, RecordError, SafeSequence, open_images, open_records, pack
-from adapters.remote import urls
+from adapters.remote import client_of, urls
 from adapters.sources import objectreading
+from tests.remote.test_processes import forks
 from tests.sources.image_folders import jpeg, put, varied
 
 fsspec = pytest.importorskip("fsspec", reason="the store of these tests is fsspec's memory")
@@ -416,6 +420,38 @@ def test_secrets_stand_in_no_name_for_people(server, photos):
     assert "secret" not in repr(source.files) + source.named(0)
     assert source.files[0].endswith("?sig=secret/x")
     assert source.classes == ["bee"]
+
+
+@forks
+def test_a_forked_process_waits_for_nothing_of_its_parent(bucket, photos, monkeypatch):
+    upload(bucket, photos)
+    source = open_images("memory://bucket/photos/")
+    client, _ = client_of("memory://bucket/photos/")
+    get_all, begun, may_go_on = client.get_all, threading.Event(), threading.Event()
+
+    def held(key: str) -> Any:
+        begun.set()
+        assert may_go_on.wait(20)
+        return get_all(key)
+
+    monkeypatch.setattr(client, "get_all", held)
+    source.bring(np.arange(24))
+    assert begun.wait(20)
+    monkeypatch.setattr(client, "get_all", get_all)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(writing, source.read(5))
+        os._exit(0)
+    may_go_on.set()
+    os.close(writing)
+    try:
+        with os.fdopen(reading, "rb") as file:
+            assert select.select([file], [], [], 20)[0], "the child waits"
+            assert file.read() == Path(open_images(photos).files[5]).read_bytes()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def test_one_of_them_pickled_alone(server, photos):
