@@ -14,6 +14,7 @@ from adapters.records import regions, remotefile
 from adapters.remote import client
 from adapters.sources import objectreading
 from benchmarks.harness.rangeserver import RangeServer
+from tests.sources.image_folders import varied
 
 pytest.importorskip("obstore", reason="remote files are read by obstore: the extra remote")
 
@@ -72,3 +73,19 @@ def serve(server: RangeServer, folder: Path, prefix: str = "") -> None:
     for path in folder.iterdir():
         if path.is_file():
             server.objects[prefix + path.name] = path.read_bytes()
+
+
+@pytest.fixture
+def bucket() -> Any:
+    """An empty store in memory, which lists what it has."""
+    fsspec = pytest.importorskip("fsspec", reason="the store of these tests is fsspec's memory")
+    found = fsspec.filesystem("memory")
+    found.store.clear()
+    yield found
+    found.store.clear()
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Pictures in the folders of three classes."""
+    return varied(tmp_path / "photos", 24)

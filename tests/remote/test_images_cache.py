@@ -15,7 +15,7 @@ from adapters.generators import DECODE as DECODED
 from adapters.generators import generator
 from adapters.remote import wholes
 from adapters.sources.objectreading import ObjectReading
-from tests.remote.test_images import assert_equal, batches, serve, urls_of
+from tests.remote.photos import assert_equal, batches, serve, urls_of
 from tests.sources.image_folders import jpeg, varied
 
 DECODE = ImageDecoder(16)
