@@ -14,8 +14,8 @@
 object of which nobody tells a version isn't kept.
 All processes and ranks of a host may share a folder. Whoever has written a 64th of the limit looks
 how much there is; above seven eighths of the limit, the segments that were used longest ago go.
-With up to eight processes the folder so stays below its limit, if that is more than a few megabytes.
-An evicted file is unlinked: who has it mapped reads on, and the disk is free when they let go of it.
+With up to eight processes the folder so stays below its limit, unless that is a few megabytes. An
+evicted file is unlinked: who has it mapped reads on, and the disk is free when they let go of it.
 
 A segment counts as used when a process maps it, and once a minute while it reads from it.
 """

@@ -238,6 +238,7 @@ def test_each_file_is_asked_for_once_an_epoch(server, photos):
 
 def test_what_is_expected_is_bounded(server, photos, monkeypatch):
     serve(server, photos)
+    server.settings.latency_seconds = 0.5  # Nothing is there before it is looked at.
     source = open_images(urls_of(server, photos))
     monkeypatch.setattr(objectreading, "_MOST_EXPECTED_BYTES", 3 * objectreading._GUESSED_BYTES)
     source.expect(np.arange(24), elsewhere=False)
