@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.data.photographs import find_photographs
 from benchmarks.experiments import storage_ratios
-from benchmarks.experiments.storage import FILLED, KINDS, MEMORY
+from benchmarks.experiments.storage import BLOCKS_FILLING, FILLED, KINDS, MEMORY
 from benchmarks.harness.machine import usable_cpus
 from benchmarks.harness.ratios import hold
 from benchmarks.harness.results import Column, Experiment
@@ -56,7 +56,7 @@ def test_storage(session: Session, kind: str, latency_ms: int) -> None:
         found = run.metrics
         if kind == FILLED:
             assert found["fetched_mib"] < 1
-        else:
+        elif kind != BLOCKS_FILLING:  # There, it depends on when blocks of few batches are told.
             assert found["requests"] == pytest.approx(found["predicted_requests"], rel=PLANNED)
         if session.size == "smoke":
             continue

@@ -23,6 +23,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.data.photographs import find_photographs
 from benchmarks.harness.machine import usable_cpus
 from benchmarks.harness.rangeserver import ServerProcess
@@ -80,19 +82,19 @@ def measure(options: Mapping[str, Any]) -> Measurement:
 
 def _request_seconds(path: Path, server: ServerProcess) -> float:
     """CPU seconds of the reader and of the server for a record that is fetched and not decoded."""
-    from adapters import SafeSequence, open_records
+    from adapters import open_records
 
-    def seconds(where: str | Path) -> tuple[float, dict[str, float]]:
+    with open_records(server.url(path.name)) as source:
+        order = np.random.default_rng(0).permutation(len(source))
+        batches = [order[at : at + BATCH] for at in range(0, len(order), BATCH)]
         server.ask()
-        with open_records(where) as source:
-            began = time.process_time()
-            with SafeSequence(source, BATCH, transform=len, shuffle=True, workers=1) as sequence:
-                for _ in sequence:
-                    pass
-            return time.process_time() - began, server.ask()
-
-    fetched, asked = seconds(server.url(path.name))
-    return (fetched - seconds(path)[0] + asked["cpu_seconds"]) / asked["requests"]
+        began = time.process_time()
+        for place, batch in enumerate(batches):
+            for ahead in batches[place + 1 : place + 4]:
+                source.expect(ahead, elsewhere=False)
+            source.bring(batch)
+        fetched, asked = time.process_time() - began, server.ask()
+    return (fetched + asked["cpu_seconds"]) / asked["requests"]
 
 
 def _predict(metrics: dict[str, float], options: Mapping[str, Any], record_bytes: float) -> None:
