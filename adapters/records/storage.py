@@ -103,6 +103,7 @@ class MappedFile:
             raise IsADirectoryError(f"{self.name} is not a file")
         self.size = status.st_size
         self.changed_ns = status.st_mtime_ns
+        self.version = self.size, self.changed_ns  # Of the file itself, where it is compressed.
         self._view: memoryview | None = None
         # That of the view, or one that was to be unmapped while somebody held a part of it.
         self._map: weakref.ref[Mapping] | None = None
@@ -258,7 +259,6 @@ class InflatedFile(MappedFile):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
-        self._compressed = (self.size, self.changed_ns)
         self._begin(self.size)
 
     def _begin(self, compressed_bytes: int) -> None:
@@ -287,7 +287,7 @@ class InflatedFile(MappedFile):
         try:
             with open(self._path, "rb") as compressed:
                 status = os.fstat(compressed.fileno())
-                if (status.st_size, status.st_mtime_ns) != self._compressed:
+                if (status.st_size, status.st_mtime_ns) != self.version:
                     expected = "the file that was opened"
                     raise RecordError(self.name, None, 0, expected, "a changed one")
                 inflate(self.name, compressed, file)

@@ -13,7 +13,9 @@ is made each time.
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -22,7 +24,7 @@ from numpy.typing import NDArray
 
 from adapters.errors import ContentError
 from adapters.generators import RngOf, chosen
-from adapters.images import ImageDecoder
+from adapters.images import ImageDecoder, kernel
 from adapters.remote.cache import Cache
 from adapters.sources.rows import put_label
 from adapters.sources.slotfile import NOT_THERE, SlotFile
@@ -41,6 +43,8 @@ class Member(NamedTuple):
     part: Part
     after: ImageDecoder | None = None
     """What is left to do with a picture."""
+    exact: Callable[[int], Any] | None = None
+    """Of a sample, by number, what a batch may have in the dtype of the first one."""
 
 
 class Stamps(Protocol):
@@ -82,15 +86,19 @@ class Beforehand:
         self._place = name, about
         self._before, self._members = before, members
         self._leaves_of, self._stamps = leaves_of, stamps
-        self._opening = threading.Lock()
         self._opened: list[SlotFile | None] = []
+        self._begin_process()
+
+    def _begin_process(self) -> None:
+        self._opening = threading.Lock()
+        _places[self] = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opening": None, "_opened": []}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._opening = threading.Lock()
+        self._begin_process()
 
     def close(self) -> None:
         """Let go of the file; who asks has it opened again."""
@@ -199,10 +207,15 @@ class Beforehand:
             arrays = [np.empty((len(numbers), *shape), dtype) for shape, dtype in leaves]
             failed = dict(self._before.fill(numbers, None, arrays))
             failures.update((int(places[at]), error) for at, error in failed.items())
-            columns = arrays[: len(self._members)]
+            columns = list(zip(self._members, arrays))
             return [
-                None if at in failed else [column[at] for column in columns]
-                for at in range(len(numbers))
+                None
+                if at in failed
+                else [
+                    column[at] if member.exact is None else member.exact(number)
+                    for member, column in columns
+                ]
+                for at, number in enumerate(numbers.tolist())
             ]
         for place, number in zip(places.tolist(), numbers.tolist()):
             try:
@@ -271,13 +284,28 @@ class Beforehand:
             return opened[0]
         with self._opening:
             if not self._opened:
+                name, about = self._place
+                # Of whose values those of OpenCV may differ by 1: whatever this process has.
+                name += "" if kernel.load() is None else "-kernel"
                 try:
-                    file = SlotFile(self.cache, *self._place, len(self._before))
+                    file = SlotFile(self.cache, name, about, len(self._before))
                     self._opened = [file]
                 except OSError as error:
                     self.cache.failed(error)
                     self._opened = [None]
             return self._opened[0]
+
+
+_places: weakref.WeakKeyDictionary[Beforehand, None] = weakref.WeakKeyDictionary()
+
+
+def _in_child() -> None:
+    for reference in _places.keyrefs():
+        if (place := reference()) is not None:
+            place._begin_process()
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def _gathered(

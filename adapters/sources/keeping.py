@@ -1,12 +1,12 @@
 """Sources whose samples are kept decoded: ``cache=Cache(folder, limit, decoded=True)``.
 
 What a cache has is valid for a source, for what is done before anything is drawn, and for a version
-of the slots. Of these the name of its file is made:
+of the slots. Of these the name of its file is made, by who opens the source, but for the last:
 
     records   path, size and time of each file, or URL and ETag; where its records lie
     images    the paths, in their order; size and time of each are in its entry
-    all       whether the image kernel decodes, or OpenCV, whose values may differ by 1
     features  name, key, dtype, shape, default, ...; of pictures, what ``halves`` has as ``before``
+    all       "-kernel", where that of the process decodes that fills it: OpenCV's values may differ
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.images import ImageDecoder, kernel
+from adapters.images import ImageDecoder
 from adapters.images.halves import halves
 from adapters.records import RecordFiles, Shard
 from adapters.records.inflated import InflatedObject
@@ -66,7 +66,7 @@ def kept_records(files: RecordFiles, content: Content, cache: Cache) -> RecordSo
     else:
         images, after = _halves_of(content)
         before, apart = RecordSource(whole, images), list
-        members = [Member(Array(False), after), Member(Array(True))]
+        members = [Member(Array(False), after), Member(Array(True), exact=before.label)]
         done = [repr(images.decoder), *images.names]
         decoders = [images.decoder]
     versions = [_version(shard, cache) for shard in files.shards]
@@ -191,8 +191,7 @@ def _version(shard: Shard, cache: Cache) -> list[Any] | None:
     storage: Any = shard.storage
     storage = storage.remote if isinstance(storage, InflatedObject) else storage
     if not isinstance(storage, RemoteFile):
-        status = os.stat(storage.name)
-        return [os.path.abspath(storage.name), status.st_size, status.st_mtime_ns, where]
+        return [os.path.abspath(storage.name), *storage.version, where]
     head = storage.head
     if cache.for_version(storage.url, head) is None:
         return None
@@ -202,7 +201,7 @@ def _version(shard: Shard, cache: Cache) -> list[Any] | None:
 
 def _name(*parts: Any) -> str:
     """A file's name, of all that must be the same."""
-    text = json.dumps([_VERSION, kernel.load() is not None, parts])
+    text = json.dumps([_VERSION, parts])
     return _hash(text.encode()).hexdigest()[:32]
 
 

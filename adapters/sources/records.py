@@ -100,6 +100,16 @@ class RecordSource(Decoded):
             raise self._error(number, error) from error
         return bytes(encoded), label
 
+    def label(self, index: int) -> Any:
+        """The label of an image's record, as it stands there.
+
+        Raises:
+            RecordError: The record is damaged.
+        """
+        assert isinstance(self._content, Images)
+        shard, own = self._files.locate(self._number(index))
+        return self._content.split(shard.read(own), shard.format)[1]
+
     # What a plan asks for.
 
     def fetch(self, numbers: NDArray[np.int64]) -> None:

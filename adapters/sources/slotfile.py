@@ -24,6 +24,7 @@ file that was removed reads on, and writes no more.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import logging
 import os
@@ -82,10 +83,11 @@ class SlotFile:
         self._begins = np.zeros(count, np.int64)
         self.is_full = False
         self._begin_process()
+        _files[self] = None
 
     def _begin_process(self) -> None:
         """Have no room of another process, by which this one was forked."""
-        self._process, self._lock = os.getpid(), threading.Lock()
+        self._lock = threading.Lock()
         self._room = (0, 0)
 
     # --- reading ---
@@ -150,18 +152,17 @@ class SlotFile:
 
     def _is_right(self, entry: np.void, stamp: int) -> bool:
         begin, size = int(entry["begin"]), int(entry["size"])
-        is_whole = int(entry["check"]) == zlib.crc32(entry.tobytes()[: _NUMBERS.size])
-        if not is_whole or int(entry["stamp"]) != stamp:
+        if not _is_whole(entry) or int(entry["stamp"]) != stamp:
             return False
         end = begin + size
-        if begin < self._first or not self._covers(end):
+        if begin < self._first or begin % 8 or not self._covers(end):
             return False
         return crc_of(self._view[begin:end]) == int(entry["crc"])
 
     def _covers(self, end: int) -> bool:
         """Have the file mapped up to there; whether it is so long."""
         if end > len(self._view):
-            with self._lock_of_process(), contextlib.suppress(OSError):
+            with self._lock, contextlib.suppress(OSError):
                 if end > len(self._view):
                     self._mapping, self._view = self._mapped()
         return end <= len(self._view)
@@ -197,14 +198,9 @@ class SlotFile:
             return False
         return True
 
-    def _lock_of_process(self) -> threading.Lock:
-        if self._process != os.getpid():
-            self._begin_process()
-        return self._lock
-
     def _room_for(self, size: int) -> int | None:
         """Where so many bytes may be written; None where there is no room."""
-        with self._lock_of_process():
+        with self._lock:
             begin, end = self._room
             if begin + size > end:
                 granted = self._granted(max(size, min(_ROOM_BYTES, self._cache.limit // 64)))
@@ -251,7 +247,7 @@ class SlotFile:
 
     def _end(self) -> int:
         end = os.pread(self._descriptor, 8, len(_MAGIC))
-        return max(self._first, int.from_bytes(end, "little"))
+        return _padded(max(self._first, int.from_bytes(end, "little")))
 
     def _set_end(self, end: int) -> None:
         _write(self._descriptor, [end.to_bytes(8, "little")], len(_MAGIC))
@@ -267,9 +263,14 @@ class SlotFile:
 
     def _opened(self, about: str) -> int:
         """The file, with a shared lock on it."""
-        os.makedirs(self._cache.samples_folder, exist_ok=True)
         for _ in range(_TRIES):
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            # The folder may go at any moment, by who clears the cache.
+            with contextlib.suppress(FileExistsError):
+                os.makedirs(self._cache.samples_folder, exist_ok=True)
+            try:
+                descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            except FileNotFoundError:
+                continue
             try:
                 if self._prepared(descriptor, about):
                     return descriptor
@@ -296,6 +297,7 @@ class SlotFile:
         is_right = is_right and os.fstat(descriptor).st_size >= self._first
         if alone:
             if not is_right:
+                self._make_room()
                 os.ftruncate(descriptor, 0)
                 os.ftruncate(descriptor, self._first)
                 if hasattr(os, "posix_fallocate"):
@@ -310,13 +312,27 @@ class SlotFile:
             fcntl.flock(descriptor, fcntl.LOCK_SH)  # For a moment there is none.
         return (alone or is_right) and self._is_there
 
+    def _make_room(self) -> None:
+        """Have room for the entries, which unused files leave, or don't make the file."""
+        with self._cache.locked(wait=True) as held:
+            if held and self._first + self._beside(self._first) <= self._cache.limit:
+                return
+        with contextlib.suppress(OSError):
+            os.unlink(self._path)
+        raise OSError(
+            errno.EDQUOT,
+            f"the table of {self._count:,} samples takes {self._first:,} bytes, for which the "
+            f"limit of {self._cache.limit:,} bytes has no room",
+        )
+
     def _mend(self) -> None:
         """Take back the room that killed processes had; nobody else has the file open."""
         size = self._count * _ENTRY.itemsize
         entries = np.frombuffer(os.pread(self._descriptor, size, _PAGE_BYTES), _ENTRY)
         ends = entries["begin"] + entries["size"]
-        ends = ends[ends <= os.fstat(self._descriptor).st_size]
-        self._set_end(max(int(ends.max(initial=0)), self._first))
+        ends[ends > os.fstat(self._descriptor).st_size] = 0
+        whole = (int(ends[at]) for at in ends.argsort()[::-1] if _is_whole(entries[at]))
+        self._set_end(max(next(whole, 0), self._first))
 
 
 def about_of(path: str) -> str | None:
@@ -346,6 +362,11 @@ def _removed(path: str) -> bool:
     return True
 
 
+def _is_whole(entry: np.void) -> bool:
+    """Whether nothing of it is damaged."""
+    return int(entry["check"]) == zlib.crc32(entry.tobytes()[: _NUMBERS.size])
+
+
 def _padded(size: int) -> int:
     """Up to a multiple of 8."""
     return (size + 7) & ~7
@@ -360,3 +381,15 @@ def _write(descriptor: int, parts: Sequence[bytes], offset: int) -> None:
             count -= len(left.pop(0))
         if left:
             left[0] = left[0][count:]
+
+
+_files: weakref.WeakKeyDictionary[SlotFile, None] = weakref.WeakKeyDictionary()
+
+
+def _in_child() -> None:
+    for reference in _files.keyrefs():
+        if (file := reference()) is not None:
+            file._begin_process()
+
+
+os.register_at_fork(after_in_child=_in_child)
