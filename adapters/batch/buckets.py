@@ -14,7 +14,7 @@ the last. The samples of the batch that isn't full, which comes last, are of any
 A batch here is that of all shards together, ``batch_size * count`` positions. So the order is the
 same for all numbers of shards whose batches together are equally large.
 
-Memory: 8 bytes for each sample.
+Memory: 8 bytes for each sample, and the lengths, which are kept as they are given.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Buckets:
     """``bucket_by=Buckets(...)``: the bounds between buckets, and what padding to them costs.
 
     Args:
-        lengths: Of each sample, ``(samples,)``, >= 0.
+        lengths: Of each sample, ``(samples,)``, >= 0. They are kept, not copied.
         shapes: How many bounds there are at most, each a shape that a batch may have when it is
             padded to the bound. They are chosen so that padding is the least possible.
 
@@ -69,6 +69,7 @@ class Buckets:
         if not (array.min() >= 0 and np.isfinite(array.max())):
             raise ValueError(f"bucket_by must be lengths >= 0, got {array.min()} to {array.max()}")
         self.bounds: list[Any] = _bounds(array, int(shapes))
+        self._lengths = array
         codes = np.searchsorted(np.array(self.bounds), array)
         counts = np.bincount(codes, minlength=len(self.bounds))
         padded = float((np.array(self.bounds) * counts).sum())
@@ -87,7 +88,8 @@ class Buckets:
                 f"bucket_by must have one length for each of the {size} samples, got "
                 f"{len(self._samples)}"
             )
-        return BucketOrder(self._samples, self._starts, 1, shuffle, seed, self.bounds)
+        given = self._samples, self._starts, 1, shuffle, seed
+        return BucketOrder(*given, self.bounds, self._lengths)
 
 
 class BucketOrder(Arrangement):
@@ -100,6 +102,7 @@ class BucketOrder(Arrangement):
         shuffle: Permute buckets and batches; else samples come from the shortest bucket on.
         seed: Of the order.
         bounds: Lengths up to which the samples of each bucket are padded.
+        lengths: Of each sample, by its number.
     """
 
     def __init__(
@@ -110,8 +113,9 @@ class BucketOrder(Arrangement):
         shuffle: bool,
         seed: int,
         bounds: list[Any],
+        lengths: NDArray[Any],
     ) -> None:
-        self.bounds = bounds
+        self.bounds, self.lengths = bounds, lengths
         self._samples, self._starts = samples, starts
         self._group, self._shuffle, self._seed = group, shuffle, seed
 
@@ -133,7 +137,7 @@ class BucketOrder(Arrangement):
     def in_groups(self, size: int) -> BucketOrder:
         """The order for batches of so many samples."""
         given = self._samples, self._starts, size, self._shuffle, self._seed
-        return BucketOrder(*given, self.bounds)
+        return BucketOrder(*given, self.bounds, self.lengths)
 
     def numbers(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """The samples at these positions."""

@@ -155,10 +155,10 @@ class Order:
 
     def fitted(self, collate: Any) -> Any:
         """A collate that pads, told what lengths it shall pad to where samples are in buckets."""
-        bounds = getattr(self.arrangement, "bounds", None)
-        return (
-            collate if bounds is None or not hasattr(collate, "within") else collate.within(bounds)
-        )
+        buckets: Any = self.arrangement
+        if not hasattr(buckets, "bounds") or not hasattr(collate, "within"):
+            return collate
+        return collate.within(buckets.bounds, buckets.lengths)
 
     def numbers(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """The samples at some positions of the global order."""

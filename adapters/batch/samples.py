@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -37,6 +38,20 @@ class Maker(Protocol):
 
     def _transformed(self, sample: Any, epoch: int, number: int) -> Any:
         """Transform one sample."""
+
+
+def collate_for(plan: Maker, collate: Any, numbers: Any) -> Any:
+    """A collate, which is told the numbers of a batch's samples where it asks for them.
+
+    It may also ask for another sample alone, which is made as in epoch 0.
+    """
+    told = getattr(collate, "for_samples", None)
+    return collate if told is None else told(numbers, functools.partial(_alone, plan))
+
+
+def _alone(plan: Maker, number: int) -> Any:
+    seed(plan.draws, plan.seed, 0, number, GLOBAL)
+    return plan.sample(0, number)
 
 
 class Samples:

@@ -25,7 +25,7 @@ from adapters.batch.key import BatchKey
 from adapters.batch.order import Order
 from adapters.batch.plan import Allocate, Assembled, Layout, LayoutChanged, Plan
 from adapters.batch.replacement import OnError, put
-from adapters.batch.samples import Samples
+from adapters.batch.samples import Samples, collate_for
 from adapters.batch.turns import Mixed, Turns
 from adapters.errors import note
 from adapters.generators import (
@@ -168,9 +168,10 @@ class SourcePlan(Plan):
 
     def _assembled(self, key: BatchKey, allocate: Allocate) -> Assembled:
         if self.collate is not None:
-            samples = Samples(self, key, self.order.batch(*key.place))
+            function = collate_for(self, self.collate, numbers := self.order.batch(*key.place))
+            samples = Samples(self, key, numbers)
             held = [self._listed(samples)]
-            collated: Callable[[], Any] = functools.partial(self._by_collate, key, held)
+            collated: Callable[[], Any] = functools.partial(self._by_collate, function, key, held)
             if hasattr(self.batch_transform, "on_own_batch") and not self._own_collate:
                 collated = self._taken_first(collated)
             return Assembled(self._finished(key, collated, allocate), None, samples.skipped)
@@ -217,13 +218,12 @@ class SourcePlan(Plan):
             return list(map(private, samples))
         return list(samples)
 
-    def _by_collate(self, key: BatchKey, held: list[list[Any]]) -> Any:
+    def _by_collate(self, function: Any, key: BatchKey, held: list[list[Any]]) -> Any:
         """What ``collate`` makes of the samples, to which nothing but ``held`` refers."""
-        assert self.collate is not None
         epoch, index = key.epoch, key.index
         try:
             seed(self.draws, self.seed, epoch, index, GLOBAL_BATCH)
-            batch = self.collate(held.pop())
+            batch = function(held.pop())
             if batch is None:
                 raise ValueError("collate must return a batch, got None")
         except BaseException as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import copy
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,11 @@ class Pad(ByMember):
         self._axes = _axes_of(axis)
         self._lengths = bool(lengths)
         self._bounds: tuple[int, ...] = ()
+        self._measured: NDArray[Any] = np.empty(0)
+        self._probed: list[frozenset[str]] = []
+        # Of one batch: its samples' lengths, and which members may have them, if not all.
+        self._expected: list[int] | None = None
+        self._following: frozenset[str] | None = None
 
     def __repr__(self) -> str:
         return (
@@ -54,14 +59,14 @@ class Pad(ByMember):
         value = filler(value, dtype, where)
         counts = [array.shape[0] for array in arrays]
         if axes == (0,):
-            length = self._length(max(counts))
+            length = self._length(counts, where)
             batch = _filled((len(arrays), length, *arrays[0].shape[1:]), dtype, value)
             for row, array, count in zip(batch, arrays, counts):
                 row[:count] = array if count <= length else array[:length]
         else:
             shape = list(arrays[0].shape)
             for axis in axes:
-                shape[axis] = self._length(max(array.shape[axis] for array in arrays))
+                shape[axis] = self._length([array.shape[axis] for array in arrays], where)
             batch = _filled((len(arrays), *shape), dtype, value)
             for row, array in zip(batch, arrays):
                 taken = tuple(slice(min(*sizes)) for sizes in zip(array.shape, shape))
@@ -70,21 +75,70 @@ class Pad(ByMember):
             return batch
         return _Measured(batch, np.minimum(counts, batch.shape[1]).astype(np.int32))
 
-    def within(self, bounds: Sequence[Any]) -> Pad:
-        """The same, with lengths rounded up to one of these first, where they are integers.
+    def within(self, bounds: Sequence[Any], lengths: NDArray[Any]) -> Pad:
+        """The same for samples in buckets, once it is told which ones a batch has.
 
         Args:
-            bounds: In increasing order. What is longer than all of them keeps its length.
+            bounds: Of the buckets, in increasing order. Nothing changes where they aren't integers.
+            lengths: Of each sample, by its number.
         """
         if len(self._axes) > 1 or any(bound != int(bound) for bound in bounds):
             return self
         bound = copy.copy(self)
-        bound._bounds = tuple(map(int, bounds))
+        bound._bounds, bound._measured = tuple(map(int, bounds)), lengths
+        bound._probed = []
         return bound
 
-    def _length(self, longest: int) -> int:
+    def for_samples(self, numbers: Any, alone: Callable[[int], Any]) -> Pad:
+        """The same for one batch: members that have the lengths of its samples get their bound.
+
+        Where these lengths are all equal, a member of fixed size may have them by chance. Then the
+        longest sample of all is asked for once: what hasn't its length there, doesn't follow it.
+
+        Args:
+            numbers: Of the batch's samples, in their order.
+            alone: Makes the sample of a number.
+        """
+        if not self._bounds:
+            return self
+        batch = copy.copy(self)
+        batch._expected = expected = [self._cut(n) for n in self._measured[numbers].tolist()]
+        longest = max(expected)
+        if min(expected) == longest and self._cut(self._bound(longest)) != longest:
+            batch._following = self._followers(alone)
+        return batch
+
+    def _followers(self, alone: Callable[[int], Any]) -> frozenset[str] | None:
+        """The members that are as long as the longest sample is; None where it can't be had."""
+        if not self._probed:
+            number = int(self._measured.argmax())
+            shapes = _Shapes(self._value)
+            try:
+                shapes([alone(number)])
+            except Exception:  # Which is an error where it is a batch's.
+                return None
+            (axis,), longest = self._axes, self._cut(self._measured[number])
+            self._probed.append(
+                frozenset(
+                    where
+                    for where, shape in shapes.known.items()
+                    if axis < len(shape) and self._cut(shape[axis]) == longest
+                )
+            )
+        return self._probed[0]
+
+    def _length(self, counts: list[int], where: str) -> int:
+        """How long a batch is of a member with these lengths."""
+        follows = self._following is None or where in self._following
+        if follows and self._expected == list(map(self._cut, counts)):
+            return self._cut(self.rounded(self._bound(max(counts))))
+        return self._cut(self.rounded(max(counts)))
+
+    def _bound(self, longest: int) -> int:
         place = bisect.bisect_left(self._bounds, longest)
-        length = self.rounded(self._bounds[place] if place < len(self._bounds) else longest)
+        return self._bounds[place] if place < len(self._bounds) else longest
+
+    def _cut(self, length: int) -> int:
         return length if self._longest is None else min(length, self._longest)
 
     def __call__(self, samples: list[Any]) -> Any:
@@ -104,7 +158,8 @@ def pad(
     """A collate that makes samples of unequal lengths equally long, a batch at a time.
 
     Beside ``bucket_by``, which says the samples' lengths along ``axis``, a batch is padded to the
-    bound of its bucket, so that there are as few shapes as bounds; else to its longest sample.
+    bound of its bucket, so that there are as few shapes as bounds; else to its longest sample. So
+    are members that have other lengths than ``bucket_by`` says, such as those of a fixed size.
 
     Arrays, lists of numbers, and tuples and dicts of them (nested too). Single numbers, texts and
     members of ``value`` None are stacked as they are.
@@ -140,6 +195,18 @@ def pad(
                [7, 8, 9, 0]]), array([0, 1]))
     """
     return Pad(value, to_multiple_of, max_length, axis=axis, lengths=lengths)
+
+
+class _Shapes(ByMember):
+    """Which shapes the members of a sample have, ``known`` by where they are."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(value, 1)
+        self.known: dict[str, tuple[int, ...]] = {}
+
+    def member(self, arrays: list[NDArray[Any]], value: Any, where: str) -> Any:
+        """Note one."""
+        self.known[where] = arrays[0].shape
 
 
 class _Measured:

@@ -13,7 +13,7 @@ import functools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import mxnet as mx
 import numpy as np
@@ -36,6 +36,7 @@ from adapters.gluon.recipe import Recipe
 from adapters.gluon.steps import Steps
 
 _Made = tuple[list[Any], Skeleton, int]
+_Result = TypeVar("_Result")
 
 
 @dataclass
@@ -222,17 +223,40 @@ class GluonPlan(Plan):
     def _batch(
         self, key: BatchKey, samples: Sequence[Any], allocate: Allocate, consumers: bool
     ) -> _Made:
+        batchify, told = self.batchify, getattr(self.batchify, "for_samples", None)
+        if told is not None:
+            batchify = told(samples, functools.partial(self._alone, samples, consumers))
+        made = functools.partial(self._made, key, samples, allocate, batchify)
+        return self._seeded(key, consumers, made)
+
+    def _seeded(
+        self, key: BatchKey, consumers: bool, make: Callable[[Seeding | None], _Result]
+    ) -> _Result:
+        """What is made with the process's generators seeded for a batch."""
         if not self.used or not (self._remote or consumers):
-            return self._made(key, samples, allocate, None)
+            return make(None)
         seeding = Seeding(self.used, self.seed, restore=not self._remote)
         with self._inline, seeding.batch(key.randomness, key.index):
-            return self._made(key, samples, allocate, seeding)
+            return make(seeding)
+
+    def _alone(self, names: Any, consumers: bool, name: Any) -> Any:
+        """A sample that may be of another batch, as in epoch 0."""
+        key = BatchKey(0, 0)
+        one: Any = np.array([name]) if isinstance(names, np.ndarray) else [name]
+
+        def made(seeding: Seeding | None) -> Members | list[Any]:
+            return self._steps.made(key, one, aligned_empty, seeding, self.semantics[1])
+
+        state = self._seeded(key, consumers, made)
+        (sample,) = state if isinstance(state, list) else state.samples()
+        return sample
 
     def _made(
         self,
         key: BatchKey,
         names: Sequence[Any],
         allocate: Allocate,
+        batchify: Callable[[list[Any]], Any] | None,
         seeding: Seeding | None,
     ) -> _Made:
         # What somebody else makes the batch of is not the batch yet.
@@ -243,7 +267,7 @@ class GluonPlan(Plan):
                 return *self._batchified(state, names, self._remote, memory), skipped
             if seeding is not None:
                 seeding.reseed(key.randomness, key.index)
-            make = functools.partial(self._of_functions, state, key, names)
+            make = functools.partial(self._of_functions, batchify, state, key, names)
             return *self._packed(make, key.index), skipped
         except Exception as error:
             if skipped:
@@ -320,12 +344,18 @@ class GluonPlan(Plan):
             remedy = records.remedy
         return batchify_default(columns, state.single, remote, allocate, names, remedy)
 
-    def _of_functions(self, state: Members | list[Any], key: BatchKey, names: Sequence[Any]) -> Any:
+    def _of_functions(
+        self,
+        batchify: Callable[[list[Any]], Any] | None,
+        state: Members | list[Any],
+        key: BatchKey,
+        names: Sequence[Any],
+    ) -> Any:
         """What the user's own ``batchify`` and ``batch_transform`` make of samples."""
         function = self.batch_transform
         own = getattr(function, "on_own_batch", None)  # Ours, which compute with NumPy.
-        if self.batchify is not None:
-            batch = self.batchify(state if isinstance(state, list) else state.samples())
+        if batchify is not None:
+            batch = batchify(state if isinstance(state, list) else state.samples())
             if own is not None:
                 batch = map_arrays(lambda array: array.asnumpy(), batch, lists=False)
             elif function is not None and self._collates:

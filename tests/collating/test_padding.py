@@ -221,3 +221,42 @@ def test_one_collate_serves_several_sequences():
     ):
         assert [len(batch[0]) for batch in bound] == [10] * 4
         assert [len(batch[0]) for batch in plain] == [3, 4, 9, 10]
+
+
+def shapes_of(lengths: list[int], batch_size: int, **options: Any) -> list[tuple[Any, Any]]:
+    """Of batches of two buckets, of samples ``(tokens, label of three numbers)``."""
+    samples = [(np.arange(n), np.eye(3)[0]) for n in lengths]
+    given: dict[str, Any] = {"bucket_by": Buckets(lengths, shapes=2), "workers": 0, **options}
+    with SafeSequence(samples, batch_size, collate=pad(), **given) as sequence:
+        return [(tokens.shape[1], label.shape[1]) for tokens, label in sequence]
+
+
+def test_members_of_a_fixed_size_keep_it_beside_buckets():
+    assert shapes_of([3, 4, 4, 9, 10, 10, 7, 8], 2) == [(4, 3), (10, 3), (10, 3), (10, 3)]
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_also_where_a_batch_has_samples_of_that_length_alone(batch_size):
+    """The tokens go to the bound all the same, so that there are few shapes."""
+    lengths = [3, 3, 4, 4, 9, 9, 10, 10]
+    count = 4 // batch_size
+    assert shapes_of(lengths, batch_size) == [(4, 3)] * count + [(10, 3)] * count
+    other = {"transform": lambda sample: (sample[0], sample[1]), "on_error": "skip"}
+    assert shapes_of(lengths, batch_size, **other) == [(4, 3)] * count + [(10, 3)] * count
+
+
+def test_what_has_other_lengths_than_those_of_the_buckets_is_padded_to_its_longest():
+    lengths = [3, 4, 9, 10]
+    samples = [{"tokens": np.ones(n), "targets": np.ones(2 * n)} for n in lengths]
+    options = {"bucket_by": Buckets(lengths, shapes=1), "workers": 0}
+    with SafeSequence(samples, 2, collate=pad(), **options) as sequence:
+        shapes = [(b["tokens"].shape[1], b["targets"].shape[1]) for b in sequence]
+    assert shapes == [(10, 8), (10, 20)]
+
+
+def test_lengths_are_compared_as_they_are_cut():
+    lengths = [3, 3, 4, 4, 90, 95]
+    samples = [np.ones(n) for n in lengths]
+    options = {"bucket_by": Buckets(np.minimum(lengths, 80), shapes=2), "workers": 0}
+    with SafeSequence(samples, 2, collate=pad(max_length=80), **options) as sequence:
+        assert [batch.shape[1] for batch in sequence] == [4, 4, 80]

@@ -85,6 +85,23 @@ def test_batches_of_buckets_are_padded_to_their_bounds():
     assert seen <= set(buckets.bounds)
 
 
+@pytest.mark.parametrize("last_batch", ["keep", "rollover"])
+def test_members_of_a_fixed_size_keep_it_beside_buckets(last_batch):
+    """Also where they are as long as all samples of a batch; draws are those of each batch."""
+    lengths = [3, 3, 4, 4, 9, 9, 10, 10]
+    data = SimpleDataset([(np.arange(n, dtype="f4"), np.eye(3, dtype="f4")[0]) for n in lengths])
+    data = data.transform(lambda tokens, label: (tokens * np.random.rand(), label), lazy=True)
+    options = {"batchify_fn": pad(), "bucket_by": Buckets(lengths, shapes=2), "seed": 0}
+    passes = []
+    with gluon_loader(data, 2, last_batch=last_batch, num_workers=0, **options) as loader:
+        for _ in range(2):
+            loader.set_epoch(0)
+            passes.append(list(loader))
+    shapes = [(tokens.shape[1], label.shape[1]) for tokens, label in passes[0]]
+    assert shapes == [(4, 3), (4, 3), (10, 3), (10, 3)]
+    assert outline(passes[0]) == outline(passes[1])
+
+
 def test_items_of_mxnet_are_padded_too():
     data = SimpleDataset([(nd(tokens), 1) for tokens in TOKENS])
     tokens, _ = next(iter(gluon_loader(data, 4, batchify_fn=pad(), num_workers=0)))
