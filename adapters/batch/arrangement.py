@@ -10,6 +10,10 @@ processes by pickling; arrays that it keeps are shared with them.
 from __future__ import annotations
 
 import abc
+import functools
+import zlib
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +54,16 @@ class Arrangement(abc.ABC):
     def is_random(self) -> bool:
         """Whether it depends on a seed."""
         return True
+
+    @property
+    def tables(self) -> Sequence[NDArray[Any]]:
+        """Arrays that it depends on, such as samples' weights, one after another in memory."""
+        return ()
+
+    @functools.cached_property
+    def checksum(self) -> int:
+        """Of its tables."""
+        return functools.reduce(lambda crc, table: zlib.crc32(table, crc), self.tables, 0)
 
     def coming(self, epoch: int, start: int, stop: int, shard: tuple[int, int]) -> list[Stretch]:
         """Which samples a shard will read soon, told at positions ``start`` to ``stop``.

@@ -134,6 +134,11 @@ class BucketOrder(Arrangement):
         """How samples are ordered, for people."""
         return f"by length, in {len(self._starts) - 1} buckets and batches of {self._group}"
 
+    @property
+    def tables(self) -> tuple[NDArray[Any], ...]:
+        """Which samples are in which bucket, and the bounds."""
+        return self._samples, self._starts, np.array(self.bounds, np.float64)
+
     def in_groups(self, size: int) -> BucketOrder:
         """The order for batches of so many samples."""
         given = self._samples, self._starts, size, self._shuffle, self._seed

@@ -143,7 +143,7 @@ class Order:
         """Plain values that tell it from another order, by the names that users know them by."""
         positions = [self.size * part // _PROBED for part in range(min(self.size, _PROBED))]
         way = bool(self.shuffle) if self.arrangement is None else self.arrangement.way
-        return {
+        known = {
             "the number of samples": self.size,
             "batch_size": self.batch_size,
             "shards": self.shard[1],
@@ -152,6 +152,9 @@ class Order:
             "drop_remainder": self.drop_remainder,
             "the order of samples": self.numbers(0, np.array(positions, np.int64)).tolist(),
         }
+        if self.arrangement is not None:
+            known["the checksum of weights, lengths or sources"] = self.arrangement.checksum
+        return known
 
     def fitted(self, collate: Any) -> Any:
         """A collate that pads, told what lengths it shall pad to where samples are in buckets."""

@@ -123,6 +123,11 @@ class Draws(Arrangement):
         """How samples are ordered, for people."""
         return f"{self._size} draws by weight, with replacement"
 
+    @property
+    def tables(self) -> tuple[NDArray[Any], ...]:
+        """The weights."""
+        return self._runs, self._tail
+
     def numbers(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """The samples that are drawn at these positions."""
         cumulated = self._cumulated

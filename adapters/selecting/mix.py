@@ -199,6 +199,12 @@ class MixOrder(Arrangement):
         told = f"mixed by shares of {_told(self._schedule.shares)}, {self._size} in an epoch"
         return told + (", with replacement" if self._replacement else "")
 
+    @property
+    def tables(self) -> list[NDArray[Any]]:
+        """Whose turn it is, where the sources begin, and what each one's own order has."""
+        nested = [table for own in self._own if own is not None for table in own.tables]
+        return [self._schedule.source, np.array(self._starts), *nested]
+
     def numbers(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """The samples at these positions."""
         sources, draws = self._schedule.at(positions)
