@@ -63,7 +63,7 @@ class Arrangement(abc.ABC):
     @functools.cached_property
     def checksum(self) -> int:
         """Of its tables."""
-        return functools.reduce(lambda crc, table: zlib.crc32(table, crc), self.tables, 0)
+        return functools.reduce(lambda crc, table: zlib.crc32(table.data, crc), self.tables, 0)
 
     def coming(self, epoch: int, start: int, stop: int, shard: tuple[int, int]) -> list[Stretch]:
         """Which samples a shard will read soon, told at positions ``start`` to ``stop``.
