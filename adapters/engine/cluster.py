@@ -60,6 +60,7 @@ class Cluster:
         lock: The dispatcher's; it is held whenever the state of the crew changes.
 
     Raises:
+        RuntimeError: The client is of the process that this one was forked from.
         Exception: The plan can't be pickled.
     """
 
@@ -71,6 +72,8 @@ class Cluster:
 
     def __init__(self, plan: Plan, settings: Settings, lock: Any) -> None:
         self._client: Any = settings.cluster
+        if not _runs_here(self._client):
+            raise RuntimeError(_FORKED)
         dask: Any = importlib.import_module("distributed")
         _give_own_generator()
         self._plan, self._lock, self._most = plan, lock, settings.max_queue_size
@@ -115,6 +118,8 @@ class Cluster:
         elif self._jobs and time.monotonic() > self._heard + _LONELY_SECONDS:
             self._heard = time.monotonic()
             self._client.loop.add_callback(self._look_for_workers)
+        if self._jobs and self._client.status not in ENDED:
+            self._lanes.look()
         return self.count
 
     def most_jobs(self, active: int) -> int:
@@ -238,6 +243,18 @@ class Cluster:
 _CLOSED = (
     "the Dask client is closed: close the sequence before it, or give it a client that is open"
 )
+
+
+_FORKED = (
+    "workers: the Dask client's event loop doesn't run in this process, which was forked from the "
+    "client's: make a Client in this process, and give the sequence that one"
+)
+
+
+def _runs_here(client: Any) -> bool:
+    """Whether a client's event loop has its thread in this process, as far as that can be told."""
+    ident = getattr(getattr(client.loop, "asyncio_loop", None), "_thread_id", None)
+    return ident is None or ident in {thread.ident for thread in threading.enumerate()}
 
 
 def size_of(client: Any) -> tuple[int, int]:

@@ -6,6 +6,8 @@
 A lane leads to one worker, which computes with as many threads as Dask has it do, and has as much
 again under way. Lanes open in the background: until the first one does, and where none can, batches
 are results of tasks; so are those of a lane that breaks, as its worker may have died over them.
+Who is there, the scheduler says: it hears of workers that are silent. It doesn't hear of what waits
+for a lane, which is declared to it.
 What changes the state of ``Lanes`` holds the dispatcher's lock, and never blocks.
 """
 
@@ -26,17 +28,20 @@ from typing import Any, NamedTuple
 
 from adapters.engine import frames, outpost
 from adapters.engine.arena import Arena
+from adapters.engine.demand import TASK_SECONDS, Demand
 from adapters.engine.jobs import Job, Pending
 from adapters.engine.submission import Submission
 from adapters.engine.traffic import Traffic
 
 log = logging.getLogger("adapters")
 
-# How often it is looked whether workers have come.
+# How often it is looked whether workers have come, or left.
 _LOOK_SECONDS = 2.0
 # Until then, batches wait for the first lane.
 _OPEN_SECONDS = 5.0
 _CONNECT_SECONDS = 10.0
+# When one is tried again that couldn't be asked directly.
+_AGAIN_SECONDS = 120.0
 _PATIENCE_SECONDS = 10.0
 _SCHEMES = "tcp://", "tls://"
 
@@ -54,17 +59,20 @@ class Lane:
     Args:
         address: The worker's.
         threads: With which it computes.
+        plans: How often the plan had been replaced.
     """
 
-    def __init__(self, address: str, threads: int) -> None:
+    def __init__(self, address: str, threads: int, plans: int) -> None:
         self.address = address
         self.threads = threads
+        self.plans = plans
         self.token = uuid.uuid4().hex
         self.works: dict[int, Work] = {}
         """What is under way, by number."""
         self.retired = False
         self.owned: socket.socket | None = None
         self.thread: threading.Thread | None = None
+        self.opening: asyncio.Task[None] | None = None
         self.comms: list[Any] = []
         self.futures: list[Any] = []
 
@@ -118,10 +126,13 @@ class Lanes:
         self._retired: list[Lane] = []
         self._opening: dict[str, Lane] = {}
         """Of the event loop."""
-        self._known: set[str] = set()
-        """Workers that have a lane, or can't have one; of the event loop."""
+        self._doubtful: dict[str, float] = {}
+        """Workers whose lane nothing waits for, and when to try again; of the event loop."""
+        self._demand = Demand(client)
+        self._declared = False
         self._waiting: collections.deque[Work] = collections.deque()
         self._numbers = 0
+        self._plans = 0
         self._looked = 0.0
         self._settled = self._told = self._closed = False
 
@@ -129,14 +140,18 @@ class Lanes:
 
     def put(self, work: Work) -> None:
         """Have a worker do something, as soon as one has room."""
-        if time.monotonic() > self._looked + _LOOK_SECONDS:
-            self._looked = time.monotonic()
-            self._client.loop.add_callback(self._look)
+        self.look()
         if self._lanes or not self._settled:
             self._waiting.append(work)
             self._distribute()
         else:
             self._do_otherwise([work])
+
+    def look(self) -> None:
+        """See from time to time who has come, and who has left; for whoever gives or waits."""
+        if time.monotonic() > self._looked + _LOOK_SECONDS:
+            self._looked = time.monotonic()
+            self._client.loop.add_callback(self._look)
 
     def retire(self) -> None:
         """Take no lane that is open for what comes from here on: it has an old plan."""
@@ -146,6 +161,7 @@ class Lanes:
             if not lane.works:
                 lane.close()
         self._lanes.clear()
+        self._plans += 1
         self._settled, self._looked = False, time.monotonic()
         self._client.loop.add_callback(self._renew)
 
@@ -158,6 +174,7 @@ class Lanes:
             lane.works.clear()
             lane.close()
         self._client.loop.add_callback(self._stop_opening)
+        self._client.loop.add_callback(self._demand.declare, 0.0)
 
     @property
     def threads(self) -> list[threading.Thread]:
@@ -175,6 +192,18 @@ class Lanes:
             lane.works[self._numbers] = work
             keys = pickle.dumps([pending.key for pending in work.batches])
             self._client.loop.add_callback(self._ask, lane, self._numbers, len(work.batches), keys)
+        if self._declared and not self._waiting:
+            self._declared = False
+            self._client.loop.add_callback(self._demand.declare, 0.0)
+
+    @property
+    def _unseen_seconds(self) -> float:
+        """What there is to do, if that is more than the lanes have room for."""
+        if not self._waiting:
+            return 0.0
+        works = [*self._waiting, *(work for lane in self._lanes for work in lane.works.values())]
+        seconds = self._traffic.batch_seconds or TASK_SECONDS
+        return seconds * sum(len(work.batches) for work in works)
 
     def _do_otherwise(self, works: list[Work]) -> None:
         if (otherwise := self._otherwise()) is not None and not self._closed:
@@ -188,6 +217,7 @@ class Lanes:
             works = list(self._waiting)
             self._waiting.clear()
             self._do_otherwise(works)
+        self._distribute()
 
     def _lose(self, lane: Lane) -> None:
         """A lane has ended."""
@@ -196,7 +226,7 @@ class Lanes:
         for lanes in (self._lanes, self._retired):
             if lane in lanes:
                 lanes.remove(lane)
-        self._client.loop.add_callback(self._forget, lane)
+        self._client.loop.add_callback(lane.forget)
         if self._closed:
             return
         if not lane.retired:
@@ -227,41 +257,71 @@ class Lanes:
         lane.close()
 
     async def _look(self) -> None:
-        """Open lanes to workers that have none."""
+        """Open lanes to workers that have none, and close those of workers that have left."""
+        plans = self._plans
+        counts: dict[str, int] = {}
         try:
-            counts = await self._client.scheduler.ncores()
-            for address in set(self._opening) - set(counts):
-                self._opening[address].forget()
-            self._known &= set(counts)
-            new = [each for each in counts if each not in self._known and not self._closed]
-            self._known.update(new)
-            tasks = [asyncio.ensure_future(self._open(each, counts[each])) for each in new]
-            if tasks:
+            counts = await asyncio.wait_for(self._client.scheduler.ncores(), _PATIENCE_SECONDS)
+            self._close_lanes_but(set(counts))
+            if tasks := self._begin_opening(counts):
                 await asyncio.wait(tasks, timeout=_OPEN_SECONDS)
         except Exception as error:
             log.debug("lanes to a Dask cluster: %s", error)
         with self._lock:
+            if self._plans != plans or self._closed:
+                return  # Another look settles it.
+            for address in self._opening:
+                self._doubtful.setdefault(address, 0.0)
             self._settle()
-            untold = not (self._lanes or self._told or self._closed)
+            untold = bool(counts) and not (self._lanes or self._told)
             self._told = self._told or untold
+            unseen = self._unseen_seconds
+            self._declared = unseen > 0
+        self._demand.declare(unseen)
         if untold:
             log.info("batches come as results of Dask's tasks: no worker could be asked directly")
 
+    def _close_lanes_but(self, addresses: set[str]) -> None:
+        for address in set(self._opening) - addresses:
+            self._opening.pop(address).forget()
+        for address in set(self._doubtful) - addresses:
+            del self._doubtful[address]
+        with self._lock:
+            for lane in [*self._lanes, *self._retired]:
+                if lane.address not in addresses:
+                    lane.close()
+
+    def _begin_opening(self, counts: dict[str, int]) -> list[asyncio.Task[None]]:
+        """Begin to open what isn't there; returns what is to be waited for."""
+        with self._lock:
+            there = {lane.address for lane in self._lanes}.union(self._opening)
+            if self._closed:
+                return []
+        for address in set(counts) - there:
+            if self._doubtful.get(address, 0.0) <= time.monotonic():
+                lane = self._opening[address] = Lane(address, counts[address], self._plans)
+                lane.opening = asyncio.ensure_future(self._open(lane))
+        lanes = [lane for lane in self._opening.values() if lane.address not in self._doubtful]
+        return [lane.opening for lane in lanes if lane.opening is not None]
+
     async def _renew(self) -> None:
         self._stop_opening()
-        self._known.clear()
         await self._look()
 
-    async def _open(self, address: str, threads: int) -> None:
-        lane = self._opening[address] = Lane(address, threads)
+    async def _open(self, lane: Lane) -> None:
         try:
-            opened = address.startswith(_SCHEMES) and await self._connected(lane)
+            opened = lane.address.startswith(_SCHEMES) and await self._connected(lane)
         except (Exception, asyncio.CancelledError) as error:
-            log.debug("%s of the Dask cluster can't be asked directly: %r", address, error)
+            log.debug("%s of the Dask cluster can't be asked directly: %r", lane.address, error)
             opened = False
-        current = self._opening.pop(address, None) is lane
+        current = self._opening.get(lane.address) is lane
+        if current:
+            del self._opening[lane.address]
+            self._doubtful.pop(lane.address, None)
+            if not opened:
+                self._doubtful[lane.address] = time.monotonic() + _AGAIN_SECONDS
         with self._lock:
-            opened = opened and current and not self._closed
+            opened = opened and current and lane.plans == self._plans and not self._closed
             if opened:
                 self._lanes.append(lane)
                 lane.thread = threading.Thread(
@@ -294,10 +354,6 @@ class Lanes:
         lane.owned = frames.taken_over(comm)
         lane.futures.append(self._client.submit(outpost.hold, lane.token, **pinned))
         return True
-
-    def _forget(self, lane: Lane) -> None:
-        lane.forget()
-        self._known.discard(lane.address)
 
     def _stop_opening(self) -> None:
         for lane in self._opening.values():

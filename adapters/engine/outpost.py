@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import importlib
 import pickle
 import queue
@@ -52,6 +53,8 @@ class Outpost:
         self.when_over: Callable[[], object] = bool
         """Called by the thread that sends, which has no more use of its socket."""
         self._owned: socket.socket | None = None
+        self._context = contextvars.copy_context()
+        """Of the task: there, ``distributed.get_worker`` finds the worker."""
 
     def start(self, owned: socket.socket) -> None:
         """Begin to compute and to send."""
@@ -61,7 +64,8 @@ class Outpost:
             self._begin(self._compute)
 
     def _begin(self, run: Callable[[], None]) -> None:
-        threading.Thread(target=run, name="adapters-outpost", daemon=True).start()
+        within = self._context.copy().run  # Each thread needs one of its own.
+        threading.Thread(target=within, args=(run,), name="adapters-outpost", daemon=True).start()
 
     def ask(self, number: int, count: int, keys: bytes) -> None:
         """Queue so many batches, of pickled keys, which are sent together."""

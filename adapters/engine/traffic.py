@@ -72,6 +72,11 @@ class Traffic:
             self.made_seconds += sum(each.spent.own_seconds for each in made)
 
     @property
+    def batch_seconds(self) -> float:
+        """What a batch takes to make; 0 before enough has come."""
+        return self.made_seconds / self.batches if self.batches else 0.0
+
+    @property
     def finding(self) -> str:
         """For people; nothing before enough has come."""
         if self.batches < _ENOUGH or not self.brought_seconds:

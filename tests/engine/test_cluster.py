@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import pickle
+import signal
 import threading
 import weakref
 from contextlib import closing
@@ -134,6 +136,26 @@ def test_closing_leaves_the_client_open_and_nothing_on_the_cluster(dask_client, 
     assert len(errors) == 1
     assert dask_client.submit(abs, -3, pure=False).result() == 3
     wait_until(lambda: not any(dask_client.has_what().values()))
+
+
+def test_a_forked_process_is_told_to_make_a_client_of_its_own(dask_client):
+    with opened(DATA, "cluster") as engine:
+        read(engine, 1)
+        told, tells = os.pipe()
+        pid = os.fork()
+        if not pid:
+            signal.alarm(20)
+            try:
+                read(engine, 10)
+            except RuntimeError as error:
+                os.write(tells, str(error).encode())
+            finally:
+                os._exit(0)
+        os.close(tells)
+        os.waitpid(pid, 0)
+        with open(told, "rb") as file:
+            assert b"make a Client in this process" in file.read()
+        assert np.concatenate(read(engine, 10)).tolist() == DATA
 
 
 def test_an_engine_that_is_let_go_ends_its_thread(dask_client):

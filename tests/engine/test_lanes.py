@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
+import signal
 import socket
 import threading
 import time
@@ -16,7 +19,8 @@ from adapters.alignment import aligned_empty
 from adapters.batch.plan import Assembled
 from adapters.clock import Spent
 from adapters.engine import CLUSTER, Engine, Settings, frames
-from adapters.engine.lanes import Lanes
+from adapters.engine import lanes as module
+from adapters.engine.lanes import Lane, Lanes
 from adapters.engine.shipment import Made
 from adapters.engine.submission import Submission
 from adapters.failure import Failure
@@ -111,6 +115,149 @@ def test_nothing_of_an_engine_stays_on_the_workers(dask_client, tmp_path):
 def outposts() -> list[str]:
     names = [thread.name for thread in threading.enumerate() if "outpost" in thread.name]
     return [*names, *__import__("adapters.engine.outpost").engine.outpost._posts]
+
+
+# --- workers that come, leave, and can't be reached ---
+
+
+def test_the_lane_of_a_worker_that_the_scheduler_gave_up_is_closed_while_somebody_waits(
+    dask_client, monkeypatch, tmp_path
+):
+    """Such a worker is frozen: its connection never ends."""
+    gate, found = Gate(tmp_path / "gate", 4), []
+    with opened(Numbers(400), "cluster", transform=gate) as engine:
+        stream = engine.stream(0, 0, False)
+        lanes = lanes_of_both(engine, stream, found)
+        stays = lanes._lanes[1].address
+        wait_until(lambda: gate.arrived.calls >= 2)  # One each.
+
+        async def ncores() -> dict[str, int]:
+            return {stays: 1}
+
+        monkeypatch.setattr(dask_client.scheduler, "ncores", ncores, raising=False)
+        thread = threading.Thread(target=lambda: found.append(stream.next()))
+        thread.start()
+        wait_until(lambda: [lane.address for lane in lanes._lanes] == [stays])
+        gate.open()
+        thread.join()
+        found += [stream.next() for _ in range(10)]
+        stream.close()
+    assert np.concatenate(found).tolist() == list(range(4 * len(found)))
+
+
+def lanes_of_both(engine: Engine, stream: Any, found: list[Any]) -> Lanes:
+    found.append(stream.next())
+    lanes = lanes_of(engine)
+    wait_until(lambda: len(lanes._lanes) == 2)
+    return lanes
+
+
+def test_what_lanes_have_no_room_for_has_an_adaptive_cluster_grow(dask_client, tmp_path):
+    gate = Gate(tmp_path / "gate", 8)
+    with opened(Numbers(4000), "cluster", queue=80, transform=gate) as engine:
+        stream = engine.stream(0, 0, False)
+        for _ in range(2):
+            stream.next()
+        thread = threading.Thread(target=stream.next)
+        thread.start()
+        # Half a second each, and five seconds are worth a worker.
+        wait_until(lambda: dask_client.run_on_scheduler(target) >= 7)
+        gate.open()
+        thread.join()
+        for _ in range(40):
+            stream.next()
+        stream.close()
+    wait_until(lambda: dask_client.run_on_scheduler(target) <= 2)
+
+
+def target(dask_scheduler: Any) -> int:
+    return int(dask_scheduler.adaptive_target(target_duration="5s"))
+
+
+def test_a_plan_that_changes_while_lanes_open_costs_no_lane(dask_client, monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "adapters")
+    real, slow = Lanes._connected, threading.Event()
+
+    async def connected(self: Lanes, lane: Lane) -> bool:
+        opened = await real(self, lane)
+        while not slow.is_set():
+            await asyncio.sleep(0.01)
+        return opened
+
+    monkeypatch.setattr(Lanes, "_connected", connected)
+    with opened(DATA, "cluster") as engine:
+        thread = threading.Thread(target=read, args=(engine, 10))
+        thread.start()
+        wait_until(lambda: engine._dispatcher._crew and len(lanes_of(engine)._opening) == 2)
+        for _ in range(3):
+            engine.refresh()
+        slow.set()
+        thread.join()
+        wait_until(lambda: len(lanes_of(engine)._lanes) == 2)
+    assert not any("asked directly" in message for message in caplog.messages)
+
+
+def test_workers_that_cannot_be_reached_are_waited_for_once(dask_client, monkeypatch, caplog):
+    """And not after each epoch in which the source has changed."""
+    caplog.set_level(logging.INFO, "adapters")
+
+    async def never(self: Lanes, lane: Lane) -> bool:
+        await asyncio.sleep(60)
+        return False
+
+    monkeypatch.setattr(Lanes, "_connected", never)
+    monkeypatch.setattr(module, "_OPEN_SECONDS", 1.0)
+    with opened(DATA, "cluster") as engine:
+        read(engine, 10)
+        with within(3):
+            for _ in range(4):
+                engine.refresh()
+                read(engine, 10)
+    assert sum("no worker could be asked directly" in message for message in caplog.messages) == 1
+
+
+def test_a_transform_finds_the_worker_that_it_runs_on(dask_client, no_results):
+    with opened(DATA, "cluster", transform=on_a_worker) as engine:
+        assert np.concatenate(read(engine, 10)).tolist() == DATA
+
+
+def on_a_worker(sample: int) -> int:
+    import distributed
+
+    assert distributed.get_worker().address
+    return sample
+
+
+@pytest.mark.full
+def test_a_worker_that_freezes_costs_seconds(caplog):
+    found: list[Any] = []
+    with (
+        cluster(2, "nannies") as client,
+        closing(
+            Engine(plan_of(Numbers(4000), 4, transform=Slow(0.01)), settings(client))
+        ) as engine,
+    ):
+        stream = engine.stream(0, 0, False)
+        lanes = lanes_of_both(engine, stream, found)
+        process = workers_of(client)[0]
+        addresses = {pid: address for address, pid in client.run(os.getpid).items()}
+        frozen = addresses[process.pid]
+        process.send_signal(signal.SIGSTOP)
+        try:
+            client.run_on_scheduler(forget, address=frozen)
+            with within(30):
+                found += [stream.next() for _ in range(50)]
+            assert frozen not in [lane.address for lane in lanes._lanes]
+        finally:
+            process.kill()
+        stream.close()
+    assert np.concatenate(found).tolist() == list(range(4 * len(found)))
+    assert sum("lost jobs again" in message for message in caplog.messages) == 1
+
+
+async def forget(dask_scheduler: Any, address: str) -> None:
+    """As its ``worker-ttl`` has it do."""
+    await dask_scheduler.remove_worker(address, stimulus_id="test")
 
 
 @pytest.mark.full
