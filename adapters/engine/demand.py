@@ -33,7 +33,8 @@ class Demand:
         # Those of before a restart of the cluster are cancelled.
         known = [future for future in self._futures if future.status == "pending"]
         self._futures = known[:count]
-        if more := count - len(self._futures):
+        more = count - len(self._futures)
+        if more and self._client.status == "running":
             self._futures += self._client.map(
                 more_workers_wanted, range(more), pure=False, resources={_RESOURCE: 1}
             )
