@@ -23,7 +23,6 @@ A segment counts as used when a process maps it, and once a minute while it read
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import logging
@@ -34,6 +33,7 @@ import uuid
 from typing import Any, NamedTuple
 
 from adapters.remote.answers import Head
+from adapters.remote.folderlock import held
 from adapters.remote.limit import bytes_of
 from adapters.remote.segments import Segment
 from adapters.remote.urls import clean
@@ -153,8 +153,8 @@ class Cache:
             How many bytes that were.
         """
         used = self.used
-        with self.locked(wait=True) as held:
-            if held:
+        with self.locked(wait=True) as is_held:
+            if is_held:
                 for folder in self._all():
                     shutil.rmtree(folder, ignore_errors=True)
         return used
@@ -211,8 +211,8 @@ class Cache:
         if not evicting.acquire(blocking=False):
             return 0
         try:
-            with self.locked(wait=False) as held:
-                return self._evicted(least) if held else 0
+            with self.locked(wait=False) as is_held:
+                return self._evicted(least) if is_held else 0
         finally:
             evicting.release()
 
@@ -261,27 +261,9 @@ class Cache:
         except (FileNotFoundError, NotADirectoryError):
             return []
 
-    @contextlib.contextmanager
-    def locked(self, wait: bool) -> Any:
+    def locked(self, wait: bool) -> contextlib.AbstractContextManager[bool]:
         """Hold the folder's lock, which ends with the process; whether it is held."""
-        try:
-            os.makedirs(self.folder, exist_ok=True)
-            place = os.path.join(self.folder, "lock")
-            descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except OSError:
-            yield False
-            return
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except OSError:
-                yield False
-                return
-            yield True
-            # Before it is closed, which ends it not yet where a child was forked meanwhile.
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-        finally:
-            os.close(descriptor)
+        return held(self.folder, wait)
 
 
 class CachedObject:

@@ -23,6 +23,8 @@ _TIMES = (
 # It can't send a version along, so it is asked which one it has; not for each range of a store that
 # is far away.
 _ASK_AGAIN_SECONDS = 1.0
+# To fetch an object that is the same before and after.
+_TRIES = 3
 # As obstore's: to connect, and between two pieces of a body. Its own are 5 minutes, or none.
 _CONNECT_SECONDS = _READ_SECONDS = 5.0
 
@@ -88,11 +90,15 @@ class FileSystem:
         return data
 
     def get_all(self, key: str) -> tuple[bytes, Head]:
-        """An object as a whole."""
+        """An object as a whole; one that is written meanwhile is fetched again."""
         head = _head(self._info(key))
-        with _Translated():
-            data: bytes = self._in_time("cat_file", self._path(key))
-            return data, head
+        for _ in range(_TRIES):
+            with _Translated():
+                data: bytes = self._in_time("cat_file", self._path(key))
+            before, head = head, _head(self._info(key)) if head.version else head
+            if head == before:
+                return data, head
+        raise ConnectionError("it was written each time while it was read")
 
     def list(self, folder: str) -> Iterator[tuple[str, Head | None]]:
         """All below a folder; times of a listing may be written otherwise, and are no version."""

@@ -87,11 +87,11 @@ class Obstore:
             return bytes(result.bytes()), _head(result.meta)
 
     def list(self, folder: str) -> Iterator[tuple[str, Head | None]]:
-        """All below a folder."""
+        """All below a folder; times are no version, as who is asked for one object has an ETag."""
         with _Translated():
             for some in self._obstore.list(self._store, prefix=folder or None):
                 for meta in some:
-                    yield meta["path"], _head(meta)
+                    yield meta["path"], _head(meta) if meta.get("e_tag") else None
 
     def put(self, key: str, data: bytes | str) -> None:
         """Write an object; a large one in parts, of which nothing is seen before the last."""

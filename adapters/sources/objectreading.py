@@ -67,6 +67,11 @@ class Fetch(Piece):
         """Whether nobody needs to fetch it."""
         return self.data is not None or self.error is not None
 
+    @property
+    def is_stale(self) -> bool:
+        """Whether it failed before anybody waited for it, and the store may answer by now."""
+        return self.is_expected and self.error is not None
+
 
 class ObjectReading:
     """Reads files behind URLs, and those of this machine among them.
@@ -109,9 +114,10 @@ class ObjectReading:
         """
         with self._lock:
             fetch = self._here.pop(number, None)
+            is_stale = fetch is not None and fetch.is_stale
             if fetch is not None:
                 self._forget(fetch)
-        if fetch is not None:
+        if fetch is not None and not is_stale:
             fetch.wait()
             if fetch.error is not None:
                 raise fetch.error
@@ -192,6 +198,9 @@ class ObjectReading:
             room = self._room() if expected else len(wanted)
             for number in wanted:
                 fetch = self._here.get(number)
+                if fetch is not None and fetch.is_stale and not expected:
+                    self._forget(fetch)
+                    fetch = None
                 if fetch is None:
                     if len(found) >= room:
                         break

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from adapters import Cache, open_records
-from adapters.remote import Head, segments
+from adapters.remote import Head, folderlock, segments
 from adapters.remote.cache import SEGMENT_BYTES, cache_of
 from tests.remote.conftest import payloads, serve, written
 
@@ -173,6 +173,48 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path):
         assert held
     for each in copies:
         os.close(each)
+
+
+def test_who_fails_with_the_lock_does_not_keep_it(tmp_path):
+    """Though a child that was forked meanwhile has a copy of the descriptor."""
+    cache, copies = Cache(tmp_path), []
+
+    def fail() -> None:
+        with cache.locked(wait=False):
+            copies.extend(map(os.dup, folderlock._open))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    with cache.locked(wait=False) as held:
+        assert held
+    (copy,) = copies
+    os.close(copy)
+
+
+def test_a_forked_child_does_not_keep_the_lock_of_a_killed_parent(tmp_path):
+    cache = Cache(tmp_path)
+    told, tell = os.pipe()
+    begun, begin = os.pipe()
+    parent = os.fork()
+    if not parent:
+        with cache.locked(wait=True):
+            if not os.fork():
+                os.close(tell)
+                os.write(begin, b"1")
+                os.read(told, 1)  # Until the test is over.
+            os._exit(0)  # As by a kill: nothing is unlocked.
+    try:
+        os.close(begin)
+        assert os.waitpid(parent, 0)[1] == 0
+        assert os.read(begun, 1) == b"1"
+        with cache.locked(wait=False) as held:
+            assert held
+    finally:
+        os.close(tell)
+        assert os.read(begun, 1) == b"", "the child has ended"
+        os.close(begun)
+        os.close(told)
 
 
 def test_a_forked_child_evicts_though_a_thread_held_the_lock(tmp_path, monkeypatch):

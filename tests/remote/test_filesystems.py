@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from adapters import RecordError, open_images, open_records, pack
-from adapters.remote import filesystems
+from adapters.remote import client_of, filesystems
 from tests.remote.conftest import payloads, written
 
 fsspec = pytest.importorskip("fsspec", reason="the fallback is fsspec's")
@@ -51,6 +51,28 @@ def test_another_version_is_an_error(files, tmp_path):
     source._files.shards[0].storage.close()
     with pytest.raises(RecordError, match="changed since"):
         source[len(payloads()) // 2]
+
+
+@pytest.mark.parametrize("writes", [1, 2, 100])
+def test_an_object_that_is_written_while_it_is_read_is_read_again(files, monkeypatch, writes):
+    """Never the bytes of one version under the name of another."""
+    files.pipe_file("/a", b"0")
+    client, key = client_of("memory://a")
+    cat_file, calls = type(files).cat_file, [0]
+
+    def written_first(self: Any, *given: Any, **options: Any) -> bytes:
+        calls[0] += 1
+        if calls[0] <= writes:
+            files.pipe_file("/a", b"%d" % calls[0])
+        return cat_file(self, *given, **options)
+
+    monkeypatch.setattr(type(files), "cat_file", written_first)
+    if writes == 100:
+        with pytest.raises(ConnectionError, match="written each time"):
+            client.get_all(key)
+        return
+    assert client.get_all(key) == (b"%d" % writes, client.head(key))
+    assert calls[0] == writes + 1
 
 
 def test_packing_puts_files_indexes_and_at_last_the_manifest(files):

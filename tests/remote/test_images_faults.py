@@ -73,6 +73,29 @@ def test_a_store_that_does_not_answer_ends_within_the_limit(server, photos, monk
         batches(source, workers=0, on_error="skip")
 
 
+@pytest.mark.parametrize("asked", ["one", "batch"])
+def test_what_failed_before_anybody_asked_is_fetched_again(server, photos, monkeypatch, asked):
+    """A store that was down for a while, as files were fetched ahead."""
+    serve(server, photos)
+    with open_images(photos, decode=DECODE) as local:
+        expected = batches(local, workers=0)
+    source = open_images(urls_of(server, photos), decode=DECODE)
+    numbers = np.arange(len(source))
+    with monkeypatch.context() as patched:
+        patched.setenv("ADAPTERS_REMOTE_SECONDS", "0.2")
+        server.settings.down = True
+        source.expect(numbers, elsewhere=False)
+        for fetch in [*source._reading._here.values()]:
+            fetch.wait()
+            assert isinstance(fetch.error, ConnectionError)
+        server.settings.down = False
+    if asked == "one":
+        assert source.read(3) == Path(open_images(photos).files[3]).read_bytes()
+    else:
+        assert_equal(batches(source, workers=0), expected)
+    assert source._reading._ahead == (len(source) - 1 if asked == "one" else 0)
+
+
 def test_faults_are_tried_again(server, photos):
     serve(server, photos)
     server.settings.refused = server.settings.cut = 0.2
