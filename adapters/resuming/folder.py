@@ -13,6 +13,7 @@ writes to a folder at a time, see ``lock.py``; others may read.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -32,6 +33,8 @@ _SUFFIX = ".npz"
 _VALUE = "saved.json"
 _FORMAT = 1
 _CHUNK_BYTES = 16 * 2**20
+# How file systems say that they know no ``fsync`` of a folder: some of networks, and of FUSE.
+_NOT_FORCED = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EOPNOTSUPP)
 _format: Any = np.lib.format  # NumPy's stubs don't know all of it.
 # What a damaged archive, or a member of one, may raise.
 _DAMAGED = (OSError, EOFError, ValueError, KeyError, IndexError, zipfile.BadZipFile)
@@ -120,10 +123,13 @@ def make(path: Path) -> bool:
 
 
 def _force_names(path: Path) -> None:
-    """Have the disk keep which files a folder has."""
+    """Have the disk keep which files a folder has, where the file system can be asked for that."""
     folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
+    except OSError as error:
+        if error.errno not in _NOT_FORCED:
+            raise
     finally:
         os.close(folder)
 

@@ -2,15 +2,17 @@
 
 ::
 
-    .lock           one process alone holds it; ranks of one job hold it together
-    .lock-rank3     each rank holds its own, so that no rank is there twice
-    .lock-writer    the rank that writes
+    .lock               one process alone holds it; ranks of one job hold it together
+    .lock-rank3-of-8    each rank holds its own, so that no rank is there twice
+    .lock-writer        the rank that writes
 
 Locks are those of ``flock``: whatever ends a process releases them. The files are removed by who
-holds them last; one that was removed meanwhile is made anew. Worker processes that are forked off
-don't hold what their parent holds. Rank 0 writes. In a folder that rank 0 doesn't use, as each rank
-may have one of its own, one of those that do writes, which is settled when all of a job that trains
-in step must have begun: after the first batch.
+holds them last, and what killed processes have left by who comes next; one that was removed
+meanwhile is made anew. Worker processes that are forked off don't hold what their parent holds.
+
+Rank 0 writes. In a folder that rank 0 doesn't use, as each rank may have one of its own, one of
+those that do writes, which is settled when all of a job that trains in step must have begun: after
+the first batch. Where a file system has no locks, nobody but rank 0 writes.
 
 A lock belongs to one ``Resume``, and its methods are called by the thread that trains.
 """
@@ -32,7 +34,7 @@ from adapters.resuming.folder import make
 
 log = logging.getLogger("adapters")
 
-_TOGETHER, _RANK, _WRITER = ".lock", ".lock-rank{}", ".lock-writer"
+_TOGETHER, _RANK, _WRITER = ".lock", ".lock-rank{}-of-{}", ".lock-writer"
 # Others look whether a lock is held by holding it themselves for an instant.
 _PATIENCE_SECONDS, _PAUSE_SECONDS = 1.0, 0.02
 
@@ -53,6 +55,7 @@ class Lock:
         self._files: dict[str, int] = {}
         self._made = False
         self._thread = 0
+        self._count = 1
         self.rank = 0
         """Which process of the job this is."""
         self.writes: bool | None = False
@@ -70,7 +73,7 @@ class Lock:
             RuntimeError: Another training uses it.
         """
         self.release()
-        self.rank, count = shard
+        self.rank, self._count = shard
         if _looks:
             return
         if over:
@@ -80,9 +83,10 @@ class Lock:
         self._thread = threading.get_ident()
         try:
             self._made = make(self._path)
-            self._hold(_TOGETHER, exclusively=count == 1)
-            if count > 1:
-                self._hold(_RANK.format(self.rank))
+            self._hold(_TOGETHER, exclusively=self._count == 1)
+            if self._count > 1:
+                self._hold(_RANK.format(*shard))
+            self._clear()
         except _Held as held:
             self.release()
             raise RuntimeError(
@@ -96,7 +100,7 @@ class Lock:
                 self._path,
                 error,
             )
-        self.writes = True if count == 1 else None
+        self.writes = True if self._count == 1 else None
         if not self.rank:
             self.settle()
 
@@ -105,7 +109,7 @@ class Lock:
         if self.writes is not None:
             return
         try:
-            if self.rank and self._is_held(_RANK.format(0)):
+            if self.rank and self._is_held(_RANK.format(0, self._count)):
                 self.writes = False
             else:
                 self._hold(_WRITER, patience_seconds=0.0)
@@ -113,22 +117,42 @@ class Lock:
         except _Held:
             self.writes = False
         except OSError:  # Which ``take`` has warned of.
-            self.writes = True
+            self.writes = not self.rank
 
     def release(self) -> None:
         """Let others use the folder."""
         self.writes = False
         for name in list(self._files):
-            file = self._files.pop(name)
-            with contextlib.suppress(OSError):
-                # Nobody else may hold what is removed.
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                (self._path / name).unlink()
-            os.close(file)
+            self._drop(name)
         if self._made:
             self._made = False
             with contextlib.suppress(OSError):  # Something is in it.
                 self._path.rmdir()
+
+    def _clear(self) -> None:
+        """Remove what killed processes have left.
+
+        Raises:
+            _Held: By a rank of another number of them.
+        """
+        for path in self._path.glob(f"{_TOGETHER}-*"):
+            if path.name in self._files:
+                continue
+            own = path.name == _WRITER or path.name.endswith(f"-of-{self._count}")
+            try:
+                self._hold(path.name, patience_seconds=0.0 if own else _PATIENCE_SECONDS)
+                self._drop(path.name)
+            except _Held:
+                if not own:
+                    raise
+
+    def _drop(self, name: str) -> None:
+        file = self._files.pop(name)
+        with contextlib.suppress(OSError):
+            # Nobody else may hold what is removed.
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            (self._path / name).unlink()
+        os.close(file)
 
     def _hold(
         self, name: str, exclusively: bool = True, patience_seconds: float = _PATIENCE_SECONDS
@@ -136,7 +160,7 @@ class Lock:
         path, until = self._path / name, time.monotonic() + patience_seconds
         kind = fcntl.LOCK_EX if exclusively else fcntl.LOCK_SH
         while True:
-            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            file, is_new = _opened(path)
             try:
                 fcntl.flock(file, kind | fcntl.LOCK_NB)
                 if _is_there(file, path):
@@ -148,6 +172,10 @@ class Lock:
                 if time.monotonic() >= until:
                     raise _Held(os.pread(file, 300, 0).decode() or "another process") from None
                 time.sleep(_PAUSE_SECONDS)
+            except OSError:  # There are no locks.
+                if is_new:
+                    path.unlink(missing_ok=True)
+                raise
             finally:
                 if file >= 0:
                     os.close(file)
@@ -183,6 +211,15 @@ def looking() -> Iterator[None]:
 
 _looks = 0
 _locks: weakref.WeakSet[Lock] = weakref.WeakSet()
+
+
+def _opened(path: Path) -> tuple[int, bool]:
+    """A file, and whether it was made for that."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    try:
+        return os.open(path, flags | os.O_EXCL, 0o666), True
+    except FileExistsError:
+        return os.open(path, flags, 0o666), False
 
 
 def _is_there(file: int, path: Path) -> bool:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from adapters.resuming import Folder
+from adapters.resuming import Folder, Lock
 
 
 @pytest.fixture
@@ -44,6 +46,32 @@ def test_each_file_is_on_the_disk_before_it_has_its_name_and_an_old_one_goes(cal
     folder.save("2", {"weights": np.ones(3)})
     saved = ("fsync", half.format(2)), ("replace", second), ("fsync", str(folder.path))
     assert calls == [*saved, ("unlink", first)]
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EIO])
+def test_a_file_system_that_knows_no_fsync_of_folders(number, tmp_path, monkeypatch):
+    """What was saved there is saved, what is too old goes, and the folder is locked."""
+    plain = os.fsync
+
+    def fsync(file: int) -> None:
+        if stat.S_ISDIR(os.fstat(file).st_mode):
+            raise OSError(number, "of a folder")
+        plain(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    folder = Folder(tmp_path / "run", keep=1)
+    if number == errno.EIO:
+        with pytest.raises(OSError, match="of a folder"):
+            folder.save("1", {})
+        return
+    for name in "123":
+        folder.save(name, {"saved": name})
+    assert [path.name for path in folder.path.iterdir()] == ["3.npz"]
+    lock = Lock(tmp_path / "new")
+    lock.take((0, 1))
+    with pytest.raises(RuntimeError, match="one training at a time"):
+        Lock(tmp_path / "new").take((0, 1))
+    lock.release()
 
 
 @pytest.mark.parametrize("fails", ["write", "fsync", "replace"])

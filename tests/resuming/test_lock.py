@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 from adapters.resuming import Lock
 lock = Lock(Path(sys.argv[1]))
-lock.take((0, 1))
+lock.take((int(sys.argv[2]), int(sys.argv[3])))
 print("ready", flush=True)
 sys.stdin.read()
 """
@@ -29,7 +29,7 @@ sys.stdin.read()
 
 def test_another_process_is_named_and_a_killed_one_holds_nothing(tmp_path):
     holder = subprocess.Popen(
-        [sys.executable, "-c", _HOLDER, str(tmp_path)],
+        [sys.executable, "-c", _HOLDER, str(tmp_path), "0", "1"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -68,6 +68,44 @@ def test_ranks_share_a_folder_and_rank_0_writes(tmp_path):
         assert not lock.writes
     other.take((0, 1))
     other.release()
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_rank_of_another_number_of_ranks_is_refused(tmp_path):
+    """It is another job's; those that run stay as they are, and their end lets it in."""
+    locks = [Lock(tmp_path) for _ in range(2)]
+    for rank, lock in enumerate(locks):
+        lock.take((rank, 2))
+    other = Lock(tmp_path)
+    with pytest.raises(RuntimeError, match=f"which process {os.getpid()} on"):
+        other.take((2, 5))
+    for lock in locks:
+        lock.settle()
+    assert [lock.writes for lock in locks] == [True, False]
+    assert not list(tmp_path.glob("*-of-5"))
+    for lock in locks:
+        lock.release()
+    other.take((2, 5))
+    other.release()
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("shard", [(0, 1), (0, 2), (1, 3)])
+def test_what_a_killed_job_has_left_is_removed_by_the_next(shard, tmp_path):
+    command = [sys.executable, "-c", _HOLDER, str(tmp_path), "0", "3"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"ready\n"
+        holder.send_signal(signal.SIGKILL)
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {".lock", ".lock-rank0-of-3", ".lock-writer"}
+    lock = Lock(tmp_path)
+    lock.take(shard)
+    lock.settle()
+    assert lock.writes
+    own = set() if shard[1] == 1 else {f".lock-rank{shard[0]}-of-{shard[1]}", ".lock-writer"}
+    assert {path.name for path in tmp_path.iterdir()} == {".lock", *own}
+    lock.release()
     assert [*tmp_path.iterdir()] == []
 
 
@@ -137,3 +175,10 @@ def test_a_file_system_without_locks_is_a_warning(tmp_path, monkeypatch, caplog)
     assert lock.writes
     assert f"{tmp_path} can't be locked" in caplog.text
     lock.release()
+    ranks = [Lock(tmp_path) for _ in range(2)]
+    for rank, each in enumerate(ranks):
+        each.take((rank, 2))
+    for each in ranks:
+        each.settle()
+    assert [each.writes for each in ranks] == [True, False]
+    assert [*tmp_path.iterdir()] == []
