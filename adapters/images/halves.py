@@ -8,10 +8,12 @@ raw, what the whole decoder makes of the encoded image:
     "random" with resize_short      decode, resize                    cut, flip, mean, std
     "random", "random_resized"      decode                            cut, resize, flip, mean, std
 
-The values are the same, but for the last row. There, the whole decoder takes a JPEG at a half, a
-quarter or an eighth where the box is so much larger than the result, resizes YUV planes before they
-become RGB, and has OpenCV resize a PNG, which differs by 1 from the kernel in a value of some
-hundreds; ``after`` has the whole picture in RGB.
+The values are the same, but for the last row, and for a JPEG whose shorter side has to grow to
+``resize_short`` before a larger box is cut: enlarged twice, a value in a hundred differs by 1 or 2.
+In the last row, the whole decoder takes a JPEG at a half, a quarter or an eighth where the box is
+so much larger than the result, resizes YUV planes before they become RGB, and has OpenCV resize a
+PNG, which differs by 1 from the kernel in a value of some hundreds; ``after`` has the whole picture
+in RGB.
 """
 
 from __future__ import annotations
