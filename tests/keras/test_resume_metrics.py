@@ -67,6 +67,8 @@ def fitted(folder: Path | None, losses: Losses, metrics: list[Any]) -> None:
         model.fit(sequence, callbacks=given, verbose=0)
 
 
+# Keras's MeanIoU asks JAX for int64.
+@pytest.mark.filterwarnings("ignore:Explicitly requested dtype int64:UserWarning")
 def test_metrics_that_no_mean_makes_up_go_on_exactly(tmp_path):
     def metrics() -> list[Any]:
         kinds = keras.metrics
