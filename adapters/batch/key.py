@@ -52,6 +52,9 @@ class Continuation(NamedTuple):
     """The first batch of the rest."""
     origin: int
     """Of the keys of its batches."""
+    others: bool = False
+    """Whether it is known that others have had what is before: batches that nobody can name here,
+    even where ``origin`` is 0, as their samples may be those of several of these."""
 
     def covers(self, epoch: int, step: int) -> bool:
         """Whether a batch belongs to the rest."""

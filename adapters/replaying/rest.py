@@ -37,7 +37,8 @@ def continued(rest: Continuation, order: Order, epoch: int, state: Any, kind: st
             f"state must be of epoch {epoch}, which it was loaded in the middle of, got {state!r}: "
             "leave it out for an epoch that nobody interrupted"
         )
-    return (at and order.continuation(*at)) or WHOLE
+    told = order.continuation(*at) if at else None
+    return WHOLE if told is None else told._replace(others=True)
 
 
 def key_of(
@@ -59,7 +60,7 @@ def key_of(
     Raises:
         ValueError: Others have made that batch, nobody knows which.
     """
-    if rest.epoch == epoch and rest.origin and index < rest.step:
+    if rest.epoch == epoch and (rest.origin or rest.others) and index < rest.step:
         consumed = order.consumed(rest.step, rest.origin)
         raise ValueError(
             f"batch must be >= {rest.step}, as the first {consumed} samples of epoch {epoch} were "

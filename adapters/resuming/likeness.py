@@ -46,8 +46,8 @@ def check_order(
 ) -> None:
     """The same for what ``Order.likeness`` tells.
 
-    Other shards may go on, in batches of another size, where the position counts samples; what
-    counts batches goes on where those of all shards together are as large as they were.
+    Where the position counts samples, other shards may go on, or as many, in batches of another
+    size; what counts batches goes on where those of all shards together are as large as they were.
 
     Args:
         saved: As it was.
@@ -59,7 +59,7 @@ def check_order(
         ValueError: One differs.
     """
     then, now = dict(saved), dict(here)
-    if then.get("shards") != now.get("shards"):
+    if "samples" in position or then.get("shards") != now.get("shards"):
         sizes = [each.pop("batch_size", 1) * each.get("shards", 1) for each in (then, now)]
         if position.get("batch"):
             name = "batch_size times the number of shards"

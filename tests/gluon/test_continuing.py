@@ -199,6 +199,8 @@ def test_a_batch_is_seen_again_of_a_pass_that_other_shards_have_begun():
             loader.replay(1, first - 1)
         with pytest.raises(ValueError, match="state must be of epoch 0"):
             other.replay(0, 0, state=state)
+        with pytest.raises(ValueError, match="batch must be >= 2, as the first 10 samples"):
+            other.replay(1, 1, state={"epoch": 1, "samples": 10})
 
 
 def test_what_is_drawn_anew_in_every_run_is_refused():

@@ -33,7 +33,7 @@ def trained(
     return seen
 
 
-@pytest.mark.parametrize(("count", "batch_size"), [(1, 8), (3, 2), (1, 1)])
+@pytest.mark.parametrize(("count", "batch_size"), [(1, 8), (3, 2), (1, 1), (2, 1)])
 def test_other_shards_go_on_within_an_epoch_and_save_there(count, batch_size, tmp_path):
     """Of two ranks that had 3 of 6 batches of 2 each, 12 of 24 samples."""
     trained(tmp_path, (0, 2), 2, kill_at=3)

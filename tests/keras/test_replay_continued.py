@@ -65,6 +65,18 @@ def test_what_others_have_begun_is_refused():
             sequence.replay(1, 0)
 
 
+def test_also_where_they_had_whole_batches_of_these_sizes():
+    """One batch of 8 is as many samples as two of 4, and was neither of these."""
+    state = {"epoch": 1, "samples": 8}
+    with opened((0, 1)) as sequence:
+        assert sequence.replay(1, 2, state=state).labels == sequence.replay(1, 2).labels
+        for index in (0, 1, -10):
+            with pytest.raises(ValueError, match=r"batch must be >= 2, .* first 8 samples"):
+                sequence.replay(1, index, state=state)
+        sequence.load_state_dict(state)  # Which may be its own.
+        assert sequence.replay(1, 0).batch[0].shape == (4, 1)
+
+
 @pytest.mark.parametrize(
     ("state", "said"),
     [

@@ -44,3 +44,18 @@ def test_sources_of_other_lengths_are_noticed_in_a_mix():
     one, other = (order_of(len(each), 10, False, source=each).likeness() for each in sources)
     with pytest.raises(ValueError, match="the checksum of weights, lengths or sources must be"):
         check_order(one, other, IN_A_BATCH, "run")
+
+
+@pytest.mark.parametrize("shard", [(0, 2), (1, 2), (2, 3)])
+def test_what_counts_samples_goes_on_in_batches_of_any_size(shard):
+    saved = order(4, (0, 2)).likeness()
+    check_order(saved, order(8, shard).likeness(), AT_A_SAMPLE, "run")
+
+
+def test_what_counts_batches_goes_on_in_as_large_ones():
+    saved = order(4, (0, 2)).likeness()
+    check_order(saved, order(8, (0, 1)).likeness(), IN_A_BATCH, "run")
+    with pytest.raises(ValueError, match=r"batch_size must be 4, .* got 8"):
+        check_order(saved, order(8, (0, 2)).likeness(), IN_A_BATCH, "run")
+    with pytest.raises(ValueError, match="batch_size times the number of shards must be 8"):
+        check_order(saved, order(4, (0, 3)).likeness(), IN_A_BATCH, "run")
