@@ -12,6 +12,7 @@ import pytest
 
 from adapters import SafeSequence
 from adapters.keras import Resume, internals
+from tests.engine.crews import wait_until
 
 pytestmark = pytest.mark.skipif(
     bool(internals.missing_to_continue()), reason="Resume is refused with this Keras"
@@ -73,6 +74,7 @@ def test_ranks_share_a_folder_that_rank_0_writes(tmp_path):
     written: list[Any] = []
 
     def other_rank() -> None:
+        wait_until(lambda: list(tmp_path.glob("*.npz")))  # Rank 0 writes in a thread.
         before = sorted(tmp_path.glob("*.npz"))
         fitted(tmp_path, (1, 2))
         assert sorted(tmp_path.glob("*.npz")) == before
