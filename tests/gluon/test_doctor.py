@@ -48,20 +48,20 @@ def test_our_loader_on_slow_storage_is_found(tmp_path):
 
 @pytest.mark.full
 def test_a_slow_body_of_a_loop_is_found(tmp_path):
-    text = LOOP + "if __name__ == '__main__':\n    train(DataLoader(data, 8), 0.02)"
+    text = LOOP + "if __name__ == '__main__':\n    train(DataLoader(data, 8), 0.05)"
     assert found_in(doctored(tmp_path, text)) == "the step itself"
 
 
 @pytest.mark.full
 def test_a_script_that_asks_for_mxnet_late_is_examined(tmp_path):
     """Its import is noticed wherever it comes from."""
-    text = "from adapters import gluon_loader\n" + LOOP + "train(DataLoader(data, 8), 0.02)"
+    text = "from adapters import gluon_loader\n" + LOOP + "train(DataLoader(data, 8), 0.05)"
     assert found_in(doctored(tmp_path, text)) == "the step itself"
 
 
 @pytest.mark.full
 def test_loops_are_skipped(tmp_path):
-    text = LOOP + "for _ in DataLoader(slow, 8):\n    pass\ntrain(DataLoader(data, 8), 0.02)"
+    text = LOOP + "for _ in DataLoader(slow, 8):\n    pass\ntrain(DataLoader(data, 8), 0.05)"
     process = doctored(tmp_path, text, options=["--skip", 1])
     assert found_in(process) == "the step itself"
 
