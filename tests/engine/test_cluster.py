@@ -26,6 +26,7 @@ from tests.batches import exact
 from tests.clusters import cluster, workers_of
 from tests.engine.crews import opened, read, wait_until, within
 from tests.engine.workloads import Dying, Gate, Numbers, Slow, SpoiltError, Tally, count
+from tests.forking import forks
 from tests.plans import epoch_of, notes_of, plan_of
 
 DATA = list(range(40))
@@ -138,6 +139,7 @@ def test_closing_leaves_the_client_open_and_nothing_on_the_cluster(dask_client, 
     wait_until(lambda: not any(dask_client.has_what().values()))
 
 
+@forks
 def test_a_forked_process_is_told_to_make_a_client_of_its_own(dask_client):
     with opened(DATA, "cluster") as engine:
         read(engine, 1)

@@ -35,6 +35,7 @@ from tests.batches import exact
 from tests.engine.crews import wait_until, workers
 from tests.engine.machines import TIMES, run
 from tests.engine.workloads import Halting, Numbers, SpoiltError
+from tests.forking import forks
 from tests.leftovers import Leftovers
 from tests.plans import batch_of, plan_of
 
@@ -289,11 +290,6 @@ class Processes(Streaming):
         self.forgot = True  # What is lost is done again when somebody waits.
         if victims := workers():
             os.kill(victims[0].pid, signal.SIGKILL)
-
-
-forks = pytest.mark.filterwarnings(
-    "ignore:os.fork:RuntimeWarning", "ignore:.*multi-threaded:DeprecationWarning"
-)
 
 
 @forks

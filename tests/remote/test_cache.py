@@ -14,6 +14,7 @@ import pytest
 from adapters import Cache, open_records
 from adapters.remote import Head, folderlock, segments
 from adapters.remote.cache import SEGMENT_BYTES, cache_of
+from tests.forking import forks
 from tests.remote.conftest import payloads, serve, written
 
 COUNT = 400
@@ -192,6 +193,7 @@ def test_who_fails_with_the_lock_does_not_keep_it(tmp_path):
     os.close(copy)
 
 
+@forks
 def test_a_forked_child_does_not_keep_the_lock_of_a_killed_parent(tmp_path):
     cache = Cache(tmp_path)
     told, tell = os.pipe()

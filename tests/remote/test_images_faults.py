@@ -15,8 +15,8 @@ import pytest
 
 from adapters import RecordError, open_images
 from adapters.remote import client_of, urls
+from tests.forking import forks
 from tests.remote.photos import DECODE, assert_equal, batches, serve, upload, urls_of
-from tests.remote.test_processes import forks
 from tests.sources.image_folders import jpeg
 
 fsspec = pytest.importorskip("fsspec", reason="the store of these tests is fsspec's memory")

@@ -6,16 +6,12 @@ import multiprocessing
 import os
 
 import numpy as np
-import pytest
 
 from adapters import Cache, open_records
 from adapters.batch.key import BatchKey
+from tests.forking import forks
 from tests.plans import plan_of
 from tests.remote.conftest import SIZE, payloads, serve, written
-
-forks = pytest.mark.filterwarnings(
-    "ignore:os.fork:RuntimeWarning", "ignore:.*multi-threaded:DeprecationWarning"
-)
 
 
 def in_child(source, numbers):

@@ -14,6 +14,7 @@ import pytest
 from adapters import ImageDecoder, open_records
 from adapters.images import kernel
 from adapters.sources import opening
+from tests.forking import forks
 from tests.images.pictures import encoded, npy, picture
 from tests.sources.record_files import jpeg_file, write_images
 from tests.sources.test_beforehand import batch, cache, same
@@ -90,6 +91,7 @@ def test_a_process_without_the_kernel_fills_a_file_of_its_own(tmp_path, monkeypa
     assert len(cache(tmp_path).samples()) == 2
 
 
+@forks
 def test_a_process_that_is_forked_while_the_file_is_opened_opens_it(tmp_path):
     path = jpeg_file(tmp_path, "recordio")
     kept = open_records(path, decode=ImageDecoder(16), cache=cache(tmp_path))

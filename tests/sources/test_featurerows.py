@@ -15,6 +15,7 @@ from adapters import Feature, RecordError, open_records
 from adapters.records import layouts
 from adapters.sources import featurekinds
 from adapters.sources.featurekinds import FeatureKinds
+from tests.forking import forks
 from tests.plans import batch_of, epoch_of, plan_of
 from tests.sources.example_files import (
     assembled,
@@ -329,9 +330,7 @@ def test_every_crew_gives_the_same_batches(tmp_path, workers, processes, outputs
             np.testing.assert_array_equal(own[name], theirs[name])
 
 
-@pytest.mark.filterwarnings(
-    "ignore:os.fork:RuntimeWarning", "ignore:.*multi-threaded:DeprecationWarning"
-)
+@forks
 def test_a_forked_process_looks_for_itself(tmp_path):
     """A thread of the other one may have been looking, with the lock."""
     source = open_records(file_of(tmp_path, map(usual, range(SIZE))), decode=SPEC)

@@ -21,6 +21,7 @@ from adapters import Cache, ImageDecoder, open_records
 from adapters.generators import DECODE, Generators
 from adapters.sources import slotfile
 from adapters.sources.slotfile import NOT_THERE, SlotFile
+from tests.forking import forks
 from tests.sources.record_files import jpeg_file
 
 COUNT = 40
@@ -98,6 +99,7 @@ def test_many_threads_write_to_places_of_their_own(tmp_path):
     assert found(file) == {number: parts(number) for number in range(COUNT)}
 
 
+@forks
 def test_a_forked_process_has_no_room_of_its_parent(tmp_path):
     file = opened(tmp_path)
     put(file, 0)

@@ -11,9 +11,11 @@ import pytest
 
 from adapters.sources import slotfile
 from adapters.sources.slotfile import _ENTRY
+from tests.forking import forks
 from tests.sources.test_slotfile import cache, found, opened, parts, path_of, put
 
 
+@forks
 def test_threads_of_a_forked_process_have_rooms_of_their_own(tmp_path):
     """Whichever of them is first, and whoever held the lock when it was forked."""
     file = opened(tmp_path)
