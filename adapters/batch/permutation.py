@@ -192,7 +192,8 @@ def uniform(positions: NDArray[np.int64], key: tuple[int, ...]) -> NDArray[np.fl
     first, second = _number_keys(key)
     mixed = positions.astype(np.uint64)
     mixed = _mix_64(_mix_64(mixed + first) ^ second)
-    return (mixed >> np.uint64(11)) * 2.0**-53
+    found: NDArray[np.float64] = (mixed >> np.uint64(11)) * 2.0**-53
+    return found
 
 
 @functools.lru_cache(maxsize=8)

@@ -84,7 +84,8 @@ class Segment:
             data = os.pread(descriptor, self.pages * _ENTRY.itemsize, self._end)
         finally:
             self._let_go(descriptor)
-        return np.frombuffer(data.ljust(self.pages * _ENTRY.itemsize, b"\0"), _ENTRY).copy()
+        entries = np.frombuffer(data.ljust(self.pages * _ENTRY.itemsize, b"\0"), _ENTRY)
+        return np.array(entries)
 
     def write(self, first: int, data: memoryview) -> None:
         """Keep pages from the one of this number on; the last may be shorter.

@@ -76,7 +76,7 @@ def _fitted(picture: Picture) -> Picture:
 
 def _framed(picture: Picture, crop: Crop | None) -> Picture:
     """The same with a red frame around what was cut out."""
-    tile = _fitted(picture).copy()
+    tile = np.array(_fitted(picture))
     if crop is None:
         return tile
     size = crop.resized or crop.image

@@ -62,8 +62,10 @@ def apply(
 def _planes(images: NDArray[Any], axes: Axes) -> NDArray[Any]:
     """A view ``(batch, channels, pixels)``."""
     if axes.channels_first:
-        return images.reshape(len(images), axes.channels, -1)
-    return images.reshape(len(images), -1, axes.channels).transpose(0, 2, 1)
+        found: NDArray[Any] = images.reshape(len(images), axes.channels, -1)
+    else:
+        found = images.reshape(len(images), -1, axes.channels).transpose(0, 2, 1)
+    return found
 
 
 def _sums(plane: NDArray[Any]) -> NDArray[np.float64]:

@@ -72,10 +72,10 @@ class MixUp(BatchTransform):
 
         def change(images: NDArray[Any]) -> NDArray[Any]:
             count = len(images)
-            shares = rng.beta(self._alpha, self._alpha, count)
+            own_shares = rng.beta(self._alpha, self._alpha, count)
             left_alone = rng.random(count) >= self._probability
-            shares = np.where(left_alone, 1.0, shares)
-            shares = (np.rint(shares * _WHOLE) / _WHOLE).astype(np.float32)
+            own_shares = np.where(left_alone, 1.0, own_shares)
+            shares = (np.rint(own_shares * _WHOLE) / _WHOLE).astype(np.float32)
             pairs = circle(count, rng)
             mix(images, pairs.order, shares)
             drawn.extend((pairs.partners, shares))

@@ -169,10 +169,10 @@ def _own(images: Any, batch: Any) -> NDArray[Any]:
     """Images that can be written to without another member's changing."""
     array = np.asarray(images)
     if not array.flags.writeable or not array.flags.c_contiguous:
-        return array.copy()
+        return np.array(array, order="C")
     for leaf in flatten(batch)[0]:
         if leaf is not images and isinstance(leaf, np.ndarray) and np.may_share_memory(leaf, array):
-            return array.copy()
+            return np.array(array, order="C")
     if sum(leaf is images for leaf in flatten(batch)[0]) > 1:
-        return array.copy()
+        return np.array(array, order="C")
     return array

@@ -15,7 +15,6 @@ from adapters import (
     Cache,
     ImageDecoder,
     RecordError,
-    SafeSequence,
     concatenate,
     open_images,
     open_records,
@@ -301,7 +300,7 @@ def test_arguments(tmp_path):
     assert pickle.loads(pickle.dumps(cache(tmp_path))) == cache(tmp_path)
 
 
-def test_in_blocks_of_several_sources(tmp_path):
+def test_in_blocks_of_several_sources(safe_sequence, tmp_path):
     """Which are read ahead as long as they aren't kept."""
     records, folder = jpeg_file(tmp_path, "recordio", 20), varied(tmp_path / "photos", 20)
     decoder = DECODERS[3]
@@ -316,8 +315,8 @@ def test_in_blocks_of_several_sources(tmp_path):
 
     given = {"batch_size": 8, "shuffle": Blocks(10_000, 2), "seed": 3, "workers": 0}
     with (
-        SafeSequence(joined(), **given) as expected,
-        SafeSequence(joined(cache=cache(tmp_path)), **given) as found,
+        safe_sequence(joined(), **given) as expected,
+        safe_sequence(joined(cache=cache(tmp_path)), **given) as found,
     ):
         for _ in range(2):
             for mine, own in zip(found, expected, strict=True):
@@ -326,13 +325,13 @@ def test_in_blocks_of_several_sources(tmp_path):
 
 
 @pytest.mark.parametrize(("workers", "processes"), [(0, False), (2, False), (2, True)])
-def test_a_sequence_by_any_workers(tmp_path, workers, processes):
+def test_a_sequence_by_any_workers(tmp_path, safe_sequence, workers, processes):
     path, decoder = jpeg_file(tmp_path, "tfrecord", 40), DECODERS[5]
     kept = open_records(path, decode=decoder, cache=cache(tmp_path))
     given = {"batch_size": 8, "shuffle": True, "seed": 3}
     with (
-        SafeSequence(open_records(path, decode=decoder), workers=0, **given) as expected,
-        SafeSequence(kept, workers=workers, use_multiprocessing=processes, **given) as found,
+        safe_sequence(open_records(path, decode=decoder), workers=0, **given) as expected,
+        safe_sequence(kept, workers=workers, use_multiprocessing=processes, **given) as found,
     ):
         for _ in range(2):
             for mine, own in zip(found, expected, strict=True):

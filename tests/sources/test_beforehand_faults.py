@@ -19,6 +19,10 @@ from tests.images.pictures import encoded, npy, picture
 from tests.sources.record_files import jpeg_file, write_images
 from tests.sources.test_beforehand import batch, cache, same
 
+by_the_kernel = pytest.mark.skipif(
+    kernel.load() is None, reason="the kernel isn't built, or switched off"
+)
+
 
 @pytest.mark.parametrize("labels", [[1, 2.0, 3, 4.0], [0.5, 2, 3.0, 2**40], [[1, 2], [3.0, 4.0]]])
 @pytest.mark.parametrize("first", ["batch", "samples"])
@@ -40,6 +44,7 @@ def test_labels_are_those_of_the_file_whoever_filled_the_cache(tmp_path, labels,
         same(batch(again, numbers=numbers), batch(plain, numbers=numbers))
 
 
+@by_the_kernel
 def test_a_jpeg_that_is_enlarged_twice_differs_little(tmp_path):
     """As the documentation says; each epoch has the same."""
     path = jpeg_file(tmp_path, "recordio")
@@ -80,6 +85,7 @@ def test_a_file_that_is_replaced_while_it_is_opened(tmp_path, monkeypatch, compr
     assert [image.max() for image, _ in found] == [90, 91, 92]
 
 
+@by_the_kernel
 def test_a_process_without_the_kernel_fills_a_file_of_its_own(tmp_path, monkeypatch):
     """Its values may differ by 1; the source was opened, and pickled, where there was one."""
     path = jpeg_file(tmp_path, "recordio")

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters import Feature, ImageDecoder, SafeSequence, open_records
+from adapters import Feature, ImageDecoder, open_records
 from tests.images.pictures import encoded, picture
+from tests.plans import batch_of, plan_of
 from tests.sources.example_files import assembled, entry, listed
 from tests.sources.record_files import write
 from tests.sources.test_beforehand import ROWS, batch, cache, same, unreadable
@@ -74,8 +75,7 @@ def test_features(tmp_path, decode, outputs):
     for epoch, rows in enumerate(batches):
         same(batch(again, epoch), rows)
     if not plain.leaves:
-        with SafeSequence(again, 4, workers=0) as sequence:
-            assert sequence[0]["steps"].shape == (4, 3)
+        assert batch_of(plan_of(again, 4))["steps"].shape == (4, 3)
 
 
 def test_a_batch_of_features_fills_it(tmp_path):
