@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.data.photographs import find_photographs
 from benchmarks.experiments import cluster_ratios
-from benchmarks.harness.ratios import hold
+from benchmarks.harness.ratios import hold, skip_without
 from benchmarks.harness.sweeps import Session
 
 
@@ -15,10 +15,7 @@ from benchmarks.harness.sweeps import Session
 def test_ratio(session: Session, name: str) -> None:
     """Our median reaches the bar over the peer's best round; at parity, its middle half."""
     peer, ratio = cluster_ratios.TABLE[name]
-    if peer.missing:
-        experiment = session.experiment("ratios", "Ratios: ours against the peer's best round")
-        experiment.notes.append(f"not run, as {peer.distribution} isn't installed: {name}")
-        pytest.skip(f"{peer.distribution} isn't installed")
+    skip_without(session, peer, name)
     with session.uncaptured():
         find_photographs()
     hold(session, peer.framework, cluster_ratios.__name__, name, ratio)

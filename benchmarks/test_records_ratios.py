@@ -24,7 +24,7 @@ from benchmarks.experiments.our_records import (
     pictures_for_keras,
     table_for_keras,
 )
-from benchmarks.harness.ratios import hold
+from benchmarks.harness.ratios import hold, skip_without
 from benchmarks.harness.sweeps import Session
 
 # Rows only read; what isn't in the cache is made before.
@@ -47,14 +47,7 @@ ROWS = {name: program for program, table in TABLES.items() for name in table}
 def test_ratio(session: Session, name: str) -> None:
     """Our median reaches the bar over the peer's best round; at parity, its middle half."""
     peer, ratio = TABLES[ROWS[name]][name]
-    if peer.missing:
-        experiment = session.experiment(
-            "ratios",
-            "Ratios: ours against the peer's best round",
-            "How many times as fast as the peer at its best?",
-        )
-        experiment.notes.append(f"not run, as {peer.distribution} isn't installed: {name}")
-        pytest.skip(f"{peer.distribution} isn't installed")
+    skip_without(session, peer, name)
     with session.uncaptured():
         for find in FINDERS:
             find()

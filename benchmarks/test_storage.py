@@ -8,7 +8,7 @@ from benchmarks.data.photographs import find_photographs
 from benchmarks.experiments import storage_ratios
 from benchmarks.experiments.storage import BLOCKS_FILLING, FILLED, KINDS, MEMORY
 from benchmarks.harness.machine import usable_cpus
-from benchmarks.harness.ratios import hold
+from benchmarks.harness.ratios import hold, skip_without
 from benchmarks.harness.results import Column, Experiment
 from benchmarks.harness.sweeps import RowSpec, Session, our_failures
 
@@ -72,10 +72,7 @@ def test_ratio(session: Session, name: str) -> None:
     """Our median reaches the bar over the peer's best round, from the same server."""
     pytest.importorskip("obstore", reason="http:// is read by obstore: the extra remote")
     peer, ratio = storage_ratios.TABLE[name]
-    if peer.missing:
-        experiment = session.experiment("ratios", "Ratios: ours against the peer's best round")
-        experiment.notes.append(f"not run, as {peer.distribution} isn't installed: {name}")
-        pytest.skip(f"{peer.distribution} isn't installed")
+    skip_without(session, peer, name)
     with session.uncaptured():
         find_photographs()
     hold(session, peer.framework, storage_ratios.__name__, name, ratio)

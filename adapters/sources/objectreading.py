@@ -320,7 +320,7 @@ class ObjectReading:
         """Its version; None where the store can't say."""
         try:
             head = self._head(number)
-        except (PermissionError, NotImplementedError, ContentError):
+        except ContentError:
             raise
         except ValueError:  # It doesn't know the size.
             return None

@@ -21,7 +21,7 @@ import pytest
 
 from benchmarks.harness.cpu_seconds import tree_cpu_seconds
 from benchmarks.harness.machine import usable_cpus
-from benchmarks.harness.results import Column
+from benchmarks.harness.results import Column, Experiment
 from benchmarks.harness.row import Measurement
 from benchmarks.harness.sweeps import RowSpec, Session, our_failures
 
@@ -171,6 +171,28 @@ def endless(batches: Any) -> Iterator[Any]:
         yield from batches
 
 
+def skip_without(session: Session, peer: Any, name: str) -> None:
+    """Skip a row whose peer isn't installed, and have the table say so.
+
+    Args:
+        session: The command line's choices.
+        peer: What it is and whether it is ``missing``.
+        name: Of the row.
+    """
+    if peer.missing:
+        why = f"{peer.distribution} isn't installed"
+        _experiment(session).notes.append(f"not run, as {why}: {name}")
+        pytest.skip(why)
+
+
+def _experiment(session: Session) -> Experiment:
+    return session.experiment(
+        "ratios",
+        "Ratios: ours against the peer's best round",
+        "How many times as fast as the peer at its best?",
+    )
+
+
 def hold(
     session: Session,
     framework: str,
@@ -194,11 +216,7 @@ def hold(
         pytest.skip("a ratio of a single short round says nothing")
     if ratio.extra and session.size == "default" and not session.rows:
         pytest.skip("not of the default size: with --full, or named by --rows")
-    experiment = session.experiment(
-        "ratios",
-        "Ratios: ours against the peer's best round",
-        "How many times as fast as the peer at its best?",
-    )
+    experiment = _experiment(session)
     experiment.columns = COLUMNS
     spec = RowSpec(
         framework=framework,

@@ -16,7 +16,7 @@ _MOST = 1000
 _RESOURCE = "more-workers-for-adapters"
 
 
-class Demand:
+class DeclaredWork:
     """What one crew declares.
 
     Args:
