@@ -128,7 +128,7 @@ class Lanes:
         """Of the event loop."""
         self._doubtful: dict[str, float] = {}
         """Workers whose lane nothing waits for, and when to try again; of the event loop."""
-        self._declared = DeclaredWork(client)
+        self._declaration = DeclaredWork(client)
         self._declared = False
         self._waiting: collections.deque[Work] = collections.deque()
         self._numbers = 0
@@ -174,7 +174,7 @@ class Lanes:
             lane.works.clear()
             lane.close()
         self._client.loop.add_callback(self._stop_opening)
-        self._client.loop.add_callback(self._declared.declare, 0.0)
+        self._client.loop.add_callback(self._declaration.declare, 0.0)
 
     @property
     def threads(self) -> list[threading.Thread]:
@@ -194,7 +194,7 @@ class Lanes:
             self._client.loop.add_callback(self._ask, lane, self._numbers, len(work.batches), keys)
         if self._declared and not self._waiting:
             self._declared = False
-            self._client.loop.add_callback(self._declared.declare, 0.0)
+            self._client.loop.add_callback(self._declaration.declare, 0.0)
 
     @property
     def _unseen_seconds(self) -> float:
@@ -277,7 +277,7 @@ class Lanes:
             self._told = self._told or untold
             unseen = self._unseen_seconds
             self._declared = unseen > 0
-        self._declared.declare(unseen)
+        self._declaration.declare(unseen)
         if untold:
             log.info("batches come as results of Dask's tasks: no worker could be asked directly")
 
