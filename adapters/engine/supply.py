@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -67,6 +68,9 @@ class Supply:
         self.batches_left: float = 0
         """Batches that the stream which is read has until the end of its epoch."""
         self._batch_seconds = 0.0
+        # Of a batch while the consumer is at nothing else: beside it, one takes as long as the
+        # interpreter lock is the consumer's, too.
+        self._alone_seconds = math.inf
         self._consumer = Consumer()
         self._lock = threading.RLock()
 
@@ -125,7 +129,7 @@ class Supply:
             return 0
         if choice.only_if_busy and (
             self.ahead_elsewhere
-            or not pays_to_read_ahead(self._batch_seconds, self._consumer.busy_seconds)
+            or not pays_to_read_ahead(self._alone_seconds, self._consumer.busy_seconds)
         ):
             return 0
         if self._held_back or self._may_change:
@@ -156,7 +160,7 @@ class Supply:
             self._dispatcher.stop(for_good=False)
             self._choice, self._later = self._later, None
         elif self._held_back and pays_to_read_ahead(
-            self._batch_seconds, self._consumer.busy_seconds
+            self._alone_seconds, self._consumer.busy_seconds
         ):
             self._later, self._choice = self._choice, _MEANWHILE
 
@@ -205,7 +209,7 @@ class Supply:
         """Compute a batch in the calling thread."""
         started = time.perf_counter()
         assembled = self.plan.batch(key, aligned_empty)
-        self._batch_seconds = time.perf_counter() - started
+        self._batch_seconds = self._alone_seconds = time.perf_counter() - started
         self._layout = assembled.layout
         return assembled
 
@@ -239,6 +243,7 @@ class Supply:
         assert outcome is not None
         if pending.seconds:
             self._batch_seconds = pending.seconds
+            self._alone_seconds = min(self._alone_seconds, pending.seconds)
         self._layout = outcome.layout
         return outcome
 
