@@ -10,8 +10,9 @@ Example:
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from adapters.lazily import bound
 
 if TYPE_CHECKING:
     from adapters.batch.blocks import Blocks
@@ -31,15 +32,38 @@ if TYPE_CHECKING:
     from adapters.sources import Feature, open_images, open_records
     from adapters.viewing import statistics
 else:  # Type checkers would take it to give a value for any name.
-
-    def __getattr__(name: str) -> Any:
-        if name in _USED_AS_ROOMS:
-            return importlib.import_module(f"adapters.{name}")
-        if name not in _ROOMS:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(importlib.import_module(_ROOMS[name]), name)
-        return value
-
+    __getattr__ = bound(
+        __name__,
+        {
+            "AdapterError": "adapters.errors",
+            "Blocks": "adapters.batch.blocks",
+            "Buckets": "adapters.batch.buckets",
+            "Cache": "adapters.remote",
+            "ClosedError": "adapters.errors",
+            "Feature": "adapters.sources",
+            "ImageDecoder": "adapters.images",
+            "RecordError": "adapters.errors",
+            "RecordWriter": "adapters.records",
+            "SafeSequence": "adapters.keras",
+            "Weighted": "adapters.batch.weights",
+            "WorkerError": "adapters.errors",
+            "class_balanced": "adapters.batch.weights",
+            "concatenate": "adapters.selecting",
+            "diagnose": "adapters.diagnosis",
+            "gluon_loader": "adapters.gluon",
+            "mix": "adapters.selecting",
+            "open_images": "adapters.sources",
+            "open_records": "adapters.sources",
+            "pack": "adapters.packing",
+            "packed": "adapters.selecting",
+            "pad": "adapters.collating",
+            "ragged": "adapters.collating",
+            "show_versions": "adapters.machine",
+            "split": "adapters.selecting",
+            "statistics": "adapters.viewing",
+            "transforms": "adapters.transforms",
+        },
+    )
 
 __version__ = "0.1.0"
 __all__ = [
@@ -71,39 +95,6 @@ __all__ = [
     "split",
     "statistics",
 ]
-
-_ROOMS = {
-    "AdapterError": "adapters.errors",
-    "Blocks": "adapters.batch.blocks",
-    "Buckets": "adapters.batch.buckets",
-    "Cache": "adapters.remote",
-    "ClosedError": "adapters.errors",
-    "Feature": "adapters.sources",
-    "ImageDecoder": "adapters.images",
-    "RecordError": "adapters.errors",
-    "RecordWriter": "adapters.records",
-    "SafeSequence": "adapters.keras",
-    "Weighted": "adapters.batch.weights",
-    "WorkerError": "adapters.errors",
-    "class_balanced": "adapters.batch.weights",
-    "concatenate": "adapters.selecting",
-    "diagnose": "adapters.diagnosis",
-    "gluon_loader": "adapters.gluon",
-    "mix": "adapters.selecting",
-    "open_images": "adapters.sources",
-    "open_records": "adapters.sources",
-    "pack": "adapters.packing",
-    "packed": "adapters.selecting",
-    "pad": "adapters.collating",
-    "ragged": "adapters.collating",
-    "show_versions": "adapters.machine",
-    "split": "adapters.selecting",
-    "statistics": "adapters.viewing",
-}
-
-
-# Rooms that are used by their own names, as ``adapters.transforms.MixUp``.
-_USED_AS_ROOMS = frozenset({"transforms"})
 
 
 def __dir__() -> list[str]:

@@ -29,7 +29,7 @@ from adapters.batch.plan import Assembled, Plan
 from adapters.engine.arena import Arena
 from adapters.engine.jobs import Done, Job, Pending
 from adapters.engine.lanes import Lanes, Work
-from adapters.engine.settings import Settings
+from adapters.engine.settings import CLUSTER, Settings
 from adapters.engine.shipment import Made, Shipment
 from adapters.engine.submission import ENDED, Submission
 from adapters.engine.traffic import Traffic
@@ -37,8 +37,6 @@ from adapters.errors import WorkerError, note
 from adapters.failure import Failure
 
 log = logging.getLogger("adapters")
-
-KIND = "workers of a Dask cluster"
 
 _PATIENCE_SECONDS = 10.0
 # How long nothing may come before it is said that there are no workers.
@@ -64,7 +62,7 @@ class Cluster:
         Exception: The plan can't be pickled.
     """
 
-    name = KIND
+    name = CLUSTER
     # A task of Dask's costs 2 ms of scheduler, worker and client (two cores).
     group_seconds = 0.01
     window = None
@@ -87,7 +85,7 @@ class Cluster:
         self.traffic = Traffic()
         workers, self.count = size_of(self._client)
         self.traffic.workers = self.count
-        log.info("workers: %d %s, %d threads", workers, KIND, self.count)
+        log.info("workers: %d %s, %d threads", workers, CLUSTER, self.count)
         self._heard = time.monotonic()
         about = self._client, dask
         self._submission = Submission(*about, self._pickled(), self.traffic)

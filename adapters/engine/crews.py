@@ -9,11 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 from adapters.batch.plan import Plan
-from adapters.engine.cluster import KIND, Cluster
 from adapters.engine.jobs import Crew
 from adapters.engine.limits import room_for
 from adapters.engine.processes import Processes
-from adapters.engine.settings import Settings
+from adapters.engine.settings import CLUSTER, Settings
 from adapters.engine.threads import Threads
 
 Opening = Callable[[Plan, int, Settings, Any, Callable[[], None]], Crew]
@@ -36,10 +35,12 @@ def _processes(
 def _cluster(
     plan: Plan, count: int, settings: Settings, lock: Any, changed: Callable[[], None]
 ) -> Crew:
+    from adapters.engine.cluster import Cluster  # Few programs need what is behind it.
+
     return Cluster(plan, settings, lock)
 
 
-CREWS: dict[str, Opening] = {"threads": _threads, "processes": _processes, KIND: _cluster}
+CREWS: dict[str, Opening] = {"threads": _threads, "processes": _processes, CLUSTER: _cluster}
 """What opens workers of each kind. It is given the dispatcher's lock, which is held whenever the
 state of the crew changes, and what to call, from any thread, when workers have become ready or have
 died."""

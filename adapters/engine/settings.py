@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+CLUSTER = "workers of a Dask cluster"
+
 
 @dataclass(frozen=True)
 class Settings:

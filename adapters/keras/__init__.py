@@ -5,6 +5,8 @@ The only room that imports keras; TensorFlow, JAX and PyTorch are reached throug
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 try:
     import keras as _keras  # noqa: F401
 except ImportError as error:
@@ -15,10 +17,22 @@ except ImportError as error:
 
 from adapters.keras import pickling as pickling
 from adapters.keras.installation import install
-from adapters.keras.resume import Resume
 from adapters.keras.sequence import SafeSequence
-from adapters.keras.waits import WaitReport
-from adapters.keras.watch import Watch
+from adapters.lazily import bound
+
+if TYPE_CHECKING:
+    from adapters.keras.resume import Resume
+    from adapters.keras.waits import WaitReport
+    from adapters.keras.watch import Watch
+else:
+    __getattr__ = bound(
+        __name__,
+        {
+            "Resume": "adapters.keras.resume",
+            "WaitReport": "adapters.keras.waits",
+            "Watch": "adapters.keras.watch",
+        },
+    )
 
 __all__ = ["Resume", "SafeSequence", "WaitReport", "Watch"]
 

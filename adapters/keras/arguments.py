@@ -18,7 +18,6 @@ from adapters.arguments import (
 from adapters.batch.arranging import check_shuffle
 from adapters.batch.order import Order
 from adapters.engine import CLUSTER, Settings
-from adapters.engine.cluster import size_of
 
 
 def check_arguments(
@@ -92,6 +91,8 @@ def settings_of(
     """Who computes, as the engine takes it, of arguments that were checked."""
     size = int(max_queue_size)
     if is_cluster(workers):
+        from adapters.engine.cluster import size_of
+
         count = size_of(workers)[0]
         return Settings(
             count, max_queue_size=size, isolated=isolated, kind=CLUSTER, cluster=workers

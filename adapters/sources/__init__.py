@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from adapters.lazily import bound
 from adapters.sources.arrays import (
     ArraySource,
     holds_arrays,
@@ -20,20 +21,43 @@ from adapters.sources.arrays import (
     stretch_of,
     take_rows,
 )
-from adapters.sources.concatenation import Concatenation, joined
-from adapters.sources.contents import Images, guessed, identity
-from adapters.sources.decoded import Decoded
-from adapters.sources.examplesource import ExampleSource
-from adapters.sources.features import Feature
-from adapters.sources.folders import names_images, open_images
-from adapters.sources.imagefiles import ImageSource
 from adapters.sources.mapped import MapSource, Rows, has_rows
-from adapters.sources.opening import open_guessed, open_records
-from adapters.sources.records import RecordSource
 from adapters.sources.sequence import SequenceSource, reduce_iterator
 from adapters.sources.source import Source, Subset
-from adapters.sources.specification import suggested
 from adapters.sources.stored import Stored, holds_stored, is_stored
+
+if TYPE_CHECKING:
+    from adapters.sources.concatenation import Concatenation, joined
+    from adapters.sources.contents import Images, guessed, identity
+    from adapters.sources.decoded import Decoded
+    from adapters.sources.examplesource import ExampleSource
+    from adapters.sources.features import Feature
+    from adapters.sources.folders import names_images, open_images
+    from adapters.sources.imagefiles import ImageSource
+    from adapters.sources.opening import open_guessed, open_records
+    from adapters.sources.records import RecordSource
+    from adapters.sources.specification import suggested
+else:  # What programs with arrays don't need.
+    __getattr__ = bound(
+        __name__,
+        {
+            "Concatenation": "adapters.sources.concatenation",
+            "Decoded": "adapters.sources.decoded",
+            "ExampleSource": "adapters.sources.examplesource",
+            "Feature": "adapters.sources.features",
+            "ImageSource": "adapters.sources.imagefiles",
+            "Images": "adapters.sources.contents",
+            "RecordSource": "adapters.sources.records",
+            "guessed": "adapters.sources.contents",
+            "identity": "adapters.sources.contents",
+            "joined": "adapters.sources.concatenation",
+            "names_images": "adapters.sources.folders",
+            "open_guessed": "adapters.sources.opening",
+            "open_images": "adapters.sources.folders",
+            "open_records": "adapters.sources.opening",
+            "suggested": "adapters.sources.specification",
+        },
+    )
 
 __all__ = [
     "ArraySource",
@@ -77,7 +101,11 @@ def _as_it_is(data: Any) -> Source | None:
 
 
 def _of_a_path(data: Any) -> Source | None:
-    return open_guessed(data) if isinstance(data, (str, os.PathLike)) else None
+    if not isinstance(data, (str, os.PathLike)):
+        return None
+    from adapters.sources.opening import open_guessed
+
+    return open_guessed(data)
 
 
 def _of_arrays(data: Any) -> Source | None:

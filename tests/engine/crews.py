@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 
 from adapters.engine import Engine, Settings, pool
-from adapters.engine.cluster import KIND
+from adapters.engine.settings import CLUSTER
 from tests.leftovers import command_line
 from tests.plans import plan_of
 
@@ -29,7 +29,7 @@ def settings_of(crew: str, queue: int = 4) -> Settings:
     """``"threads-2"``, ``"processes-1"``, ``"inline"``, ``"auto"`` as what a user asks for."""
     kind, _, count = crew.partition("-")
     if kind == "cluster":
-        return Settings(2, max_queue_size=queue, kind=KIND, cluster=clients[-1])
+        return Settings(2, max_queue_size=queue, kind=CLUSTER, cluster=clients[-1])
     if kind == "auto":
         return Settings("auto", count == "processes", queue)
     return Settings(int(count or 0), kind == "processes", queue)
