@@ -1,12 +1,12 @@
 """Files of tests run side by side, in several processes; what is marked ``alone`` runs alone.
 
 pytest-xdist starts the processes and gives each one file after the other, as they lie in their
-folders. A test that is marked ``alone`` holds a clock against what it measures: all of them go to
-one process, last, and each waits until no other test runs. Two locks see to that, which every
-process of the run takes, also those that a test starts (``tests/keras/conftest.py``). Whoever
-enters waits at the door first, so that nobody overtakes a test that wants the room for itself; then
-it shares the room or takes it. A process that dies leaves its locks with its files. The time that a
-test waits is no part of its time limit.
+folders, and what is marked ``spread`` test by test. A test that is marked ``alone`` holds a clock
+against what it measures: all of them go to one process, last, and each waits until no other test
+runs. Two locks see to that, which every process of the run takes, also those that a test starts
+(``tests/keras/conftest.py``). Whoever enters waits at the door first, so that nobody overtakes a
+test that wants the room for itself; then it shares the room or takes it. A process that dies leaves
+its locks with its files. The time that a test waits is no part of its time limit.
 
 ``-n 0`` runs all of them in one process, as do a single file, ``-s`` and the debugger.
 """
@@ -85,6 +85,7 @@ _MARKERS = (
     "alone: runs while no other test does, as it holds a clock against something",
     "xdist_group(name): runs in the same process as others of that name",  # Without pytest-xdist.
     "runs_tests: the tests that it runs enter the room, it doesn't itself",
+    "spread: takes long by itself, and nothing is made for its file; any process may run it",
 )
 
 
@@ -165,6 +166,8 @@ def _group(item: pytest.Item) -> str | None:
     """Of tests that one process runs, whatever file they are in."""
     if _is(item, "alone"):
         return "alone"
+    if _is(item, "spread"):
+        return item.nodeid
     marker = item.get_closest_marker("xdist_group")
     return None if marker is None else str(marker.args[0])
 

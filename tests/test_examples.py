@@ -28,8 +28,7 @@ SCRIPTS = {
     "several_torch.py": ([], "stands at {'epoch': 3, 'samples': 0}"),
     "typed_tfrecords.py": (["--samples", "640", "--epochs", "1"], "accuracy"),
 }
-# ResNet-50 alone takes a minute to compile.
-_LONG = {"photos_to_resnet.py", "several_tensorflow.py"}
+_SHORT = {"gluon_mnist.py", "typed_tfrecords.py"}
 NOTEBOOK = EXAMPLES / "first_steps.ipynb"
 
 
@@ -38,10 +37,11 @@ def test_every_script_is_known_here():
     assert found == {*SCRIPTS, "shapes.py"}
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.spread
+@pytest.mark.timeout(300)  # ResNet-50 alone takes a minute to compile.
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.full if name in _LONG else ()) for name in SCRIPTS],
+    [pytest.param(name, marks=() if name in _SHORT else pytest.mark.full) for name in SCRIPTS],
 )
 def test_a_script_runs(name):
     path = EXAMPLES / name

@@ -57,6 +57,9 @@ def programs(page: Path) -> list[str]:
     ]
 
 
+_SHORT = {"keras.md", "gluon.md", "records.md"}
+
+
 def anchors(page: Path) -> set[str]:
     """What the headings of a page are called in links."""
     titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
@@ -80,8 +83,15 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return here
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if programs(page) and page.name != "sources.md"], ids=str
+    "page",
+    [
+        pytest.param(page, marks=() if page.name in _SHORT else pytest.mark.full)
+        for page in PAGES
+        if programs(page) and page.name != "sources.md"
+    ],
+    ids=str,
 )
 def test_the_programs_of_a_page_run(page, files):
     program = "\n".join(programs(page))

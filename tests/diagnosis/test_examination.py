@@ -162,6 +162,7 @@ def test_the_workers_of_a_py_dataset_are_taken_over():
     assert (diagnosis.workers.kind, diagnosis.workers.count) == ("threads", 2)
 
 
+@pytest.mark.full
 def test_copies_of_a_py_dataset_in_processes_are_not_asked_one_at_a_time():
     data = Batches(Waiting(), workers=2, use_multiprocessing=True)
     diagnosis = diagnose(data, seconds=SECONDS)

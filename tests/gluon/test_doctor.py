@@ -32,6 +32,7 @@ def train(loader, seconds):
 """
 
 
+@pytest.mark.full
 def test_mxnets_loader_on_slow_storage_is_found(tmp_path):
     text = LOOP + "train(DataLoader(slow, 8, shuffle=True), 0)\nprint('went on')"
     process = doctored(tmp_path, text)

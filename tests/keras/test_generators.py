@@ -12,7 +12,7 @@ from PIL import Image
 from adapters import SafeSequence
 from tests.keras.recording import AUTO, INLINE, PROCESSES, TWO_THREADS, Options
 
-pytestmark = pytest.mark.one_backend
+pytestmark = [pytest.mark.one_backend, pytest.mark.usefixtures("sent_by_value")]
 
 image = pytest.importorskip(
     "keras.src.legacy.preprocessing.image", reason="Keras 2 has it elsewhere"

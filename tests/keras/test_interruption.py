@@ -24,7 +24,10 @@ from tests.keras.versions import TAKES_THE_BUILD_FOR_AN_EPOCH
 
 BATCHES = 10
 # Keras expects as many batches of an epoch that is resumed as of any other.
-pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning"),
+    pytest.mark.usefixtures("sent_by_value"),
+]
 
 
 class Boom(Exception):

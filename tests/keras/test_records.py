@@ -28,7 +28,7 @@ from tests.sources.record_files import (
     write_images,
 )
 
-pytestmark = pytest.mark.one_backend
+pytestmark = [pytest.mark.one_backend, pytest.mark.usefixtures("sent_by_value")]
 
 every_format = pytest.mark.parametrize("format", FORMATS)
 every_kind = pytest.mark.parametrize("workers", KINDS_OF_WORKERS)

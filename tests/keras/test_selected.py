@@ -11,7 +11,7 @@ from tests.batches import exact
 from tests.keras.recording import KINDS_OF_WORKERS, Recorder
 from tests.sources.every_kind import KINDS, SIZE, X, Y
 
-pytestmark = pytest.mark.one_backend
+pytestmark = [pytest.mark.one_backend, pytest.mark.usefixtures("sent_by_value")]
 
 # Of each way that batches are made in; whatever SafeSequence itself takes.
 SOURCES = {

@@ -12,6 +12,8 @@ from adapters.alignment import ALIGNMENT_BYTES
 from adapters.transforms import Chain, ColorJitter, CutMix, MixUp, OneHot, RandomErasing
 from tests.batches import exact
 
+pytestmark = pytest.mark.usefixtures("sent_by_value")
+
 X = np.random.default_rng(0).integers(0, 256, (30, 16, 16, 3), np.uint8)
 Y = np.arange(30) % 5
 

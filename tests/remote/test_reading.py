@@ -55,8 +55,15 @@ def test_records_are_those_of_the_local_file(server, tmp_path, format, indexed, 
         assert source[3:9] == expected[3:9]
 
 
-@pytest.mark.parametrize("cached", [False, True])
-@pytest.mark.parametrize("gatherer", ["kernel", "numpy"])
+@pytest.mark.parametrize(
+    ("gatherer", "cached"),
+    [
+        ("kernel", False),
+        ("kernel", True),
+        ("numpy", False),
+        pytest.param("numpy", True, marks=pytest.mark.full),
+    ],
+)
 @pytest.mark.parametrize(
     ("format", "kind"),
     [

@@ -16,7 +16,12 @@ from tests.engine.crews import opened, read
 from tests.plans import epoch_of, plan_of
 from tests.sources.every_kind import KINDS, SIZE, X, Y
 
-CREWS = ["inline", "threads-2", "processes-1", "processes-2"]
+CREWS = [
+    "inline",
+    "threads-2",
+    pytest.param("processes-1", marks=pytest.mark.full),
+    "processes-2",
+]
 every_crew = pytest.mark.parametrize("crew", CREWS)
 
 
