@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dis
 import functools
+import itertools
 import logging
 import random
 import sys
@@ -72,7 +73,8 @@ class _Search:
         self._kept: list[Any] = []
 
     def visit(self, value: Any, depth: int) -> None:
-        if isinstance(value, _PLAIN) or id(value) in self._seen:
+        own = _library(type(value)) not in _QUIET_MODULES  # A class of the user's, or a library's.
+        if (isinstance(value, _PLAIN) and not own) or id(value) in self._seen:
             return
         if depth > _DEEPEST:
             self.found |= {"random", "numpy"}
@@ -96,12 +98,13 @@ class _Search:
             self.visit(value.__wrapped__, depth + 1)
             if isinstance(value, types.FunctionType):
                 self._visit_function(value, depth)
-        elif isinstance(value, (list, tuple, set, frozenset)):
-            for member in list(value)[:100]:
-                self.visit(member, depth + 1)
-        elif isinstance(value, dict):
-            for member in list(value.values())[:100]:
-                self.visit(member, depth + 1)
+        elif isinstance(value, (list, tuple, set, frozenset, dict, *_PLAIN)):
+            if own:
+                self._visit_object(value, depth)
+            if not isinstance(value, _PLAIN):
+                members = value.values() if isinstance(value, dict) else value
+                for member in list(itertools.islice(members, 100)):
+                    self.visit(member, depth + 1)
         elif _library(value) == "mxnet":
             self._visit_mxnet(value, depth)
         elif isinstance(value, type):
@@ -110,9 +113,8 @@ class _Search:
             self.visit(value.functions, depth + 1)  # A chain of transforms, the user's among them.
         elif _library(value) in _QUIET_MODULES or isinstance(value, np.random.Generator):
             return
-        elif hasattr(value, "__dict__"):
-            self._visit_class(type(value), depth)
-            self.visit(vars(value), depth + 1)
+        elif hasattr(value, "__dict__") or _slots_of(value):
+            self._visit_object(value, depth)
         else:
             self.found |= {"random", "numpy"}
 
@@ -145,7 +147,7 @@ class _Search:
         if library in _OPAQUE_MODULES:
             self.found |= {"random", "numpy"}
             return
-        if library in _QUIET_MODULES:
+        if library in _QUIET_MODULES or library.startswith("namedtuple_"):
             return
         self._visit_code(function.__code__, function.__globals__, depth)
         for cell in function.__closure__ or ():
@@ -176,14 +178,23 @@ class _Search:
             if isinstance(constant, types.CodeType):
                 self._visit_code(constant, names, depth + 1)
 
+    def _visit_object(self, value: Any, depth: int) -> None:
+        self._visit_class(type(value), depth)
+        self.visit(getattr(value, "__dict__", {}), depth + 1)
+        for slot in _slots_of(value):
+            with contextlib.suppress(AttributeError):
+                self.visit(slot.__get__(value), depth + 1)
+
     def _visit_class(self, kind: type, depth: int) -> None:
         for base in kind.__mro__:
             if base is object or _library(base) in _QUIET_MODULES:
                 continue
-            for member in vars(base).values():
-                function = getattr(member, "__func__", getattr(member, "fget", member))
-                if isinstance(function, types.FunctionType):
-                    self.visit(function, depth + 1)
+            for name, member in list(vars(base).items()):
+                member = getattr(member, "__func__", getattr(member, "fget", member))
+                if isinstance(member, functools.cached_property):
+                    member = member.func
+                if isinstance(member, types.FunctionType) or not name.startswith("__"):
+                    self.visit(member, depth + 1)
 
     def _visit_mxnet(self, value: Any, depth: int) -> None:
         """A block, a data set, an array, or a function in C."""
@@ -196,6 +207,13 @@ class _Search:
             # Names, parameters and the like are no code.
             if _library(member) != "mxnet" or _is_part(member):
                 self.visit(member, depth + 1)
+
+
+def _slots_of(value: Any) -> list[Any]:
+    """The descriptors of attributes that lie in no dictionary, of classes written in Python."""
+    bases = [vars(base) for base in type(value).__mro__ if "__slots__" in vars(base)]
+    members = (member for base in bases for member in base.values())
+    return [member for member in members if isinstance(member, types.MemberDescriptorType)]
 
 
 def _is_part(value: Any) -> bool:

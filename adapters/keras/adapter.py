@@ -172,7 +172,10 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         if keras.backend.backend() != "tensorflow":
             return super().get_tf_dataset()
         self._on_tensorflow = True
-        self._engine.ahead_elsewhere = 2  # One in the prefetch buffer, one on its way there.
+        # What isn't asked for yet may be of the next epoch, which has other batches once it begins.
+        ahead = not (self._endless and self._engine.plan.own_epochs)
+        # One in the prefetch buffer, one on its way there.
+        self._engine.ahead_elsewhere = 2 if ahead else 0
         stream = self._open_stream(self._next_start())
         try:
             left = len(self._engine.plan) - stream.position[1]
@@ -188,7 +191,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         longer = map(self._standardize_batch, self._engine.plan.longer(stream.position[0]))
         signature = get_tensor_spec([*batches, *longer])
         self._signature = flatten(signature)
-        this, grouped = weakref.ref(self), small(batches)
+        this, grouped = weakref.ref(self), ahead and small(batches)
 
         def iterator() -> Iterator[Any]:
             adapter = this()
@@ -197,7 +200,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
             batches, engine = adapter._get_iterator(), adapter._engine
             return Groups(batches, lambda: engine.room) if grouped else batches
 
-        dataset, self._consumed = tf_dataset(iterator, signature, grouped)
+        dataset, self._consumed = tf_dataset(iterator, signature, grouped, ahead)
         return dataset
 
     def _begin(self) -> tuple[Account, Stream]:

@@ -36,7 +36,7 @@ def small(batches: list[Any]) -> bool:
 
 
 def tf_dataset(
-    batches: Callable[[], Iterator[Any]], signature: Any, grouped: bool
+    batches: Callable[[], Iterator[Any]], signature: Any, grouped: bool, ahead: bool
 ) -> tuple[Any, Any]:
     """Make the data set.
 
@@ -44,6 +44,7 @@ def tf_dataset(
         batches: Called for every iterator that TensorFlow makes.
         signature: Nested ``tf.TensorSpec`` of a batch.
         grouped: ``batches`` gives ``Groups``.
+        ahead: One batch may be asked for before the trainer wants it.
 
     Returns:
         The data set, and the ``tf.Variable`` that counts; None under a distribution strategy.
@@ -56,7 +57,8 @@ def tf_dataset(
         dataset = tf.data.Dataset.from_generator(batches, output_signature=groups).unbatch()
     else:
         dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
-    dataset = dataset.prefetch(1)
+    if ahead:
+        dataset = dataset.prefetch(1)
     consumed = None
     if not tf.distribute.has_strategy():
         with tf.device("/CPU:0"):

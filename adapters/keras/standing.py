@@ -15,11 +15,12 @@ from __future__ import annotations
 import abc
 
 from adapters.arguments import check_integer, position_of, samples_of
-from adapters.batch.key import WHOLE
+from adapters.batch.key import WHOLE, Continuation
 from adapters.batch.sourceplan import SourcePlan
 from adapters.keras.asked import Asked
 from adapters.keras.progress import Progress
 from adapters.ranks import AskedShard
+from adapters.sources import SequenceSource
 
 
 class Standing(Asked, abc.ABC):
@@ -39,9 +40,19 @@ class Standing(Asked, abc.ABC):
         return self._progress.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Make ``epoch`` the current one; a pass that is under way is not changed."""
+        """Make ``epoch`` the current one; a pass that is under way is not changed.
+
+        Raises:
+            ValueError: Below 0, or an epoch that a ``PyDataset`` with hooks of its own has left.
+        """
         check_integer("epoch", epoch, 0)
-        self._progress.move(int(epoch), 0)
+        self._move(int(epoch), 0)
+
+    def _move(self, epoch: int, step: int, rest: Continuation = WHOLE) -> None:
+        source = self._plan.source
+        if isinstance(source, SequenceSource):
+            source.check_epoch(epoch)
+        self._progress.move(epoch, step, rest)
 
     def state_dict(self) -> dict[str, int]:
         """Where the latest pass stands: two integers, ``{"epoch": e, "batch": i}``.
@@ -72,7 +83,8 @@ class Standing(Asked, abc.ABC):
                 with ``"samples"`` may be of other shards and another ``batch_size``.
 
         Raises:
-            ValueError: Not a state of a sequence of this length.
+            ValueError: Not a state of a sequence of this length, or of an epoch that a
+                ``PyDataset`` with hooks of its own has left.
         """
         count = len(self._settled()._plan)
         order = self._plan.order
@@ -82,7 +94,7 @@ class Standing(Asked, abc.ABC):
         epoch, batch = position_of(state, lambda epoch: count, "sequence")
         if batch and self._sharded:
             self._shard.warn_of_batches(state, order.consumed(1))
-        self._progress.move(epoch, batch)
+        self._move(epoch, batch)
 
     @property
     def _sharded(self) -> bool:
@@ -92,8 +104,8 @@ class Standing(Asked, abc.ABC):
         """Have the next pass start where so many samples of an epoch's order were consumed."""
         rest = self._plan.order.continuation(epoch, samples) if samples else WHOLE
         if rest is None:
-            self._progress.move(epoch + 1, 0)
+            self._move(epoch + 1, 0)
         elif rest is WHOLE:
-            self._progress.move(epoch, 0)
+            self._move(epoch, 0)
         else:
-            self._progress.move(epoch, rest.step, rest)
+            self._move(epoch, rest.step, rest)

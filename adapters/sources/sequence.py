@@ -169,6 +169,19 @@ class SequenceSource(Source):
                 self._call("on_epoch_begin")
             return changed
 
+    def check_epoch(self, epoch: int) -> None:
+        """See that this epoch can be entered.
+
+        Raises:
+            ValueError: The sequence's own hooks have led beyond it.
+        """
+        if self.own_epochs and self._epoch is not None and epoch < self._epoch:
+            raise ValueError(
+                f"epoch must be {self._epoch} or a later one, got {epoch}: on_epoch_begin and "
+                f"on_epoch_end of {type(self._sequence).__name__} have changed what its batches "
+                "are, and nothing brings it back; make a new one to begin anew"
+            )
+
     def turn(self) -> None:
         """Call the hooks between two epochs of a sequence that has no end, if it has any."""
         if not self.own_epochs:

@@ -151,6 +151,30 @@ def test_steps_per_epoch_are_not_the_epochs_of_the_source(workers):
     assert epochs_seen(recorder) == [0] * 10 + [1] * 2
 
 
+@pytest.mark.parametrize("workers", IN_THIS_PROCESS)
+def test_steps_that_end_just_before_an_epoch_does_have_not_begun_the_next(workers):
+    with SafeSequence(Shuffling(BATCHES), **workers) as sequence:
+        built_recorder().fit(sequence, epochs=3, steps_per_epoch=3, verbose=0)
+        assert sequence.state_dict() == {"epoch": 0, "batch": 9}
+        assert [int(labels[0, 0]) for _, labels in sequence] == BATCHES * [0]
+
+
+def test_an_epoch_that_the_source_has_left_is_refused():
+    with SafeSequence(Shuffling(BATCHES), **INLINE) as sequence:
+        for _ in range(2):
+            list(sequence)
+        next(iter(sequence))
+        for go_back in (
+            lambda: sequence.set_epoch(1),
+            lambda: sequence.load_state_dict({"epoch": 0, "batch": 3}),
+        ):
+            with pytest.raises(ValueError, match=r"epoch must be 2 or a later one, got [01]: on_"):
+                go_back()
+        sequence.set_epoch(2)
+        sequence.load_state_dict({"epoch": 3, "batch": 0})
+        assert [int(labels[0, 0]) for _, labels in sequence] == BATCHES * [3]
+
+
 def test_an_epoch_that_was_stopped_is_replayed_in_the_same_epoch_of_the_source():
     recorder = built_recorder()
 

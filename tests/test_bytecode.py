@@ -1,0 +1,172 @@
+"""Functions of a class are looked through wherever it keeps them, and whatever it derives from."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import random
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from adapters import SafeSequence
+from adapters.bytecode import generators_used
+
+
+def draws(x: Any) -> Any:
+    return x + np.random.rand()
+
+
+class Call:
+    def __call__(self, x: Any) -> Any:
+        return draws(x)
+
+
+@dataclasses.dataclass
+class Plain(Call):
+    scale: float = 1.0
+
+
+@dataclasses.dataclass(slots=True)
+class Slots:
+    scale: float = 1.0
+
+    def __call__(self, x: Any) -> Any:
+        return x + self.scale * np.random.rand()
+
+
+class InSlot:
+    __slots__ = ("__inner", "unset")
+
+    def __init__(self, inner: Any) -> None:
+        self.__inner = inner
+
+    def __call__(self, x: Any) -> Any:
+        return self.__inner(x)
+
+
+class Named(NamedTuple):
+    scale: float = 1.0
+
+    def __call__(self, x: Any) -> Any:
+        return x + self.scale * np.random.rand()
+
+
+class Compose(list):
+    def __call__(self, x: Any) -> Any:
+        return draws(x)
+
+
+class Table(dict):
+    def __call__(self, x: Any) -> Any:
+        return draws(x)
+
+
+class Number(float):
+    def __call__(self, x: Any) -> Any:
+        return draws(x) * self
+
+
+class OfTheClass:
+    steps = (draws,)
+
+    def __call__(self, x: Any) -> Any:
+        return self.steps[0](x)
+
+
+class Nested:
+    class Inner:
+        @staticmethod
+        def draw(x: Any) -> Any:
+            return draws(x)
+
+    def __call__(self, x: Any) -> Any:
+        return self.Inner.draw(x)
+
+
+class Cached:
+    @functools.cached_property
+    def noise(self) -> float:
+        return np.random.rand()
+
+    def __call__(self, x: Any) -> Any:
+        return x + self.noise
+
+
+DRAWING = [
+    Plain(),
+    Slots(),
+    InSlot(draws),
+    Named(),
+    Compose(),
+    Table(),
+    Number(2),
+    OfTheClass(),
+    Nested(),
+    Cached(),
+]
+
+
+@pytest.mark.parametrize("value", DRAWING, ids=lambda value: type(value).__name__)
+def test_what_a_callable_draws_from_is_found(value):
+    assert generators_used(value).certainly == {"numpy"}
+
+
+@dataclasses.dataclass(slots=True)
+class QuietSlots:
+    scale: float = 1.0
+
+    def __call__(self, x: Any) -> Any:
+        return x * self.scale
+
+
+class QuietName(NamedTuple):
+    scale: float = 1.0
+
+    def __call__(self, x: Any) -> Any:
+        return x * self.scale
+
+
+class QuietList(list):
+    """With what else a class holds."""
+
+    names = ("a", "b")
+    kind = int
+
+    @classmethod
+    def made(cls) -> Any:
+        return cls()
+
+    def __call__(self, x: Any) -> Any:
+        return x
+
+
+QUIET = [QuietSlots(), QuietName(), QuietList([1]), [1, "a"], np.float32(1), np.zeros(2)]
+
+
+@pytest.mark.parametrize("value", QUIET, ids=lambda value: type(value).__name__)
+def test_what_draws_nothing_is_known_to(value):
+    assert generators_used(value).possibly == frozenset()
+
+
+class Noisy(list):
+    def __getitem__(self, number: Any) -> Any:
+        return super().__getitem__(number) + random.random()
+
+
+@pytest.mark.parametrize("way", ["transform", "batch_transform", "source"])
+def test_the_batches_are_the_same_for_every_kind_of_workers_and_nobody_elses_state_changes(way):
+    pytest.importorskip("keras")
+    before = random.getstate(), np.random.get_state()[1].tolist()
+    source = Noisy(range(24)) if way == "source" else np.arange(24.0)
+    arguments = {} if way == "source" else {way: Slots()}
+
+    def batches(**workers: Any) -> list[Any]:
+        with SafeSequence(source, 4, **arguments, **workers) as sequence:
+            return [np.asarray(batch).tolist() for batch in sequence]
+
+    expected = batches(workers=0)
+    assert batches(workers=0) == expected
+    assert batches(workers=2, use_multiprocessing=True) == expected
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before
