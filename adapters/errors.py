@@ -67,6 +67,10 @@ class ContentError(ValueError):
         return f"expected {self.expected}, found {self.found}"
 
 
+class UnlikeError(ContentError):
+    """What was decoded is whole, but has another shape or type than the batch it belongs to."""
+
+
 def note(error: BaseException, text: str) -> None:
     """``error.add_note``, which Python 3.10 lacks."""
     error.__notes__ = [*getattr(error, "__notes__", ()), text]  # type: ignore[attr-defined]

@@ -7,14 +7,17 @@ together without calling the constructor.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import os
 import signal
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cloudpickle
+
+_GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())  # Since Python 3.11.
 
 
 @dataclass(frozen=True)
@@ -54,8 +57,10 @@ class Failure:
         if self.kind is None or self.args is None:
             raise ValueError("not pickled")
         kind, args = cloudpickle.loads(self.kind), cloudpickle.loads(self.args)
-        if kind.__module__ == "builtins":
-            error: BaseException = kind(*args)
+        if issubclass(kind, _GROUP):
+            error: BaseException = kind.__new__(kind, args[0], [each.restore() for each in args[1]])
+        elif kind.__module__ == "builtins":
+            error = kind(*args)
         else:
             error = kind.__new__(kind, *args)
             error.args = args
@@ -66,8 +71,16 @@ class Failure:
 
 def _arguments(error: BaseException) -> tuple[Any, ...]:
     """What makes the exception again; Python's own ones have more than ``args`` at times."""
+    if isinstance(error, _GROUP):
+        return error.message, [_member(each) for each in error.exceptions]
     reduced = error.__reduce__() if type(error).__module__ == "builtins" else ()
     return reduced[1] if len(reduced) > 1 and isinstance(reduced[1], tuple) else error.args
+
+
+def _member(error: BaseException) -> Failure:
+    """One of a group, whose own note has its traceback."""
+    failure = Failure.of(error)
+    return replace(failure, notes=failure.notes[:-1])
 
 
 def _pickled(value: Any) -> bytes | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import os
 import pickle
+import sys
 import threading
 from typing import Any
 
@@ -134,3 +136,21 @@ def test_an_exception_that_cannot_be_put_together_arrives_as_a_runtime_error_wit
     assert type(restored) is RuntimeError
     assert str(restored).startswith("Unmakeable: unmakeable ")
     assert "Traceback in worker process" in restored.__notes__[-1]
+
+
+class TwoArguments(Exception):
+    def __init__(self, first: int, second: int) -> None:
+        super().__init__(f"{first}-{second}")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python has groups since 3.11")
+def test_a_group_arrives_with_its_members_of_any_class():
+    group = builtins.ExceptionGroup
+    error = group("several", [TwoArguments(1, 2), group("in", [ValueError("x")])])
+    error.exceptions[0].add_note("in sample 3")
+    restored = crossed(error)
+    assert (type(restored), restored.message) == (group, "several")
+    first, second = restored.exceptions
+    assert (type(first), str(first), first.__notes__) == (TwoArguments, "1-2", ["in sample 3"])
+    assert str(second.exceptions[0]) == "x"
+    assert len(restored.__notes__) == 1

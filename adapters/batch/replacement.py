@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.errors import note
+from adapters.errors import UnlikeError, note
 from adapters.structure import flatten
 
 OnError = Literal["raise", "skip"] | Callable[[Exception, int], Any]
@@ -53,6 +53,7 @@ class Replacements:
         if (
             self._on_error == "raise"
             or not isinstance(error, Exception)
+            or isinstance(error.__cause__ or error, UnlikeError)  # It is all right by itself.
             or (self._on_error == "skip" and _concerns_all(error))
         ):
             try:

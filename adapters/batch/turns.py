@@ -50,6 +50,8 @@ class Turns:
         self._first = _FIRST_BATCHES
         self._left = _WATCHED_SAMPLES
         self._seen: dict[int, tuple[Any, int]] = {}
+        self._shared: set[int] = set()
+        """Addresses that one thread alone saw to hold the same for several samples."""
         self._kept: list[Any] = []
         self._kept_bytes = 0
         self._warned = False
@@ -155,12 +157,15 @@ class Turns:
             address = array.__array_interface__["data"][0]
             now = number, zlib.crc32(array.tobytes())
             before = self._seen.setdefault(address, now)
-            # What stays the same, such as a mask, is not filled again; but two threads that fill it
-            # at once may find the same in it, too.
+            # What stays the same, such as a mask, or what a list holds twice, is not filled
+            # again; but two threads that fill it at once may find the same in it, too.
             met = self._inside.get(threading.get_ident(), (False,))[0]
-            filled = before[1] != now[1] or (array.flags.writeable and met)
-            if before[0] != number and filled:
-                self.one_at_a_time = True
+            if before[0] != number:
+                same = before[1] == now[1]
+                if same and not met:
+                    self._shared.add(address)
+                if not same or (array.flags.writeable and met and address not in self._shared):
+                    self.one_at_a_time = True
             self._kept.append(leaf)
             self._kept_bytes += array.nbytes
         self._left -= 1

@@ -115,7 +115,10 @@ class Reading(abc.ABC):
 
     def _fail(self, error: BaseException) -> NoReturn:
         """Raise what has gone wrong."""
-        raise_as_itself(error)
+        try:
+            raise_as_itself(error)
+        finally:
+            del error  # As there: this frame has the iterator, and so the workers.
 
 
 def raise_as_itself(error: BaseException) -> NoReturn:

@@ -110,9 +110,17 @@ class _Cast(Stage):
         return out
 
 
+# What OpenCV resizes. For others it throws, out of MXNet's threads if there are several images,
+# which ends the process.
+_INTERPOLATIONS, _CHANNELS = range(5), range(1, 5)
+
+
 class _Resize(Stage):
     def batch(self, rows: Rows, drawn: NDArray[np.float64], allocate: Allocate) -> Rows | None:
         if rows.ndim != 4 or rows.dtype not in (np.uint8, np.float32):
+            return None
+        known = self.block._interpolation in _INTERPOLATIONS and rows.shape[3] in _CHANNELS
+        if not known or not rows.size:
             return None
         return _copied(call(self.block, as_ndarray(rows, is_np_array())), allocate)
 
@@ -134,6 +142,8 @@ class _CropResize(Stage):
         if not (inside and 0 <= y <= y + height <= rows.shape[1]) or is_np_array():
             return None
         if block._size:
+            if block._interpolation not in _INTERPOLATIONS or rows.shape[3] not in _CHANNELS:
+                return None
             return _copied(call(block, as_ndarray(rows, False)), allocate)
         return _cut(rows, x, y, width, height, allocate)
 

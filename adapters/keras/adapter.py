@@ -285,6 +285,8 @@ class _Batches(Reading):
         if adapter._signature is not None:
             _check_batch(batch, *adapter._signature, self._account)
         adapter._used = True
+        if adapter.fit is not None:
+            adapter.fit.hands_out(self._account.place, batch)
         if adapter._inspection is not None and not adapter._inspection.done:
             adapter._inspection.look(batch)
         return batch
@@ -305,11 +307,14 @@ class _Batches(Reading):
 
     def _fail(self, error: BaseException) -> NoReturn:
         adapter = self._adapter
-        if not adapter._on_tensorflow:
-            raise_as_itself(error)
-        if not isinstance(error, ClosedError):
-            adapter._error = error
-        raise StopIteration from error
+        try:
+            if not adapter._on_tensorflow:
+                raise_as_itself(error)
+            if not isinstance(error, ClosedError):
+                adapter._error = error
+            raise StopIteration from error
+        finally:
+            del error  # Its traceback would refer to it through this frame, in a circle.
 
 
 def _check_batch(batch: Any, specs: list[Any], skeleton: Any, account: Account) -> None:

@@ -12,12 +12,16 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
 
 from adapters.keras.sequence import SafeSequence
+from adapters.structure import flatten
+
+# More batches than TensorFlow reads ahead of the trainer, with the steps of one execution.
+_LATEST = 1000
 
 
 @dataclass
@@ -48,6 +52,16 @@ class Fit:
     steps_done: int = 0
     """Batches of the epoch that begins now that need not be trained on again, where
     ``steps_per_epoch`` says how long an epoch is; else the sequence knows."""
+    samples: dict[int, int] = field(default_factory=dict)
+    """Of each batch that was handed out, by its place among all of all epochs; Keras weights a
+    batch's loss by them. The latest ones."""
+
+    def hands_out(self, place: int, batch: Any) -> None:
+        """Take note of a batch."""
+        shape = getattr(next(iter(flatten(batch)[0]), None), "shape", ())
+        if shape:
+            self.samples[place] = int(shape[0])
+            self.samples.pop(place - _LATEST, None)
 
 
 class FitCallback(keras.callbacks.Callback):  # type: ignore[misc]

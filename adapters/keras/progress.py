@@ -39,6 +39,11 @@ class Account:
         return self._batches - self.step - self.taken
 
     @property
+    def place(self) -> int:
+        """Of the batch that is handed out next, among those of all epochs."""
+        return self.epoch * self._batches + self.step + self.taken
+
+    @property
     def consumed(self) -> int:
         """Batches that have reached the trainer."""
         return self.count() if self.count is not None else max(0, self.taken - self.lag)

@@ -47,19 +47,19 @@ class Watch(FitCallback):
 
     The line is a WARNING of the logger ``adapters``, says how to see the batch again
     (``adapters replay``), and is appended to a file where one is given. Keras tells a callback the
-    mean of an epoch's losses so far, of which those of the batches are worked out. It waits for
-    each batch's result for that, as with a progress bar.
+    mean of an epoch's losses so far, weighted by samples, of which those of the batches are worked
+    out. It waits for each batch's result for that, as with a progress bar.
 
     Args:
         path: Of the file; None for the log alone.
         spike: How many times the median of the last 100 losses a batch's must be.
 
     Raises:
-        TypeError: ``spike`` is no number.
+        TypeError: ``spike`` is no number, or ``path`` no path.
         ValueError: It isn't above 1.
 
     Attributes:
-        noticed: What was found.
+        noticed: What was found, of all that it was used in.
 
     Example:
         >>> from adapters.keras import Watch
@@ -73,12 +73,15 @@ class Watch(FitCallback):
             raise TypeError(f"spike must be a number above 1, got {spike!r}")
         if not spike > 1:
             raise ValueError(f"spike must be above 1, got {spike!r}")
+        if path is not None and not isinstance(path, (str, os.PathLike)):
+            raise TypeError(f"path must be that of a file, or None for the log alone, got {path!r}")
         self._path = path
         self._spike = float(spike)
         self.noticed: list[Noticed] = []
         self._fit: Fit | None = None
         self._losses: collections.deque[float] = collections.deque(maxlen=_LATEST)
-        self._mean, self._counted = 0.0, 0
+        self._mean, self._samples = 0.0, 0
+        self._noticed_now: set[str] = set()
 
     def fit_begins(self, fit: Fit) -> None:
         """Begin anew.
@@ -90,6 +93,7 @@ class Watch(FitCallback):
             raise TypeError("fit must train on a SafeSequence for Watch to name its batches")
         self._fit = fit
         self._losses.clear()
+        self._noticed_now.clear()
 
     def fit_ends(self, fit: Fit) -> None:
         """Let go of what was trained on."""
@@ -97,46 +101,53 @@ class Watch(FitCallback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """The mean begins anew."""
-        self._mean, self._counted = 0.0, 0
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """With ``Resume``, the mean is that of an epoch whose begin wasn't seen here."""
-        fit = self._fit
-        if batch and not self._counted and fit is not None:
-            goes_on = any(isinstance(each, Resume) for each in fit.told)
-            self._counted, self._mean = (batch, math.nan) if goes_on else (0, 0.0)
+        self._mean, self._samples = 0.0, 0
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Work out the batch's loss, and compare."""
         if self._fit is None or not logs or "loss" not in logs:
             return
         together = int(getattr(self.model, "steps_per_execution", 1))
-        mean, before = float(logs["loss"]), self._mean
-        self._mean, counted = mean, self._counted
-        self._counted += together
+        mean, before, last = float(logs["loss"]), self._mean, self._last()
+        places = range(max(0, last - together), last)
+        samples = sum(self._fit.samples.get(place, 1) for place in places) or 1
+        goes_on = batch + 1 > together and any(isinstance(each, Resume) for each in self._fit.told)
+        if not self._samples and goes_on:
+            # The mean is that of an epoch whose begin wasn't seen here.
+            self._samples, before = samples * (batch + 1 - together) // together, math.nan
+        earlier = self._samples
+        self._mean, self._samples = mean, earlier + samples
         if not math.isfinite(mean):
-            self._notice("not a number", mean, together)
+            self._notice("not a number", mean, places)
             return
         if not math.isfinite(before):
             return  # The first one since the training goes on.
-        loss = mean + (mean - before) * counted / together
+        loss = mean + (mean - before) * earlier / samples
         usual = statistics.median(self._losses) if len(self._losses) >= _LEAST else 0.0
         if usual > 0 and loss > self._spike * usual:  # Of others nobody knows a scale.
-            self._notice("spike", loss, together)
+            self._notice("spike", loss, places)
         self._losses.append(loss)
 
-    def _notice(self, kind: str, loss: float, together: int) -> None:
-        if any(each.kind == kind for each in self.noticed):
+    def _last(self) -> int:
+        """The place behind the batch that was trained on, among those of all epochs."""
+        assert self._fit is not None
+        sequence = self._fit.sequence
+        assert sequence is not None
+        epoch, step = sequence._progress.position()
+        return epoch * len(sequence._plan) + step
+
+    def _notice(self, kind: str, loss: float, places: range) -> None:
+        if kind in self._noticed_now:
             return
+        self._noticed_now.add(kind)
         fit = self._fit
         assert fit is not None
         assert fit.sequence is not None
         sequence, plan = fit.sequence, fit.sequence._plan
-        epoch, step = sequence._progress.position()
         usual = statistics.median(self._losses) if len(self._losses) >= _LEAST else None
         shuffled = fit.shuffle and not sequence._endless and not plan.order.shuffle
-        rest, last = sequence._progress.continuation, epoch * len(plan) + step
-        for place in range(max(0, last - together), last):
+        rest = sequence._progress.continuation
+        for place in places:
             own_epoch, own_step = divmod(place, len(plan))
             key = rest.key(own_epoch, own_step, plan.shuffled if shuffled else None)
             state = (

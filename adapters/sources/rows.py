@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.errors import ContentError
+from adapters.errors import ContentError, UnlikeError
 from adapters.images import decode as decode_image
 
 
@@ -24,10 +24,13 @@ def put_label(label: Any, labels: NDArray[Any], row: int) -> None:
             return
     array = np.asarray(label)
     if array.shape != labels.shape[1:]:
-        raise ContentError(f"a label of shape {labels.shape[1:]}", f"shape {array.shape}")
+        raise UnlikeError(
+            f"a label of shape {labels.shape[1:]}",
+            f"shape {array.shape}; labels that differ need collate=, such as pad(), or a transform",
+        )
     labels[row] = array
     if not np.array_equal(labels[row], array, equal_nan=array.dtype.kind == "f"):
-        raise ContentError(f"a label of {labels.dtype}", f"{label!r}")
+        raise UnlikeError(f"a label of {labels.dtype}", f"{label!r}")
 
 
 def put_image(encoded: memoryview, images: NDArray[Any], row: int) -> None:

@@ -211,3 +211,17 @@ def test_waiting_for_a_turn_is_said_once(caplog):
         for other in others:
             other.result(SECONDS)
     assert caplog.text.count("return new arrays") == 1
+
+
+def test_an_array_that_a_list_holds_several_times_is_no_memory_that_is_filled_again(caplog):
+    """Two threads that meet in the same sample see the same in it, as they would by chance."""
+    turns, sample = Turns(), np.full(3, 7)
+    turns.watch(0, sample)
+    turns.watch(4, sample)
+    turns._inside[threading.get_ident()] = [True]
+    turns.watch(8, sample)
+    assert not turns.one_at_a_time
+    other = np.full(3, 8)
+    for number in (1, 5):
+        turns.watch(number, other)
+    assert turns.one_at_a_time

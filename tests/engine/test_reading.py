@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import threading
+import weakref
 from typing import Any
 
 import numpy as np
@@ -129,3 +132,29 @@ def test_whoever_waits_while_another_thread_closes_it_is_told():
         next(reading)
     closer.join()
     engine.close()
+
+
+class Failing:
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, number: int) -> Any:
+        if number == 5:
+            raise KeyError("missing")
+        return number
+
+
+def test_after_an_error_nothing_waits_for_the_garbage_collector():
+    """Who caught it and dropped the iterator has no threads and processes of it any more."""
+    gc.disable()
+    try:
+        engine = Engine(plan_of(Failing()), Settings(2))
+        reading = Epoch(engine)
+        gone = weakref.ref(reading)
+        with contextlib.suppress(KeyError):
+            list(reading)
+        del reading
+        assert gone() is None
+        engine.close()
+    finally:
+        gc.enable()

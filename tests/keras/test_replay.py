@@ -169,6 +169,15 @@ def watched(labels: Any, watch: Watch) -> None:
             assert label == [data.max()] or np.isnan(label[0])
 
 
+def identity() -> keras.Model:
+    """Learns nothing; its loss is the mean of its inputs."""
+    inputs = keras.Input((1,))
+    model = keras.Model(inputs, keras.layers.Dense(1, use_bias=False)(inputs))
+    model.set_weights([np.ones((1, 1), "float32")])
+    model.compile(keras.optimizers.SGD(0.0), loss="mae")
+    return model
+
+
 @pytest.mark.parametrize(("label", "kind"), [(9.0, "spike"), (np.nan, "not a number")])
 def test_the_batch_is_named_that_stands_out(label, kind, tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["my train.py"])
@@ -188,6 +197,55 @@ def test_losses_as_usual_are_no_news(tmp_path):
     watched([1.0, 2.0] * 15, watch)
     assert watch.noticed == []
     assert not (tmp_path / "watch.txt").exists()
+
+
+class Uneven(keras.utils.PyDataset):
+    """Batches of 4, but one of 200; the loss of a sample is its value."""
+
+    def __init__(self, large: float) -> None:
+        super().__init__()
+        self._large = large
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, number: int) -> Any:
+        rows, value = (200, self._large) if number == 30 else (4, 1.0)
+        return np.full((rows, 1), value, "float32"), np.zeros((rows, 1), "float32")
+
+
+@pytest.mark.parametrize(("large", "noticed"), [(1.5, 0), (100.0, 1)])
+def test_a_batch_of_another_size_counts_by_its_samples(large, noticed):
+    watch, model = Watch(), identity()
+    with SafeSequence(Uneven(large), workers=0) as sequence:
+        model.fit(sequence, epochs=1, shuffle=False, callbacks=[watch], verbose=0)
+    assert [found.batch for found in watch.noticed] == noticed * [30]
+    assert all(found.loss == pytest.approx(large, rel=1e-3) for found in watch.noticed)
+
+
+def test_a_short_last_batch_counts_by_its_samples():
+    x = np.ones((32 * 30 + 1, 1), "float32")
+    x[-1] = 100
+    watch, model = Watch(), identity()
+    with SafeSequence((x, 0 * x), 32, workers=0) as sequence:
+        model.fit(sequence, epochs=1, shuffle=False, callbacks=[watch], verbose=0)
+    (found,) = watch.noticed
+    assert (found.batch, found.loss) == (30, pytest.approx(100, rel=1e-2))
+
+
+def test_each_fit_is_watched_anew():
+    watch = Watch()
+    for place in (2, 4):
+        x = np.ones((8, 1), "float32")
+        x[place] = np.nan
+        with SafeSequence((x, 0 * x), 1, workers=0) as sequence:
+            identity().fit(sequence, epochs=1, shuffle=False, callbacks=[watch], verbose=0)
+    assert [found.batch for found in watch.noticed] == [2, 4]
+
+
+def test_a_wrong_path():
+    with pytest.raises(TypeError, match="path must be that of a file"):
+        Watch(3)
 
 
 @pytest.mark.parametrize(("spike", "error"), [(1, ValueError), ("2", TypeError)])

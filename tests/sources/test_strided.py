@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters import RecordError, open_records, pack
+from adapters import ImageDecoder, RecordError, open_records, pack
 from adapters.batch.key import BatchKey
 from adapters.records import CODECS, example, irheader
 from adapters.sources import RecordSource
 from tests.batches import exact
-from tests.images.pictures import encoded, npy
+from tests.images.pictures import encoded, npy, picture
 from tests.plans import batch_of, epoch_of, plan_of
 from tests.sources.record_files import (
     FORMATS,
@@ -367,3 +367,19 @@ def test_what_is_remembered_of_a_file_is_small_beside_its_arrays(tmp_path):
     batch_of(plan_of(source, 3))
     (strided,) = source._rows._strided.values()
     assert strided.fixed.nbytes + strided.model.nbytes < 4000
+
+
+@pytest.mark.parametrize("decode", ["image", ImageDecoder(3)])
+@pytest.mark.parametrize("on_error", ["skip", lambda error, number: (np.zeros((3, 3, 3)), 0)])
+def test_a_whole_record_with_other_labels_is_not_replaced(decode, on_error, tmp_path):
+    """Nothing is wrong with it: half of a detection data set would be left out in silence."""
+    payloads = [
+        irheader.pack(label, 0, encoded(picture(3, 3), "JPEG"))
+        for label in ([1.0], [1.0, 2.0, 3.0], [1.0])
+    ]
+    path = write(tmp_path / "a.rec", "recordio", payloads)
+    with (
+        open_records(path, decode=decode) as source,
+        pytest.raises((RecordError, ValueError), match=r"collate|equal shapes"),
+    ):
+        batch_of(plan_of(source, 3, on_error=on_error))
