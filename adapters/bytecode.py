@@ -32,7 +32,8 @@ _NUMPY: Any = np.random.mtrand._rand
 # What is another thing in another process, or ends one.
 _OF_A_PROCESS = frozenset(
     {"_exit", "abort", "alarm", "chdir", "current_process", "fork", "getpid", "getppid", "kill"}
-    | {"killpg", "parent_process", "setitimer", "setrlimit"}
+    | {"killpg", "parent_process", "pthread_kill", "raise_signal", "setitimer", "setrlimit"}
+    | {"ctypes", "string_at", "terminate"}
 )
 # Of ``numpy.random``, what makes generators of one's own.
 _MAKERS = {"default_rng", "Generator", "RandomState", "SeedSequence", "PCG64", "Philox", "MT19937"}

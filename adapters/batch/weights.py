@@ -219,5 +219,10 @@ def _classes_of(
             renumbered[present] = np.arange(len(present))
             own = codes if len(present) == len(counts) else renumbered[codes]
             return present + least, own, counts[present]
-    classes, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    try:
+        classes, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    except TypeError as error:
+        raise TypeError(
+            f"labels must be numbers or texts, all of one kind, got some that differ ({error})"
+        ) from error
     return classes, inverse.reshape(-1), counts

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import keras
+import numpy as np
 
 from adapters.engine import Reading, Stream, raise_as_itself
 from adapters.errors import ClosedError
 from adapters.keras.dataset import Groups, small, tf_dataset
 from adapters.keras.fits import Fit
 from adapters.keras.hooks import turn
-from adapters.keras.internals import PyDatasetAdapter, get_tensor_spec, jax_lag
+from adapters.keras.internals import PyDatasetAdapter, get_tensor_spec, jax_lag, tensorflow
 from adapters.keras.progress import Account
 from adapters.keras.scaling import scales
 from adapters.keras.sequence import SafeSequence
@@ -187,8 +188,8 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
             stream.close()
             raise
         self._engine.park(stream)
-        batches = [self._standardize_batch(batch) for batch in peeked]
-        longer = map(self._standardize_batch, self._engine.plan.longer(stream.position[0]))
+        batches = [self._ready(batch) for batch in peeked]
+        longer = map(self._ready, self._engine.plan.longer(stream.position[0]))
         signature = get_tensor_spec([*batches, *longer])
         self._signature = flatten(signature)
         this, grouped = weakref.ref(self), ahead and small(batches)
@@ -202,6 +203,11 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
 
         dataset, self._consumed = tf_dataset(iterator, signature, grouped, ahead)
         return dataset
+
+    def _ready(self, batch: Any) -> Any:
+        """The batch as Keras wants it; on TensorFlow, texts as its own, as no array has them."""
+        batch = self._standardize_batch(batch)
+        return map_leaves(_as_text, batch) if self._on_tensorflow else batch
 
     def _begin(self) -> tuple[Account, Stream]:
         """Start a pass; what an earlier one of this adapter has under way is let go."""
@@ -234,6 +240,12 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
     def _open_stream(self, start: tuple[int, int] | None) -> Stream:
         epoch, step = start or self._progress.start
         return self._engine.stream(epoch, step, self._shuffled, self._progress.continuation)
+
+
+def _as_text(leaf: Any) -> Any:
+    if not isinstance(leaf, np.ndarray) or leaf.dtype.kind not in "OSU":
+        return leaf
+    return tensorflow().constant(leaf)
 
 
 class _Batches(Reading):
@@ -281,7 +293,7 @@ class _Batches(Reading):
     def _made(self, batch: Any) -> Any:
         adapter = self._adapter
         assert self._account is not None
-        batch = adapter._standardize_batch(batch)
+        batch = adapter._ready(batch)
         if adapter._signature is not None:
             _check_batch(batch, *adapter._signature, self._account)
         adapter._used = True

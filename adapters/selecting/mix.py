@@ -233,7 +233,9 @@ class MixOrder(Arrangement):
 
 def _shares(weights: Any, sizes: Sequence[int], temperature: Any) -> list[Fraction]:
     """Shares that are 1 together."""
-    if isinstance(temperature, bool) or not isinstance(temperature, (int, float)):
+    if isinstance(temperature, bool) or not isinstance(
+        temperature, (int, float, np.integer, np.floating)
+    ):
         raise TypeError(f"temperature must be a number above 0, got {temperature!r}")
     if not temperature > 0:
         raise ValueError(f"temperature must be above 0, got {temperature!r}")

@@ -142,6 +142,11 @@ def as_source(data: Any) -> Source:
         TypeError: ``data`` has no length or no random access.
         ValueError: Arrays of unequal lengths, or no sample at all.
     """
+    if hasattr(data, "tocsr"):
+        raise TypeError(
+            f"source must be dense, got {type(data).__name__} of SciPy: its rows can't be taken as "
+            "samples; give x.toarray(), or a list of samples"
+        )
     source = next((source for kind in kinds if (source := kind(data)) is not None), None)
     if source is None:
         raise TypeError(

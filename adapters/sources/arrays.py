@@ -221,7 +221,14 @@ def _lists_as_arrays(tree: Any) -> Any:
         return tree
     if any(np.ndim(member) for member in tree if hasattr(member, "__array__")):
         return tuple(_lists_as_arrays(member) for member in tree)  # Several inputs or outputs.
-    return np.asarray(tree)
+    try:
+        return np.asarray(tree)
+    except ValueError as error:
+        raise TypeError(
+            "a list in a tuple or dict must hold numbers, or lists of numbers of one length, got "
+            f"lengths that differ ({error}): for samples of unequal lengths, give a list of "
+            "samples, such as list(zip(x, y)), with collate=pad()"
+        ) from error
 
 
 def _as_rows(column: Any, path: str) -> NDArray[Any] | Stored:

@@ -64,8 +64,8 @@ def open_images(
             <TAB> label <TAB> path``, with several labels perhaps. A store lists a folder that a URL
             names, which a plain web server can't.
         decode: What a file becomes. None or ``"image"``: uint8 (height, width, 3), RGB, as large as
-            the image is. An ``ImageDecoder``: array as it says, straight into its place in the
-            batch. A function: what that makes of the bytes.
+            the image is; of an ``.npy`` file, its array as it is. An ``ImageDecoder``: array as it
+            says, straight into its place in the batch. A function: what that makes of the bytes.
         classes: The names of the classes, in the order of their labels; else all there are, sorted.
             Files of other classes are left out. Of labels that are numbers: what these are called.
         columns: Of a table: the names of the column of files and of that of labels, or several;

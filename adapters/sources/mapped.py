@@ -41,6 +41,11 @@ class MapSource(Source):
         if self._fetch_many is None:
             return _Lazy(self, numbers)
         samples = self._fetch_many(numbers.tolist())
+        if not hasattr(samples, "__len__"):
+            raise TypeError(
+                f"__getitems__ of {type(self.data).__name__} must return a list of samples, got "
+                f"{type(samples).__name__}"
+            )
         if len(samples) != len(numbers):
             raise ValueError(
                 f"__getitems__ of {type(self.data).__name__} must return one sample per number, "

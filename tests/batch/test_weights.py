@@ -173,3 +173,8 @@ def test_whole_batches_have_no_such_order(asked):
     source = SequenceSource([np.zeros(2)] * 3, own_epochs=False)
     with pytest.raises(ValueError, match="must be left out where source gives whole batches"):
         order_of(3, 1, source=source, **asked)
+
+
+def test_labels_of_several_kinds_are_refused():
+    with pytest.raises(TypeError, match="labels must be numbers or texts, all of one kind"):
+        class_balanced(["a", None])

@@ -409,7 +409,7 @@ def test_what_mxnet_cannot_resize_is_its_error_and_not_the_end_of_the_process(wa
     images = np.zeros((4, 6, 7, channels), "uint8")
     data = ArrayDataset(mx.nd.array(images, dtype="uint8"), np.arange(4))
     data = data.transform_first(block(way))
-    if way == 1:
+    if way == 1 and (channels == 3 or isinstance(block(way), Resize)):
         assert_same(list(gluon_loader(data, 2, **INLINE)), theirs(data, batch_size=2))
         return
     with pytest.raises(mx.MXNetError):

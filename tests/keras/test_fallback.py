@@ -50,7 +50,7 @@ FILES = [
             "test_subclasses.py",
             "test_validation.py",
         ],
-        marks=pytest.mark.one_keras,  # It is for those to come; delivery is tested on all.
+        marks=pytest.mark.one_backend,  # Delivery is tested on all.
     ),
 ]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from adapters import SafeSequence
-from tests.keras.recording import KINDS_OF_WORKERS, TWO_THREADS, Recorder
+from tests.keras.recording import BACKEND, KINDS_OF_WORKERS, TWO_THREADS, Recorder
 from tests.keras.samples import numbered
 
 SAMPLES = 12
@@ -152,3 +152,21 @@ def test_a_zarr_array_is_read_by_rows(shuffle, zarr_array, monkeypatch):
         rows = np.concatenate(list(sequence))
     np.testing.assert_array_equal(rows[np.argsort(rows[:, 0])], expected)
     assert (rows == expected).all() == (not shuffle)
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="the other backends know no texts")
+@pytest.mark.parametrize("kind", [object, str, bytes])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_texts_are_trained_on(kind, workers):
+    words = np.array(["a", "bb", "ccc"] * 8).astype("S3" if kind is bytes else kind)
+    inputs = keras.Input((), dtype="string")
+    numbered = keras.layers.StringLookup(vocabulary=["a", "bb", "ccc"])(inputs)
+    outputs = keras.layers.Dense(1)(keras.layers.Embedding(8, 2)(numbered))
+    model = keras.Model(inputs, outputs)
+    model.compile("sgd", "mse")
+    with SafeSequence((words, np.zeros(24)), 8, workers=workers) as sequence:
+        model.fit(sequence, verbose=0)
+    with SafeSequence(words, 8, workers=workers) as sequence:
+        found = model.predict(sequence, verbose=0)
+    np.testing.assert_allclose(found[:3], found[3:6], rtol=1e-6)
+    assert len(np.unique(found)) == 3

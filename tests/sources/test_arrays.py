@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -204,3 +205,31 @@ def test_arrays_of_unequal_or_no_length_are_refused(data, message):
 def test_a_member_without_rows_is_named(data, message):
     with pytest.raises(TypeError, match=message):
         as_source(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (([[1, 2], [3]], [0, 1]), r"lengths that differ .*list\(zip\(x, y\)\), with collate=pad"),
+        (scipy.sparse.csr_matrix(np.eye(3)), r"must be dense, got csr_matrix .*toarray\(\)"),
+    ],
+)
+def test_what_is_no_array_is_refused_with_the_remedy(data, said):
+    with pytest.raises(TypeError, match=said):
+        as_source(data)
+
+
+class Generating:
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, number):
+        return number
+
+    def __getitems__(self, numbers):
+        return (number for number in numbers)
+
+
+def test_a_generator_of_samples_is_refused():
+    with pytest.raises(TypeError, match="Generating must return a list of samples, got generator"):
+        as_source(Generating()).samples(np.arange(2))
