@@ -70,6 +70,11 @@ class ContentError(ValueError):
 class UnlikeError(ContentError):
     """What was decoded is whole, but has another shape or type than the batch it belongs to."""
 
+    @property
+    def damage(self) -> ContentError:
+        """The same of what isn't whole."""
+        return ContentError(self.expected, self.found)
+
 
 def note(error: BaseException, text: str) -> None:
     """``error.add_note``, which Python 3.10 lacks."""

@@ -28,7 +28,6 @@ SCRIPTS = {
     "several_torch.py": ([], "stands at {'epoch': 3, 'samples': 0}"),
     "typed_tfrecords.py": (["--samples", "640", "--epochs", "1"], "accuracy"),
 }
-_SHORT = {"gluon_mnist.py", "typed_tfrecords.py"}
 NOTEBOOK = EXAMPLES / "first_steps.ipynb"
 
 
@@ -37,12 +36,10 @@ def test_every_script_is_known_here():
     assert found == {*SCRIPTS, "shapes.py"}
 
 
+@pytest.mark.full
 @pytest.mark.spread
 @pytest.mark.timeout(300)  # ResNet-50 alone takes a minute to compile.
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name in _SHORT else pytest.mark.full) for name in SCRIPTS],
-)
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_runs(name):
     path = EXAMPLES / name
     imported = re.findall(r"^(?:import|from) (\w+)", path.read_text(), re.MULTILINE)
@@ -81,6 +78,8 @@ def test_the_notebook_opens_with_results_shown():
     assert "/tmp" not in NOTEBOOK.read_text()
 
 
+@pytest.mark.full
+@pytest.mark.spread
 def test_the_cells_of_the_notebook_run(tmp_path):
     for package in ("keras", "cv2", "jax"):
         if importlib.util.find_spec(package) is None:

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.errors import ContentError, UnlikeError
 from adapters.generators import RngOf, chosen
+from adapters.images import size_of
 from adapters.records import RecordFiles, Shard
 from adapters.sources.contents import Images
 from adapters.sources.located import Found, Located
@@ -93,6 +95,9 @@ class ImageRows:
                 located.note(own, payload, [image], [labels[row]])
                 if decoder is None:
                     put_image(image, images, row)
+            except UnlikeError as error:
+                failures.append((row, error if _is_image(image) else error.damage))
+                continue
             except Exception as error:
                 failures.append((row, error))
                 continue
@@ -155,3 +160,12 @@ class ImageRows:
         if key not in self._strided:
             self._strided[key] = strided_of(shard, self._content)
         return self._strided[key]
+
+
+def _is_image(encoded: memoryview) -> bool:
+    """Whether one begins here; behind a damaged header with another number of labels, none does."""
+    try:
+        size_of(encoded)
+    except ContentError:
+        return False
+    return True

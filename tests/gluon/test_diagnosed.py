@@ -36,7 +36,7 @@ from tests.packing.materials import jpeg
 
 KINDS_OF_WORKERS = [
     pytest.param({"num_workers": 0}, id="inline"),
-    pytest.param({"num_workers": 2, "thread_pool": True}, id="threads"),
+    pytest.param({"num_workers": 2, "thread_pool": True}, id="threads", marks=pytest.mark.full),
     pytest.param({"num_workers": 1, "thread_pool": False}, id="processes", marks=pytest.mark.full),
 ]
 

@@ -187,6 +187,7 @@ def test_samples_that_are_given_together(structure, workers):
     check(Together(structure), structure, **workers)
 
 
+@pytest.mark.full
 @pytest.mark.one_backend
 @pytest.mark.usefixtures("numpy_in_workers")
 @settings(max_examples=examples(40))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from adapters import RecordWriter
 from adapters.records import regions, remotefile
-from adapters.remote import client
+from adapters.remote import client, fetching
 from adapters.sources import objectreading
 from benchmarks.harness.rangeserver import RangeServer
 from tests.sources.image_folders import varied
@@ -35,6 +36,17 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remotefile, "MemoryRegion", Poisoned)
 
 
+def _await_what_is_fetched() -> None:
+    """What a source that failed had asked for ahead; a server that hangs isn't waited for long."""
+    threads, deadline = fetching._threads, time.monotonic() + 1
+
+    def busy() -> bool:
+        return bool(threads._wanted or threads._expected) or threads._count > threads._idle
+
+    while busy() and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
 @pytest.fixture
 def server() -> Iterator[RangeServer]:
     """Serves what a test puts into ``objects``."""
@@ -42,6 +54,7 @@ def server() -> Iterator[RangeServer]:
         yield serving
         for reading in [*objectreading._readings]:
             reading.close()  # What is fetched ahead would ask on when the server is gone.
+        _await_what_is_fetched()
     client.forget()
 
 
