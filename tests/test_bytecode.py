@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import random
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from adapters import SafeSequence
 from adapters.bytecode import generators_used
 
 
@@ -148,25 +146,3 @@ QUIET = [QuietSlots(), QuietName(), QuietList([1]), [1, "a"], np.float32(1), np.
 @pytest.mark.parametrize("value", QUIET, ids=lambda value: type(value).__name__)
 def test_what_draws_nothing_is_known_to(value):
     assert generators_used(value).possibly == frozenset()
-
-
-class Noisy(list):
-    def __getitem__(self, number: Any) -> Any:
-        return super().__getitem__(number) + random.random()
-
-
-@pytest.mark.parametrize("way", ["transform", "batch_transform", "source"])
-def test_the_batches_are_the_same_for_every_kind_of_workers_and_nobody_elses_state_changes(way):
-    pytest.importorskip("keras")
-    before = random.getstate(), np.random.get_state()[1].tolist()
-    source = Noisy(range(24)) if way == "source" else np.arange(24.0)
-    arguments = {} if way == "source" else {way: Slots()}
-
-    def batches(**workers: Any) -> list[Any]:
-        with SafeSequence(source, 4, **arguments, **workers) as sequence:
-            return [np.asarray(batch).tolist() for batch in sequence]
-
-    expected = batches(workers=0)
-    assert batches(workers=0) == expected
-    assert batches(workers=2, use_multiprocessing=True) == expected
-    assert (random.getstate(), np.random.get_state()[1].tolist()) == before
