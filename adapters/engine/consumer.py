@@ -23,7 +23,10 @@ class Consumer:
         """Between two batches."""
         # Between two epochs, it has other things to do than what it does with each batch.
         seconds, self._latest_busy = min(seconds, self._latest_busy), seconds
-        self.busy_seconds += (seconds - self.busy_seconds) / 8
+        if self.busy_seconds:
+            self.busy_seconds += (seconds - self.busy_seconds) / 8
+        else:
+            self.busy_seconds = seconds
 
     def lost(self, seconds: float) -> None:
         """Waited for a batch that no process made."""

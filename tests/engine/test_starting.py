@@ -165,6 +165,14 @@ def test_what_a_consumer_does_between_epochs_is_not_what_it_does_with_each_batch
     engine.close()
 
 
+def test_two_batches_tell_how_long_the_consumer_takes_over_one():
+    engine = Engine(plan_of(np.arange(40), 4), Settings(1))
+    for busy in [0.5, 0.01, 0.01]:  # Before the first step, networks are compiled.
+        engine.delivered((0, 0), 0.0, 0.0, busy)
+    assert engine._consumer.busy_seconds == 0.01
+    engine.close()
+
+
 def test_two_streams_are_read_on_when_processes_take_over():
     end_idle_workers()
     plan = plan_of(np.arange(400), 4, transform=with_thread)
