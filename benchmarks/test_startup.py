@@ -111,7 +111,12 @@ def test_startup(session: Session, program: Program) -> None:
             workers="",
             ours=loader == program.ours,
             program="benchmarks.experiments.startup",
-            options={"case": program.case, "backend": backend, "ours": loader == program.ours},
+            options={
+                "case": program.case,
+                "backend": backend,
+                "ours": loader == program.ours,
+                "calls": 1 if session.size == "smoke" else len(CALLS),
+            },
             limit_seconds=LIMIT_SECONDS,
             shares="ours" if loader == program.ours else "stock",
         )

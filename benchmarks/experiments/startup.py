@@ -171,7 +171,8 @@ def measure(options: Mapping[str, Any]) -> Measurement:
     """One row.
 
     Args:
-        options: `case`, of `PROGRAMS`; `backend`, Keras's, or "mxnet"; and whether it is `ours`.
+        options: `case`, of `PROGRAMS`; `backend`, Keras's, or "mxnet"; whether it is `ours`; and
+            how many `calls` there are.
     """
     if options["backend"] == "mxnet":
         from adapters.gluon import import_mxnet
@@ -185,7 +186,7 @@ def measure(options: Mapping[str, Any]) -> Measurement:
     call = PROGRAMS[options["case"]](options["ours"])
     began = time.monotonic()
     metrics = {}
-    for name in CALLS:
+    for name in CALLS[: options["calls"]]:
         started = time.perf_counter()
         call()
         metrics[name] = time.perf_counter() - started

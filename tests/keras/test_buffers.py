@@ -13,6 +13,8 @@ from adapters import SafeSequence
 from tests.keras.buffers import WAYS, WIDTH, Doubled, Giving, content
 from tests.keras.recording import AUTO, FOUR_THREADS, INLINE, PROCESSES
 
+pytestmark = pytest.mark.one_keras
+
 BATCHES = 10
 EXPECTED = np.concatenate([content(number) for number in range(BATCHES)])
 IN_THIS_PROCESS = [

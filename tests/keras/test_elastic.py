@@ -21,7 +21,10 @@ from tests.keras.recording import (
     sequence_of,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
+pytestmark = [
+    pytest.mark.one_keras,
+    pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning"),
+]
 
 SIZE = 101
 X = np.arange(SIZE)

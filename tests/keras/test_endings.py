@@ -120,6 +120,7 @@ def test_a_fit_that_was_stopped_can_be_followed_by_another():
     assert recorder.trained == epochs_of(sequence, 2)
 
 
+@pytest.mark.one_backend
 @pytest.mark.parametrize("workers", WORKERS)
 def test_no_worker_survives_del_after_half_an_epoch(no_garbage_collection, workers):
     sequence = sequence_of(BATCHES, **workers)
@@ -129,6 +130,7 @@ def test_no_worker_survives_del_after_half_an_epoch(no_garbage_collection, worke
     assert workers_alive() == []
 
 
+@pytest.mark.one_keras
 @pytest.mark.parametrize("at", [1, 30, 39], ids=["early", "in epoch 1", "before the end"])
 def test_a_killed_worker_process_costs_no_batch(at):
     recorder = built_recorder()
@@ -154,12 +156,14 @@ def test_a_worker_process_that_always_dies_is_an_error_and_no_hang():
         built_recorder().fit(sequence, verbose=0)
 
 
+@pytest.mark.one_keras
 def test_worker_processes_import_no_framework():
     with SafeSequence(list(range(8)), 4, transform=frameworks, **PROCESSES) as sequence:
         batches = list(sequence)
     np.testing.assert_array_equal(batches, np.zeros((2, 4, 1)))
 
 
+@pytest.mark.one_backend
 def test_worker_processes_are_processes():
     with SafeSequence(list(range(8)), 4, transform=process_number, **PROCESSES) as sequence:
         assert os.getpid() not in np.unique(list(sequence))
@@ -189,6 +193,7 @@ def test_a_thread_may_train_after_the_main_thread_has_ended():
     assert run_program("outliving").output == "trained\n"
 
 
+@pytest.mark.one_keras
 @pytest.mark.full
 def test_the_interpreter_exits_right_after_fit_without_close():
     counts = {"processes": 3, "threads": 2} if BACKEND == "tensorflow" else {"threads": 1}
@@ -199,6 +204,7 @@ def test_the_interpreter_exits_right_after_fit_without_close():
     ]
 
 
+@pytest.mark.one_keras
 @pytest.mark.full
 def test_ctrl_c_ends_a_fit_whose_transform_is_stuck_on_a_thread():
     """Workers are waited for ten seconds otherwise, and TensorFlow waits for ever."""

@@ -7,14 +7,16 @@ one.
 from __future__ import annotations
 
 import faulthandler
+import importlib.util
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.keras.conftest import OtherRun
 from tests.keras.recording import BACKEND, VERSION
 
-# What differs, as docs/keras-internals.md says.
+# What differs on every backend, as docs/keras-internals.md says.
 DIFFERENT = [
     # Asks Keras for an adapter by its private name.
     "test_endless.py::test_an_adapter_gives_round_after_round_in_order",
@@ -26,36 +28,26 @@ DIFFERENT = [
         if VERSION < (3, 7)
         else []
     ),
-    # It prefetches by itself as far as it likes.
-    *(
-        [
-            "test_endless.py::test_its_hooks_are_called_between_the_epochs_of_keras",
-            "test_sequence_source.py::"
-            "test_steps_that_end_just_before_an_epoch_does_have_not_begun_the_next",
-        ]
-        if BACKEND == "tensorflow"
-        else []
-    ),
+]
+# It prefetches by itself as far as it likes.
+DIFFERENT_ON_TENSORFLOW = [
+    "test_endless.py::test_its_hooks_are_called_between_the_epochs_of_keras",
+    "test_sequence_source.py::"
+    "test_steps_that_end_just_before_an_epoch_does_have_not_begun_the_next",
 ]
 
 
 # Each of these is a process of its own, whose imports take longer than most of its tests.
+# Delivery is tested on all backends.
 FILES = [
     ["test_delivery.py"],
-    pytest.param(
-        ["test_endings.py", "test_endless.py", "test_interruption.py"],
-        marks=pytest.mark.one_backend,
-    ),
-    pytest.param(
-        [
-            "test_execution.py",
-            "test_failures.py",
-            "test_sequence_source.py",
-            "test_subclasses.py",
-            "test_validation.py",
-        ],
-        marks=pytest.mark.one_backend,  # Delivery is tested on all.
-    ),
+    pytest.param(["test_endless.py", "test_sequence_source.py"], marks=pytest.mark.one_backend),
+]
+# For these, the backend that starts in the shortest time will do.
+QUICK = "jax" if importlib.util.find_spec("jax") else BACKEND
+QUICKLY = [
+    ["test_endings.py", "test_interruption.py"],
+    ["test_execution.py", "test_failures.py", "test_subclasses.py", "test_validation.py"],
 ]
 
 
@@ -65,13 +57,29 @@ FILES = [
 @pytest.mark.flaky(reruns=0)
 @pytest.mark.parametrize("names", FILES, ids=lambda names: names[0])
 def test_their_tests_pass_by_public_names_alone(names, tmp_path):
+    run_by_public_names(names, BACKEND, tmp_path)
+
+
+@pytest.mark.one_backend
+@pytest.mark.full
+@pytest.mark.runs_tests
+@pytest.mark.timeout(900)
+@pytest.mark.flaky(reruns=0)
+@pytest.mark.parametrize("names", QUICKLY, ids=lambda names: names[0])
+def test_tests_of_what_the_backend_does_not_change_pass_by_public_names_alone(names, tmp_path):
+    run_by_public_names(names, QUICK, tmp_path)
+
+
+def run_by_public_names(names: list[str], backend: str, folder: Path) -> None:
+    """Run these files on a backend without one of Keras's private names."""
     # Dumps a traceback after a time that is meant for a single test.
     faulthandler.cancel_dump_traceback_later()
-    code, output = OtherRun(sys.executable, BACKEND).outcome(
-        tmp_path / "output.txt",
+    different = DIFFERENT + (DIFFERENT_ON_TENSORFLOW if backend == "tensorflow" else [])
+    code, output = OtherRun(sys.executable, backend).outcome(
+        folder / "output.txt",
         "-p",
         "tests.keras.without_a_name",
-        *(f"--deselect=tests/keras/{other}" for other in DIFFERENT),
+        *(f"--deselect=tests/keras/{other}" for other in different),
         *(f"tests/keras/{name}" for name in names),
     )
     assert code == 0, output[-20000:]

@@ -19,7 +19,7 @@ from tests.keras.recording import (
 )
 from tests.keras.samples import BATCH_SIZE
 
-pytestmark = pytest.mark.usefixtures("small_blocks")
+pytestmark = [pytest.mark.one_keras, pytest.mark.usefixtures("small_blocks")]
 
 # More batches than there are slots of shared memory, wide enough to be aligned and aliased.
 BATCHES = 60

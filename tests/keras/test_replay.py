@@ -17,6 +17,8 @@ from adapters.keras import Watch
 from adapters.packing import pack
 from tests.packing.materials import folder
 
+pytestmark = pytest.mark.one_keras
+
 
 def noisy(batch: Any, rng: Any) -> Any:
     """A transform that draws."""

@@ -14,6 +14,8 @@ from adapters import SafeSequence
 from adapters.cli import main
 from adapters.keras import Watch, internals
 
+pytestmark = pytest.mark.one_keras
+
 SIZE = 40
 CONTINUES = bool(internals.missing_to_continue())
 

@@ -14,9 +14,12 @@ from adapters import SafeSequence
 from adapters.keras import Resume, internals, modelstate
 from tests.keras.trainings import Killed
 
-pytestmark = pytest.mark.skipif(
-    bool(internals.missing_to_continue()), reason="Resume is refused with this Keras"
-)
+pytestmark = [
+    pytest.mark.one_keras,
+    pytest.mark.skipif(
+        bool(internals.missing_to_continue()), reason="Resume is refused with this Keras"
+    ),
+]
 X = np.arange(24, dtype="float32").reshape(8, 3)
 
 

@@ -13,9 +13,12 @@ from adapters import SafeSequence
 from adapters.keras import Resume, internals, modelstate
 from tests.keras.trainings import Killed, Losses
 
-pytestmark = pytest.mark.skipif(
-    bool(internals.missing_to_continue()), reason="Resume is refused with this Keras"
-)
+pytestmark = [
+    pytest.mark.one_keras,
+    pytest.mark.skipif(
+        bool(internals.missing_to_continue()), reason="Resume is refused with this Keras"
+    ),
+]
 
 
 class Calls(keras.metrics.Metric):

@@ -15,9 +15,12 @@ from adapters import SafeSequence
 from adapters.keras import Resume, internals
 from tests.engine.crews import wait_until
 
-pytestmark = pytest.mark.skipif(
-    bool(internals.missing_to_continue()), reason="Resume is refused with this Keras"
-)
+pytestmark = [
+    pytest.mark.one_keras,
+    pytest.mark.skipif(
+        bool(internals.missing_to_continue()), reason="Resume is refused with this Keras"
+    ),
+]
 
 
 class Calls(keras.callbacks.Callback):

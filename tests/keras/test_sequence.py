@@ -22,6 +22,8 @@ from tests.keras.recording import (
 )
 from tests.keras.samples import numbered
 
+pytestmark = pytest.mark.one_keras
+
 BATCHES = 6
 
 

@@ -13,6 +13,8 @@ from adapters import SafeSequence
 from adapters.keras.scaling import scales
 from tests.batches import exact
 
+pytestmark = pytest.mark.one_keras
+
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (128, 8, 8, 3), np.uint8)
 FLOATS = IMAGES.astype(np.float32)
