@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 from adapters.images.kernel import load
 
 _CHANNELS = 3  # A kernel that was built before it could do this leaves it to NumPy, too.
+_MIXING = {np.dtype(np.uint8): "mix", np.dtype(np.float32): "mix_floats"}
 
 
-def mix(images: NDArray[np.uint8], order: NDArray[np.int64], shares: NDArray[np.int64]) -> bool:
+def mix(images: NDArray[Any], order: NDArray[np.int64], shares: NDArray[np.int64]) -> bool:
     """Mix images in place, each with the one behind it in an order, the last with the first.
 
     Args:
-        images: uint8 ``(batch, ...)``, contiguous.
+        images: uint8 or float32 ``(batch, ...)``, contiguous; of others, nothing is done.
         order: The number of each image, once.
         shares: Of each image itself, in 1/256, by its number.
 
@@ -24,9 +25,10 @@ def mix(images: NDArray[np.uint8], order: NDArray[np.int64], shares: NDArray[np.
         Whether that was done; else it is for NumPy.
     """
     kernel: Any = load()
-    if not hasattr(kernel, "mix") or not images.size:
+    name = _MIXING.get(images.dtype)
+    if name is None or not hasattr(kernel, name) or not images.size or not images.flags.aligned:
         return False
-    kernel.mix(images, len(images), order, shares)
+    getattr(kernel, name)(images, len(images), order, shares)
     return True
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
-from adapters.images import kernel
+from adapters.images import colours, kernel
 from adapters.transforms import CutMix, MixUp
 from adapters.transforms.mixup import mix
 from adapters.transforms.partners import circle
@@ -53,7 +55,7 @@ def test_shares_follow_the_beta_distribution_and_the_probability():
 def test_blocks_and_the_kernel_make_no_difference(width, by_kernel, monkeypatch):
     monkeypatch.setattr("adapters.transforms.mixup._BLOCK", width)
     if not by_kernel:
-        monkeypatch.setattr("adapters.transforms.mixup.mix_bytes", lambda *arguments: False)
+        monkeypatch.setattr("adapters.transforms.mixup.mix_natively", lambda *arguments: False)
     images = pictures(5)
     wanted = images.astype(np.int64)
     order, shares = np.array([3, 1, 0, 4, 2]), np.array([1, 128, 256, 3, 77], np.float32) / 256
@@ -63,6 +65,29 @@ def test_blocks_and_the_kernel_make_no_difference(width, by_kernel, monkeypatch)
         wanted[one] = (mixture + 128) >> 8
     mix(images, order, shares)
     assert images.tolist() == wanted.tolist()
+
+
+@pytest.mark.skipif(kernel.load() is None, reason="the kernel isn't built")
+@pytest.mark.parametrize("size", [1, 7, 64, 1001])
+def test_the_kernel_mixes_floats_as_numpy_does_to_the_bit(size, monkeypatch):
+    images = rng().normal(0, 300, (9, size)).astype(np.float32)
+    images[2, 0], images[5, 0] = np.inf, np.nan
+    order = rng().permutation(9)
+    shares = np.array([0, 1, 3, 77, 128, 200, 255, 256, 256], np.float32) / 256
+    native, plain = images.copy(), images.copy()
+    assert colours.mix(native, order, np.rint(shares * 256).astype(np.int64))
+    monkeypatch.setattr("adapters.transforms.mixup.mix_natively", lambda *arguments: False)
+    with np.errstate(invalid="ignore"):
+        mix(plain, order, shares)
+    assert native.tobytes() == plain.tobytes()
+    assert not np.array_equal(native, images)
+
+
+def test_other_floats_are_left_to_numpy():
+    """Those of the other byte order, and those that don't lie where floats lie."""
+    shifted = np.zeros(49, np.uint8)[1:].view(np.float32).reshape(2, 6)
+    for images in (np.zeros((2, 6), ">f4" if sys.byteorder == "little" else "<f4"), shifted):
+        assert not colours.mix(images, np.array([1, 0]), np.array([5, 9]))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -169,3 +194,9 @@ def test_what_cannot_be_mixed_is_refused(error, message, make):
 def test_the_kernel_takes_no_other_order(order):
     with pytest.raises(ValueError, match="each image's number once"):
         kernel.load().mix(np.zeros((2, 3), np.uint8), 2, np.array(order), np.array([1, 2]))
+
+
+@pytest.mark.skipif(kernel.load() is None, reason="the kernel isn't built")
+def test_the_kernel_takes_no_part_of_a_float():
+    with pytest.raises(ValueError, match="of one size"):
+        kernel.load().mix_floats(np.zeros(6, np.uint8), 2, np.array([0, 1]), np.array([1, 2]))

@@ -6,10 +6,11 @@ with each other. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-/* mix(images, count, order, shares),
+/* mix(images, count, order, shares), mix_floats of the same,
    recolour(images, count, channels_first, matrices, offsets, bits, low, high) and
    channel_sums(images, count, channels_first, sums), as module.c describes them. */
 PyObject *kernel_mix(PyObject *self, PyObject *arguments);
+PyObject *kernel_mix_floats(PyObject *self, PyObject *arguments);
 PyObject *kernel_recolour(PyObject *self, PyObject *arguments);
 PyObject *kernel_channel_sums(PyObject *self, PyObject *arguments);
 

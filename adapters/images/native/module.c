@@ -49,6 +49,9 @@ static PyMethodDef methods[] = {
      "mix(images, count, order, shares)\n\n"
      "Mix uint8 images with the ones behind them in an order of all, the last with the first: their\n"
      "own shares are int64 (count), in 1/256, by their numbers."},
+    {"mix_floats", kernel_mix_floats, METH_VARARGS,
+     "mix_floats(images, count, order, shares)\n\n"
+     "The same of float32 images, aligned."},
     {"recolour", kernel_recolour, METH_VARARGS,
      "recolour(images, count, channels_first, matrices, offsets, bits, low, high)\n\n"
      "Replace each pixel of uint8 RGB images by (matrix @ pixel + offset) >> bits, from low to high:\n"
