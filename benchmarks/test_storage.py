@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.data.photographs import find_photographs
 from benchmarks.experiments import storage_ratios
-from benchmarks.experiments.storage import BLOCKS_FILLING, FILLED, KINDS, MEMORY
+from benchmarks.experiments.storage import BLOCKS, BLOCKS_FILLING, FILLED, KINDS, MEMORY
 from benchmarks.harness.machine import usable_cpus
 from benchmarks.harness.ratios import hold, skip_without
 from benchmarks.harness.results import Column, Experiment
@@ -34,6 +34,7 @@ PASSES = {"smoke": 1, "default": 5, "full": 11}
 LATENCY_MS, MB_PER_SECOND = 30, 100
 FAR_MS = 250  # Where the link is the limit, also on two cores.
 LEAST_OF_LOCAL = 0.95  # Of a cache that is filled.
+MOST_ROUND_TRIPS = 5  # To the first batch, where nothing else is fetched first.
 PLANNED = 0.2  # So much may differ from it.
 LIMIT_SECONDS = 240
 
@@ -62,6 +63,8 @@ def test_storage(session: Session, kind: str, latency_ms: int) -> None:
             continue
         if kind == FILLED:
             assert found["share"] >= LEAST_OF_LOCAL
+        if kind in (MEMORY, BLOCKS):
+            assert found["first_batch_ms"] <= MOST_ROUND_TRIPS * latency_ms
         held = "ratio" if found["limited_by_link"] else "cpu_ratio"
         assert found[held] == pytest.approx(1, abs=PLANNED)
 

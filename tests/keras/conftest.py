@@ -6,9 +6,9 @@ folder again on each further backend that is installed, in a process of its own.
 
 ``ADAPTERS_KERAS_PYTHONS=/path/to/python:/path/to/another`` names further interpreters, with other
 versions of Keras in them (and pytest, pytest-rerunfailures, pytest-timeout, psutil, scipy and this
-package); with ``--full``, every backend that is installed beside each of them is run, too. What is
-marked ``one_backend`` is repeated by neither, and what is marked ``one_keras`` by no further
-interpreter: nothing that is different there changes it.
+package); with ``--full``, every backend that is installed beside each of them is run, too, without
+what is marked ``full``. What is marked ``one_backend`` is repeated by neither, and what is marked
+``one_keras`` by no further interpreter: nothing that is different there changes it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 BACKENDS = ("tensorflow", "jax", "torch")
 # Set for the other processes, which must not start further ones: what is other there.
-_CHILD = "ADAPTERS_KERAS_CHILD"
+CHILD = "ADAPTERS_KERAS_CHILD"
 _LEFT_OUT = {"backend": ("one_backend",), "keras": ("one_backend", "one_keras")}
 
-collect_ignore = ["test_backends.py"] if os.environ.get(_CHILD) else []
+collect_ignore = ["test_backends.py"] if os.environ.get(CHILD) else []
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -45,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what this backend and this Keras can't change."""
-    markers = _LEFT_OUT.get(os.environ.get(_CHILD, ""), ())
+    markers = _LEFT_OUT.get(os.environ.get(CHILD, ""), ())
     left_out = [item for item in items if any(map(item.get_closest_marker, markers))]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
@@ -96,8 +96,10 @@ class OtherRun:
             path: Of the file.
             arguments: For pytest, in place of this folder.
         """
-        options = ["-q", "--full", "-p", "no:cacheprovider", "-p", "no:xdist"]
-        other = "backend" if self.python == sys.executable else "keras"
+        options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        other = os.environ.get(CHILD, "backend" if self.python == sys.executable else "keras")
+        if other == "backend":
+            options.append("--full")
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
         with open(path, "w") as file:
             ended = subprocess.run(
@@ -112,7 +114,7 @@ class OtherRun:
                 env={
                     **environment,
                     "KERAS_BACKEND": self.backend,
-                    _CHILD: os.environ.get(_CHILD, other),
+                    CHILD: other,
                 },
                 stdin=subprocess.DEVNULL,
                 stdout=file,

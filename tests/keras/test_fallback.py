@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import faulthandler
 import importlib.util
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.keras.conftest import OtherRun
+from tests.keras.conftest import CHILD, OtherRun
 from tests.keras.recording import BACKEND, VERSION
 
 # What differs on every backend, as docs/keras-internals.md says.
@@ -38,10 +39,13 @@ DIFFERENT_ON_TENSORFLOW = [
 
 
 # Each of these is a process of its own, whose imports take longer than most of its tests.
-# Delivery is tested on all backends.
+# Delivery is tested on all backends, and with every Keras.
 FILES = [
-    ["test_delivery.py"],
-    pytest.param(["test_endless.py", "test_sequence_source.py"], marks=pytest.mark.one_backend),
+    pytest.param(["test_delivery.py"], marks=() if CHILD in os.environ else pytest.mark.full),
+    pytest.param(
+        ["test_endless.py", "test_sequence_source.py"],
+        marks=[pytest.mark.one_backend, pytest.mark.full],
+    ),
 ]
 # For these, the backend that starts in the shortest time will do.
 QUICK = "jax" if importlib.util.find_spec("jax") else BACKEND
@@ -51,7 +55,6 @@ QUICKLY = [
 ]
 
 
-@pytest.mark.full
 @pytest.mark.runs_tests
 @pytest.mark.timeout(900)
 @pytest.mark.flaky(reruns=0)
