@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.alignment import aligned_empty
 from adapters.batch.collate import collate, fill
 from adapters.batch.key import BatchKey
+from adapters.batch.lengthened import lengthened
 from adapters.batch.order import Order
 from adapters.batch.plan import Allocate, Assembled, Layout, LayoutChanged, Plan
 from adapters.batch.replacement import OnError, put
@@ -61,6 +61,7 @@ class SourcePlan(Plan):
         hooked: Somebody changes what the functions do between epochs.
         draws: The process's generators, ``"random"`` or ``"numpy"``, that the functions draw from.
         collate: ``collate(list of samples)`` makes a batch, where the user has a function for it.
+        lengthened: What a source that pads adds to lengths that vary.
     """
 
     source: Source
@@ -72,6 +73,7 @@ class SourcePlan(Plan):
     hooked: bool = False
     draws: frozenset[str] = frozenset()
     collate: Callable[[list[Any]], Any] | None = None
+    lengthened: int = 0
     _generator_arguments: tuple[str | None, str | None] = field(init=False)
     _only_reads: bool = field(init=False, repr=False)
     _own_collate: bool = field(init=False, repr=False)
@@ -195,7 +197,9 @@ class SourcePlan(Plan):
         else:
             samples = Samples(self, key, numbers)
             if self.transform is None and source.pads:
-                batch, _ = collate(source.padded(list(samples)), numbers, allocate, source.remedy)
+                batch, _ = collate(
+                    source.padded(list(samples), self.lengthened), numbers, allocate, source.remedy
+                )
             else:
                 batch, layout = collate(samples, numbers, allocate, source.remedy)
             skipped = samples.skipped
@@ -232,14 +236,8 @@ class SourcePlan(Plan):
         return batch
 
     def longer(self, epoch: int) -> list[Any]:
-        """A batch of longer samples than the first one's, where ``collate`` can make it.
-
-        Who takes the shapes of batches from a few of them sees by it which axes differ.
-        """
-        make = getattr(self.collate, "longer", None)
-        if make is None:
-            return []
-        return [replace(self, collate=make()).batch(BatchKey(epoch, 0), aligned_empty).batch]
+        """Batches by which one sees which axes differ, see ``lengthened``."""
+        return lengthened(self, epoch)
 
     def part(self, key: BatchKey, start: int, rows: Sequence[NDArray[Any]], layout: Layout) -> int:
         """Compute rows ``start`` and on of a batch whose layout is known, into ``rows``."""

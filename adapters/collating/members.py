@@ -40,7 +40,7 @@ class ByMember(abc.ABC):
         check_integer("to_multiple_of", to_multiple_of, 1)
         self._value = value
         self._multiple = int(to_multiple_of)
-        self._extra = 0
+        self._extra = 0  # What is added to lengths that vary.
 
     def __call__(self, samples: list[Any]) -> Any:
         """The batch of these samples.
@@ -54,14 +54,14 @@ class ByMember(abc.ABC):
         return self._collated(list(samples), self._value, "")
 
     def longer(self) -> Any:
-        """The same collate with longer batches: which axes differ between batches shows there."""
+        """The same collate, of which members whose lengths vary come out longer."""
         longer = copy.copy(self)
         longer._extra = self._multiple
         return longer
 
     def rounded(self, length: int) -> int:
         """A length that is a multiple of what it shall be."""
-        return -(-length // self._multiple) * self._multiple + self._extra
+        return -(-length // self._multiple) * self._multiple
 
     def _collated(self, items: list[Any], value: Any, where: str) -> Any:
         first = items[0]

@@ -129,10 +129,11 @@ class Pad(ByMember):
 
     def _length(self, counts: list[int], where: str) -> int:
         """How long a batch is of a member with these lengths."""
+        longest, varies = max(counts), min(counts) < max(counts)
         follows = self._following is None or where in self._following
         if follows and self._expected == list(map(self._cut, counts)):
-            return self._cut(self.rounded(self._bound(max(counts))))
-        return self._cut(self.rounded(max(counts)))
+            longest, varies = self._bound(longest), True
+        return self._cut(self.rounded(longest)) + (self._extra if varies else 0)
 
     def _bound(self, longest: int) -> int:
         place = bisect.bisect_left(self._bounds, longest)

@@ -25,7 +25,7 @@ class Ragged(ByMember):
         row_splits = np.zeros(len(arrays) + 1, np.int64)
         np.cumsum([len(array) for array in arrays], out=row_splits[1:])
         total = int(row_splits[-1])
-        values = aligned_empty((self.rounded(total), *arrays[0].shape[1:]), dtype)
+        values = aligned_empty((self.rounded(total) + self._extra, *arrays[0].shape[1:]), dtype)
         if not dtype.hasobject:
             np.concatenate(arrays, out=values[:total])
         elif total:

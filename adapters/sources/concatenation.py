@@ -205,9 +205,9 @@ class Concatenation(Source):
         """Whether all of them make samples equally long."""
         return all(part.pads for part in self.parts)
 
-    def padded(self, samples: list[Any]) -> list[Any]:
+    def padded(self, samples: list[Any], extra: int = 0) -> list[Any]:
         """The samples of a batch, made equally long as the first source has it."""
-        return self.parts[0].padded(samples)
+        return self.parts[0].padded(samples, extra)
 
     # --- traits ---
 

@@ -191,7 +191,7 @@ class ExampleSource(RecordSource):
         """Whether there are arrays of lengths that vary, and something to fill them up with."""
         return self._pads
 
-    def padded(self, samples: list[Any]) -> list[Any]:
+    def padded(self, samples: list[Any], extra: int = 0) -> list[Any]:
         """The samples of a batch, with arrays that vary as long as the longest, where one may."""
         keys: Sequence[Any] = range(len(self._examples.fields))
         if not self._examples.as_tuple:
@@ -208,7 +208,7 @@ class ExampleSource(RecordSource):
             arrays = [np.asarray(sample[key]) for sample in alike]
             if any(array.shape[1:] != field.shape or not array.ndim for array in arrays):
                 continue
-            longest = max(map(len, arrays), default=0)
+            longest = max(map(len, arrays), default=0) + extra
             for sample, array in zip(alike, arrays):
                 if len(array) < longest:
                     whole = np.full((longest, *field.shape), field.default, field.dtype)

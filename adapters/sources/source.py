@@ -140,8 +140,8 @@ class Source(Located, abc.ABC):
         """Whether ``padded`` makes samples equally long."""
         return False
 
-    def padded(self, samples: list[Any]) -> list[Any]:
-        """The samples of a batch, made equally long where the source knows with what."""
+    def padded(self, samples: list[Any], extra: int = 0) -> list[Any]:
+        """The samples of a batch, made equally long, and ``extra`` longer, where it knows how."""
         return samples
 
     def fill(
@@ -342,9 +342,9 @@ class Subset(Source):
         """The samples of these numbers as one batch."""
         return self.whole.gather(self.numbers[numbers], allocate)
 
-    def padded(self, samples: list[Any]) -> list[Any]:
+    def padded(self, samples: list[Any], extra: int = 0) -> list[Any]:
         """The samples of a batch, made equally long."""
-        return self.whole.padded(samples)
+        return self.whole.padded(samples, extra)
 
     def fill(
         self,
