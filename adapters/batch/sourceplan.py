@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.alignment import aligned_empty
 from adapters.batch.collate import collate, fill
 from adapters.batch.key import BatchKey
 from adapters.batch.lengthened import lengthened

@@ -1,4 +1,4 @@
-"""Batches that show which axes differ: those along which samples have unequal lengths, no others."""
+"""Batches that show which axes differ: those along which samples have unequal lengths."""
 
 from __future__ import annotations
 
