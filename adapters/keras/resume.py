@@ -150,7 +150,9 @@ class Resume(FitCallback):
         validation = None if fit.validation is fit.sequence else fit.validation
         if validation is not None and state["validation"] is not None:
             validation.set_epoch(state["validation"])
-        fit.initial_epoch = max(state["epoch"], fit.epochs) if state["over"] else state["epoch"]
+        # What stopped before the epochs that were asked for goes on where more are asked for.
+        over = state["over"] and fit.epochs <= state.get("epochs", fit.epochs)
+        fit.initial_epoch = max(state["epoch"], fit.epochs) if over else state["epoch"]
         log.info(
             "the training in %s goes on at epoch %d, batch %d",
             self._folder.path,
@@ -280,6 +282,7 @@ class Resume(FitCallback):
             "epoch": epoch,
             "step": step,
             "over": over,
+            "epochs": fit.epochs,
             "sequence": position,
             "data": _data_of(fit),
             "rank": self._lock.rank,

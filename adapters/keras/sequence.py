@@ -11,7 +11,7 @@ from typing import Any, Literal
 from adapters.arguments import DaskClient, check_integer
 from adapters.batch.arranging import order_of
 from adapters.batch.blocks import Blocks
-from adapters.batch.key import WHOLE, BatchKey, Continuation
+from adapters.batch.key import WHOLE, Continuation
 from adapters.batch.replacement import OnError
 from adapters.batch.sourceplan import SourcePlan
 from adapters.bytecode import generators_used
@@ -341,7 +341,9 @@ class SafeSequence(Replayable):
         check_integer("batches", batches, 1)
         plan = self._settled()._plan
         count = int(batches) if self._endless else min(int(batches), len(plan))
-        keys = (BatchKey(self.epoch, index) for index in range(count))
+        self._engine.enter_epoch(self.epoch)
+        continuation = self._progress.continuation
+        keys = (continuation.key(self.epoch, index) for index in range(count))
         return Peek(self._engine.compute(key).batch for key in keys)
 
     def _twin(self) -> SafeSequence:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import logging
 import math
+import numbers
 import os
 import shlex
 import statistics
@@ -69,7 +70,7 @@ class Watch(FitCallback):
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, spike: float = 10.0) -> None:
         super().__init__()
-        if isinstance(spike, bool) or not isinstance(spike, (int, float)):
+        if isinstance(spike, bool) or not isinstance(spike, numbers.Real):
             raise TypeError(f"spike must be a number above 1, got {spike!r}")
         if not spike > 1:
             raise ValueError(f"spike must be above 1, got {spike!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 import re
 import time
 from typing import Any
@@ -45,7 +46,7 @@ class Schedule:
                 self.epochs = int(number)
             else:
                 raise ValueError(f"every must have a unit that is known, got {every!r}: {remedy}")
-        elif isinstance(every, (int, float)) and not isinstance(every, bool):
+        elif isinstance(every, numbers.Real) and not isinstance(every, bool):
             self.seconds = number = float(every)
         else:
             raise TypeError(f"every must be a number or a text, got {every!r}: {remedy}")

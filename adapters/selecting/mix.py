@@ -218,10 +218,12 @@ class MixOrder(Arrangement):
     def _of_source(self, at: int, draws: NDArray[np.int64]) -> NDArray[np.int64]:
         """The samples of a source, by its own numbers, that are its draws ``draws``."""
         size, key = self._sizes[at], (self._seed, MIXED, at)
-        if self._replacement and self._own[at] is None:
-            return (uniform(draws, key) * size).astype(np.int64)
         epochs, places = np.divmod(draws, size)
         own = self._own[at]
+        if self._replacement:
+            places = (uniform(draws, key) * size).astype(np.int64)
+            if own is None:
+                return places
         if own is None:
             return permute_each(places, size, key, epochs) if self._shuffle else places
         found = np.empty(len(draws), np.int64)

@@ -227,7 +227,7 @@ def _chosen(names: list[Any], first: list[Any], columns: Sequence[Any] | None) -
 
 def _values(cells: list[str], classes: Collection[str]) -> list[Any]:
     """Cells as numbers where all of them are, and none is the name of a class."""
-    if not any(cell in classes for cell in cells):
+    if not any(cell in classes or "_" in cell for cell in cells):  # Python takes 1_1 for 11.
         for kind in (int, float):
             try:
                 return [kind(cell) for cell in cells]

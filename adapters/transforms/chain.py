@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from adapters.arguments import check_transform
 from adapters.generators import call_with, generator_argument
-from adapters.transforms.transform import BatchTransform
+from adapters.transforms.transform import BatchTransform, check_generator
 
 
 class Chain(BatchTransform):
@@ -76,6 +76,7 @@ class Chain(BatchTransform):
         return own
 
     def _run(self, batch: Any, rng: np.random.Generator, own: bool) -> Any:
+        check_generator(rng)
         base = rng.integers(0, 2**64, 2, np.uint64)
         for place, transform in enumerate(self.functions):
             function = transform

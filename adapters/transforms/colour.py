@@ -100,6 +100,8 @@ class ColorJitter(BatchTransform):
         if axes.channels not in (1, 3):
             raise ValueError(f"images must have 1 or 3 channels, got the shape {images.shape}")
         low, high = self._range_of(images)
+        if not images.size:
+            return images
         count = len(images)
         drawn = {name: rng.uniform(*given, count) for name, given in self._factors.items()}
         angle = rng.uniform(*self._hue, count)

@@ -87,6 +87,8 @@ class RandomErasing(BatchTransform):
     def _painted(self, images: NDArray[Any], channels: int, channels_first: bool) -> Any:
         """What is painted, as it fits a box; None for noise."""
         if isinstance(self._value, str):
+            if images.dtype.kind != "f" and images.dtype != np.uint8:
+                raise TypeError(f"images must be uint8 or float for noise, got {images.dtype}")
             return None
         value = np.asarray(self._value)
         if value.ndim and (images.ndim == 3 or len(value) != channels):

@@ -133,7 +133,7 @@ def mixed(
         )
     if classes is not None and one_each:
         labels = one_hot(labels, classes)
-    elif labels.dtype.kind != "f":
+    elif labels.dtype != np.float64:
         labels = labels.astype(np.float32)
     own = shares.reshape(-1, *[1] * (labels.ndim - 1)).astype(labels.dtype)
     return np.asarray(labels * own + labels[partners] * (1 - own))

@@ -64,11 +64,8 @@ class BatchTransform(abc.ABC):
             TypeError: Arrays of another dtype than it takes, or no generator.
             ValueError: No such member, or arrays of another shape than it takes.
         """
-        if self.draws and not isinstance(rng, np.random.Generator):
-            raise TypeError(
-                f"rng must be a numpy.random.Generator, got {rng!r}: numpy.random.default_rng(0) "
-                "is one, and a loader gives each batch its own"
-            )
+        if self.draws:
+            check_generator(rng)
         return self.on_own_batch(private(batch), rng)
 
     @abc.abstractmethod
@@ -103,9 +100,20 @@ class BatchTransform(abc.ABC):
         """Whether the batch has labels, or must have some."""
         if self._label is not None:
             return True
-        if isinstance(batch, dict):
-            return any(name in batch for name in _LABELS)
-        return isinstance(batch, (tuple, list)) and len(batch) > 1
+        return isinstance(batch, (tuple, list, dict)) and len(batch) > 1
+
+
+def check_generator(rng: Any) -> None:
+    """Check ``rng``.
+
+    Raises:
+        TypeError: It is no generator.
+    """
+    if not isinstance(rng, np.random.Generator):
+        raise TypeError(
+            f"rng must be a numpy.random.Generator, got {rng!r}: numpy.random.default_rng(0) "
+            "is one, and a loader gives each batch its own"
+        )
 
 
 def _path(

@@ -26,17 +26,14 @@ pytestmark = pytest.mark.skipif(
 BACKEND = keras.backend.backend()
 KILLS = int(os.environ.get("ADAPTERS_RESUME_KILLS", "2"))
 # Where each run is killed, counted from where it begins, and its workers.
-WITHIN = (4, "train", 0)
-IN_VALIDATION = (3, "test", 2)
-AT_AN_EPOCHS_BEGIN = (BATCHES, "train", 0)
+WITHIN, IN_VALIDATION, AT_AN_EPOCHS_BEGIN = (4, "train", 0), (3, "test", 2), (BATCHES, "train", 0)
 
 once_more = pytest.mark.full
 
 
-def first(moments: list[int]) -> list[Any]:
+def first(moment: int, *others: int) -> list[Any]:
     """One of several moments that no backend can tell apart; the others are on one backend only."""
-    others = [pytest.param(moment, marks=pytest.mark.one_backend) for moment in moments[1:]]
-    return [moments[0], *others]
+    return [moment, *(pytest.param(each, marks=pytest.mark.one_backend) for each in others)]
 
 
 @functools.cache
@@ -90,14 +87,14 @@ def test_a_training_that_is_killed_again_and_again(tmp_path):
 
 @pytest.mark.one_keras
 @once_more
-@pytest.mark.parametrize("kill_at", first([BATCHES, 0, 1, BATCHES - 1, 2 * BATCHES + 1]))
+@pytest.mark.parametrize("kill_at", first(BATCHES, 0, 1, BATCHES - 1, 2 * BATCHES + 1))
 def test_a_training_that_is_killed_once(kill_at, tmp_path):
     assert_as_if_never_killed(tmp_path, [(kill_at, "train", 2)], least=max(0, kill_at - 5))
 
 
 @pytest.mark.one_keras
 @once_more
-@pytest.mark.parametrize("kill_at", first([3, 6, 8]))
+@pytest.mark.parametrize("kill_at", first(3, 6, 8))
 def test_epochs_of_another_length_than_the_sequence(kill_at, tmp_path):
     assert_as_if_never_killed(tmp_path, [(kill_at, "train", 0)], steps=7)
 
@@ -105,7 +102,7 @@ def test_epochs_of_another_length_than_the_sequence(kill_at, tmp_path):
 @pytest.mark.one_keras
 @once_more
 @pytest.mark.skipif(BACKEND == "torch", reason="Keras has no steps_per_execution on PyTorch")
-@pytest.mark.parametrize("kill_at", first([2, 4, 7]))
+@pytest.mark.parametrize("kill_at", first(2, 4, 7))
 def test_several_steps_in_one_execution(kill_at, tmp_path):
     """Ten batches by three: the last execution of an epoch has one."""
     assert_as_if_never_killed(tmp_path, [(kill_at, "train", 0)], together=3)
@@ -209,6 +206,14 @@ def test_what_was_stopped_at_the_end_of_an_epoch_is_over(tmp_path):
     losses = Losses()
     small_fit(tmp_path, losses)
     assert losses.seen == {}
+
+
+def test_what_was_stopped_at_the_end_of_an_epoch_goes_on_with_more_epochs(tmp_path):
+    small_fit(tmp_path, Stops(epoch=0), epochs=2)
+    losses = Losses()
+    model = small_fit(tmp_path, losses, epochs=3)
+    assert {name[0] for name in losses.seen} == {"1", "2"}
+    assert np.array_equal(weights(model), weights(small_fit(None, epochs=3)))
 
 
 # --- what is saved ---

@@ -36,6 +36,14 @@ def test_peek_shows_the_current_epochs_batches_and_changes_nothing():
         sequence.peek(0)
 
 
+def test_peek_shows_what_is_left_of_an_epoch_that_went_on_elsewhere():
+    sequence = SafeSequence(np.arange(100), 10, shuffle=True, shard=(0, 2), workers=0)
+    sequence.load_state_dict({"epoch": 1, "samples": 30})
+    peek = sequence.peek(3)
+    for index in range(3):
+        assert peek.batches[index].tolist() == sequence[index][:8].tolist()
+
+
 def network(*first: Any) -> Any:
     model = keras.Sequential([*first, keras.layers.Flatten(), keras.layers.Dense(4)])
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

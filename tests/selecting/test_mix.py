@@ -127,6 +127,18 @@ def test_temperature_makes_sources_more_alike():
     assert shares(float("inf")) == [0.5, 0.5]
 
 
+def test_a_mix_within_a_mix_is_drawn_with_replacement_too():
+    inner = mix(sources_of([50, 500]), [1, 1])
+    outer = mix([inner, np.arange(100)], [1, 1], replacement=True)
+    for shuffle in (False, True):
+        drawn = [numbers_of(outer, epoch, shuffle) for epoch in range(30)]
+        first = drawn[0][drawn[0] < 550]
+        assert 0.5 < len(set(first.tolist())) / len(first) < 0.95
+        counts = np.bincount(np.concatenate(drawn), minlength=650)
+        assert abs(counts[:50].sum() / counts[:550].sum() - 0.5) < 0.05
+        assert (counts[50:550] > 0).mean() > 0.8
+
+
 def test_with_replacement_samples_are_drawn_independently():
     source = mix(sources_of([50, 50_000]), [1, 1], stop="last", replacement=True)
     numbers = numbers_of(source)

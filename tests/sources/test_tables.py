@@ -182,6 +182,7 @@ def csv_file(photos: Path, text: str | bytes, name: str = "labels.csv") -> Path:
         ("filename\nx/1.jpg\ny/3.jpg\n", [("x/1.jpg", 0), ("y/3.jpg", 1)]),
         ("\ufefffilename,label\n\nx/1.jpg,1\n\n", [("x/1.jpg", 1)]),
         ('filename,label\n"x/1.jpg",1\n', [("x/1.jpg", 1)]),
+        ("filename,label\nx/1.jpg,1_1\nx/2.jpg,11\n", [("x/1.jpg", 1), ("x/2.jpg", 0)]),
     ],
 )
 def test_a_csv_file_beside_the_images(photos, text, expected):

@@ -81,6 +81,10 @@ def test_factors_beyond_what_float32_holds_are_exact_all_the_same(monkeypatch):
     assert jitter(images, rng()).tolist() == by_kernel.tolist()
 
 
+def test_an_empty_batch_stays_empty():
+    assert ColorJitter(0.2, 0.2)(pictures(0), rng()).shape == pictures(0).shape
+
+
 def test_images_of_one_channel_and_a_range_of_their_own():
     grey = pictures(3)[..., :1]
     assert one("saturation", 0.3)(grey, rng()).tolist() == grey.tolist()

@@ -69,6 +69,11 @@ def test_boxes_stay_within_small_images(size):
             "fit the images' uint8, got 0.5",
             lambda: RandomErasing(value=0.5)(pictures(), rng()),
         ),
+        (
+            TypeError,
+            "uint8 or float for noise, got int16",
+            lambda: RandomErasing(value="noise")(pictures().astype("int16"), rng()),
+        ),
     ],
 )
 def test_wrong_arguments_are_refused(error, message, make):

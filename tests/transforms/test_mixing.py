@@ -50,6 +50,21 @@ def test_shares_follow_the_beta_distribution_and_the_probability():
     assert abs((own < 1).mean() - 0.25) < 0.04
 
 
+@pytest.mark.parametrize("make", [MixUp, CutMix])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_labels_come_out_as_float32_or_float64(make, dtype):
+    labels = make()((pictures(6), EYE.astype(dtype)), rng())[1]
+    assert labels.dtype == (dtype if dtype == "float64" else "float32")
+
+
+@pytest.mark.parametrize("make", [MixUp, CutMix])
+def test_labels_of_another_name_are_not_left_behind(make):
+    batch = {"image": pictures(6), "target": EYE}
+    with pytest.raises(ValueError, match="say which one it is with label="):
+        make()(batch, rng())
+    assert not np.array_equal(make(label="target")(batch, rng())["target"], EYE)
+
+
 @pytest.mark.parametrize("width", [1, 7, 64])
 @pytest.mark.parametrize("by_kernel", [True, False])
 def test_blocks_and_the_kernel_make_no_difference(width, by_kernel, monkeypatch):

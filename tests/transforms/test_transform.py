@@ -75,6 +75,13 @@ def test_the_same_generator_gives_the_same_batch_and_another_one_another(transfo
         assert exact(transform(batch(), rng(1))) != exact(transform(batch(), rng(2)))
 
 
+@every
+def test_no_generator_is_told_so(transform):
+    if transform.draws and not isinstance(transform, OneHot):
+        with pytest.raises(TypeError, match="Generator, got None"):
+            transform(batch(), None)
+
+
 def test_one_hot_spreads_what_smoothing_takes_and_takes_any_shape():
     x = np.zeros((2, 1))
     labels = OneHot(4, 0.1)((x, np.array([[2], [0]], np.uint8)))[1]
