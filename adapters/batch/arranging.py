@@ -21,8 +21,12 @@ from adapters.batch.buckets import buckets_of
 from adapters.batch.order import Order
 from adapters.batch.sortedness import warn_if_sorted
 from adapters.batch.weights import weighted
+from adapters.generators import GLOBAL
+from adapters.seeding import seed, seeded
 from adapters.sources import Source
 from adapters.structure import as_array, flatten
+
+_GENERATORS = frozenset({"random", "numpy"})
 
 
 def check_shuffle(shuffle: Any) -> None:
@@ -107,11 +111,14 @@ def order_of(
 def bytes_of_samples(source: Source | None) -> float:
     """How many bytes a sample has on average, where it is stored.
 
-    A source that can't tell is asked for its first sample, whose arrays and texts are measured.
+    A source that can't tell is asked for its first sample, whose arrays and texts are measured. In
+    every process that is as long, as what it may draw at random is seeded.
     """
     known = source.sample_bytes if source is not None else None
     if known is None and source is not None:
-        leaves, _ = flatten(source.sample(0))
+        with seeded(_GENERATORS):
+            seed(_GENERATORS, 0, 0, 0, GLOBAL)
+            leaves, _ = flatten(source.sample(0))
         known = float(sum(map(_bytes_of, leaves)))
     return max(1.0, known or 1.0)
 

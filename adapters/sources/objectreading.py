@@ -329,8 +329,8 @@ class ObjectReading:
     def _size(self, number: int) -> int | None:
         try:
             return self._head(number).size
-        except (OSError, ValueError, NotImplementedError):
-            return None
+        except (FileNotFoundError, PermissionError, ValueError, NotImplementedError):
+            return None  # As everybody finds it. A store that doesn't answer is an error.
 
     def _mean(self) -> float:
         if self._listed is not None and self._listed.mean_bytes:

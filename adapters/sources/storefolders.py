@@ -11,6 +11,7 @@ from adapters.remote import Head, clean, client_of
 from adapters.remote.retrying import persistently
 from adapters.remote.urls import escaped, split
 from adapters.remote.wholes import IDENTITY_BYTES, identity_of
+from adapters.sources.filereading import measured
 from adapters.sources.files import Files, ending_of
 from adapters.sources.objectreading import Listed
 
@@ -81,7 +82,9 @@ class StoreFolder:
         """Versions and sizes of these files of it."""
         known = [self._heads.get(url) for url in files]
         identities = b"".join(_UNKNOWN if each is None else each[0] for each in known)
-        sizes = [each[1] for each in known if each is not None]
+        # Of the same ones as on a disk, for the same order in blocks.
+        some = [known[number] for number in measured(len(known))]
+        sizes = [each[1] for each in some if each is not None]
         array = np.frombuffer(identities, np.uint8).reshape(-1, IDENTITY_BYTES)
         return Listed(array, sum(sizes) / len(sizes) if sizes else None)
 

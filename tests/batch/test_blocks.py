@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import random
 import time
 import tracemalloc
 
@@ -218,6 +219,25 @@ def test_a_block_has_as_many_samples_as_fit():
 
 def test_samples_of_what_cannot_tell_are_measured():
     assert bytes_of_samples(as_source([(np.zeros(100, np.float32), b"abc"), None])) == 403
+
+
+class OfRandomLengths:
+    def __len__(self):
+        return 100
+
+    def __getitem__(self, number):
+        return np.zeros(np.random.randint(1, 10_000) + random.randrange(10_000), np.uint8)
+
+
+def test_samples_of_random_lengths_are_measured_alike_in_all_processes():
+    measured = set()
+    for mine in range(3):
+        random.seed(mine)
+        np.random.seed(mine)
+        before = random.getstate(), np.random.get_state()[2]
+        measured.add(bytes_of_samples(as_source(OfRandomLengths())))
+        assert (random.getstate(), np.random.get_state()[2]) == before
+    assert len(measured) == 1
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from adapters import SafeSequence, open_images, open_records, pack
-from adapters.sources import objectreading
+from adapters.sources import filereading, objectreading
 from tests.remote.photos import DECODE, assert_equal, batches, serve, upload, urls_of
 from tests.sources.image_folders import put
 
@@ -34,6 +34,16 @@ def test_a_folder_in_a_store_is_that_on_a_disk(bucket, photos, end):
     np.testing.assert_array_equal(there.labels, here.labels)
     for one, other in zip(there, here, strict=True):
         np.testing.assert_array_equal(one[0], other[0])
+
+
+def test_the_order_in_blocks_is_that_of_a_disk(bucket, photos, monkeypatch):
+    """Some sizes stand for all, the same ones."""
+    monkeypatch.setattr(filereading, "_MEASURED", 3)
+    for number in range(7):
+        (photos / f"bee/more{number}.jpg").write_bytes(bytes(1 + 1000 * number))
+    upload(bucket, photos)
+    here, there = open_images(photos), open_images("memory://bucket/photos/")
+    assert there.sample_bytes == here.sample_bytes != 0
 
 
 def test_what_is_left_out_is_said_as_of_a_disk(bucket, photos, caplog):

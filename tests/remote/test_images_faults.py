@@ -48,6 +48,19 @@ def test_what_is_gone_is_told(server, photos, loop):
     assert raised.value.filename == server.url("photos/bee/1.jpg")
 
 
+def test_a_store_that_does_not_answer_gives_no_block_order_of_a_part_of_the_files(
+    server, photos, monkeypatch
+):
+    """Ranks whose stores answer would have another order."""
+    monkeypatch.setenv("ADAPTERS_REMOTE_SECONDS", "0.2")
+    serve(server, photos)
+    source = open_images([*urls_of(server, photos), server.url("photos/gone.jpg")])
+    assert source.sample_bytes > 1  # What isn't there isn't there for anybody.
+    server.settings.down = True
+    with pytest.raises(OSError, match="no answer"):
+        _ = open_images(urls_of(server, photos)).sample_bytes
+
+
 @pytest.mark.parametrize("what", [b"nothing", None])
 def test_what_cannot_be_read_is_skipped(server, photos, what):
     serve(server, photos)
