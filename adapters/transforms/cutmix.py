@@ -82,9 +82,16 @@ class CutMix(BatchTransform):
         if not self.has_labels(batch):
             return batch
         partners, shares = drawn
-        return self.with_labels(
-            batch, lambda labels: mixed(labels, partners, shares, self._num_classes)
-        )
+
+        def labels_of(labels: NDArray[Any]) -> NDArray[Any]:
+            if labels.ndim > 2:
+                raise ValueError(
+                    "labels must be a row or a number for each image for CutMix, got the shape "
+                    f"{labels.shape}: classes of pixels would have to be cut like the images"
+                )
+            return mixed(labels, partners, shares, self._num_classes)
+
+        return self.with_labels(batch, labels_of)
 
     def _boxes(self, count: int, axes: Axes, rng: np.random.Generator) -> NDArray[np.int64]:
         """Top, left, height and width of each image's box, ``(count, 4)``."""

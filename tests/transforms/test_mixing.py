@@ -57,6 +57,11 @@ def test_labels_come_out_as_float32_or_float64(make, dtype):
     assert labels.dtype == (dtype if dtype == "float64" else "float32")
 
 
+def test_masks_are_not_mixed_by_the_area_of_a_box():
+    with pytest.raises(ValueError, match="classes of pixels would have to be cut"):
+        CutMix()((pictures(6), np.zeros((6, 13, 17), int)), rng())
+
+
 @pytest.mark.parametrize("make", [MixUp, CutMix])
 def test_labels_of_another_name_are_not_left_behind(make):
     batch = {"image": pictures(6), "target": EYE}
