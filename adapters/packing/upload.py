@@ -1,7 +1,8 @@
 """Record files packed for a store: made on the local disk, then put, the manifest last.
 
 Who finds the manifest finds all files that it names. An object appears whole or not at all. What an
-earlier manifest of that name and format names, and this one doesn't, goes at last.
+earlier manifest of that name and format names, and this one doesn't, goes at last. A manifest and
+an index get the names that they would have in a folder, and replace nothing of another format.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 from adapters.packing.manifest import Manifest
+from adapters.records.formats import CODECS, codec_of
 from adapters.records.sidecar import MANIFEST_SUFFIX, SUFFIX
 from adapters.remote import clean, client_of
 from adapters.remote.fetching import side_by_side
@@ -45,35 +48,82 @@ def packed_to(url: str, pack: Callable[[str], Manifest]) -> Manifest:
     target = url[: len(url) - len(name)]
     client_of(url)  # What isn't installed is said before hours of work.
     with tempfile.TemporaryDirectory(prefix="adapters-pack-") as folder:
-        manifest = pack(os.path.join(folder, name))
+        # Beside what has the names of manifests there, as in a folder.
+        there = _manifests(target, name)
+        for each, text in there.items():
+            Path(folder, each).write_bytes(text)
+        try:
+            manifest = pack(os.path.join(folder, name))
+        except FileExistsError as error:
+            raise FileExistsError(str(error).replace(folder + os.sep, clean(target))) from None
 
-        def put(each: str) -> None:
-            client, key = client_of(target + each)
-            persistently(lambda: client.put(key, os.path.join(folder, each)), clean(target + each))
+        def put(each: str, name: str | None = None) -> None:
+            place = target + (name or each)
+            client, key = client_of(place)
+            persistently(lambda: client.put(key, os.path.join(folder, each)), clean(place))
 
-        names = sorted(os.listdir(folder))
-        side_by_side(put, [each for each in names if not each.endswith(MANIFEST_SUFFIX)])
-        for each in names:
+        def put_index(packed: str) -> None:
+            each = beside(packed, SUFFIX, replace=True)
+            if os.path.exists(os.path.join(folder, each)):
+                put(each, _index_name(target, packed, packed in before))
+
+        before = _named_by(there, manifest.format)
+        names = [packed.name for packed in manifest.files]
+        side_by_side(put, names)
+        side_by_side(put_index, names)
+        for each in os.listdir(folder):
             if each.endswith(MANIFEST_SUFFIX):
-                before = _named_by(target + each, manifest.format)
-                put(each)
-                old = [other for other in before if other not in names]
-                side_by_side(_remove, [target + other for other in old])
+                if Path(folder, each).read_bytes() != there.get(each):
+                    put(each)
+        old = [each for each in before if each not in names]
+        indexes = side_by_side(lambda each: _index_name(target, each, True), old)
+        side_by_side(_remove, [target + each for each in [*old, *indexes]])
     return manifest
 
 
-def _named_by(url: str, format: str) -> list[str]:
-    """The files that a manifest names which is there already, and their indexes."""
+def _manifests(target: str, name: str) -> dict[str, bytes]:
+    """What is there by the names that the manifest may get."""
+    stem, suffix = os.path.splitext(name)
+    suffixes = [suffix] if codec_of(name) else [each.suffix for each in CODECS.values()]
+    stem = stem if codec_of(name) else name
+    names = [stem + each + MANIFEST_SUFFIX for each in ("", *suffixes)]
+
+    def text_of(each: str) -> bytes | None:
+        client, key = client_of(target + each)
+        try:
+            return persistently(lambda: client.get_all(key), clean(target + each))[0]
+        except (FileNotFoundError, PermissionError):  # S3 says "not allowed" of nothing.
+            return None
+
+    texts = zip(names, side_by_side(text_of, names))
+    return {each: text for each, text in texts if text is not None}
+
+
+def _named_by(manifests: dict[str, bytes], format: str) -> list[str]:
+    """The files that a manifest of this format names."""
+    for name, text in manifests.items():
+        with contextlib.suppress(ValueError):
+            earlier = Manifest.parse(text, name)
+            if earlier.format == format:
+                return [packed.name for packed in earlier.files]
+    return []
+
+
+def _index_name(target: str, packed: str, is_ours: bool) -> str:
+    """The name of a file's index: the shared one, unless that is another file's."""
+    shared, own = (beside(packed, SUFFIX, replace) for replace in (True, False))
+    if _is_there(target + shared) and not (is_ours and not _is_there(target + own)):
+        return own
+    return shared
+
+
+def _is_there(url: str) -> bool:
     client, key = client_of(url)
     try:
-        text, _ = persistently(lambda: client.get_all(key), clean(url))
-        earlier = Manifest.parse(text, clean(url))
-    except (FileNotFoundError, PermissionError, ValueError):  # S3 says "not allowed" of nothing.
-        return []
-    if earlier.format != format:
-        return []
-    names = [packed.name for packed in earlier.files]
-    return names + [beside(name, SUFFIX, replace) for name in names for replace in (True, False)]
+        persistently(lambda: client.head(key), clean(url))
+    except (FileNotFoundError, PermissionError):
+        return False
+    return True
 
 
 def _remove(url: str) -> None:
