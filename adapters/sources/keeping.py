@@ -3,7 +3,7 @@
 What a cache has is valid for a source, for what is done before anything is drawn, and for a version
 of the slots. Of these the name of its file is made, by who opens the source, but for the last:
 
-    records   path, size and time of each file, or URL and ETag; where its records lie
+    records   path, size and time of each file, or URL and ETag; where its records lie; ``verify``
     images    the paths, in their order; size and time of each are in its entry
     features  name, key, dtype, shape, default, ...; of pictures, what ``halves`` has as ``before``
     all       "-kernel", where that of the process decodes that fills it: OpenCV's values may differ
@@ -69,6 +69,7 @@ def kept_records(files: RecordFiles, content: Content, cache: Cache) -> RecordSo
         members = [Member(Array(False), after), Member(Array(True), exact=before.label)]
         done = [repr(images.decoder), *images.names]
         decoders = [images.decoder]
+    done.append(all(shard.verify for shard in files.shards))
     versions = [_version(shard, cache) for shard in files.shards]
     kept = None
     if None not in versions:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters import ImageDecoder, open_records
+from adapters import ImageDecoder, RecordError, open_records
 from adapters.images import kernel
 from adapters.sources import opening
 from tests.forking import forks
@@ -109,3 +109,17 @@ def test_a_process_that_is_forked_while_the_file_is_opened_opens_it(tmp_path):
             finally:
                 os._exit(2)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_what_was_read_without_verifying_is_not_given_to_who_verifies(tmp_path):
+    images = [npy(picture(8, 8)) for _ in range(4)]
+    path = write_images(tmp_path / "a.tfrecord", "tfrecord", images, [0] * 4)
+    data = bytearray(path.read_bytes())
+    data[open_records(path)._files.shards[0].offsets[2] - 60] ^= 8
+    path.write_bytes(data)
+    damaged = open_records(path, decode="image", verify=False, cache=cache(tmp_path))
+    assert len(damaged[:]) == 4
+    with open_records(path, decode="image", cache=cache(tmp_path)) as source:
+        assert len(source[2:]) == 2
+        with pytest.raises(RecordError):
+            source[1]
