@@ -72,9 +72,9 @@ def packed_to(url: str, pack: Callable[[str], Manifest]) -> Manifest:
         side_by_side(put, names)
         side_by_side(put_index, names)
         for each in os.listdir(folder):
-            if each.endswith(MANIFEST_SUFFIX):
-                if Path(folder, each).read_bytes() != there.get(each):
-                    put(each)
+            is_manifest = each.endswith(MANIFEST_SUFFIX)
+            if is_manifest and Path(folder, each).read_bytes() != there.get(each):
+                put(each)
         old = [each for each in before if each not in names]
         indexes = side_by_side(lambda each: _index_name(target, each, True), old)
         side_by_side(_remove, [target + each for each in [*old, *indexes]])

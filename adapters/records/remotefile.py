@@ -199,12 +199,10 @@ class RemoteFile:
             own, others = self._claimed(region, missing)
             if len(own) > 1:
                 start(own)
-            failed = None
             for piece in own + others:
                 piece.wait()
-                failed = failed or piece.error
-            if failed is not None:
-                raise copy.copy(failed) from None
+                if piece.error is not None:
+                    raise copy.copy(piece.error) from None
         return bool(region.here[units].all())
 
     def _read_from(self, region: Region, size: int) -> memoryview:

@@ -77,6 +77,8 @@ class Piece:
             return
         try:
             self._fetch(self)
+        except (KeyboardInterrupt, SystemExit):  # Meant for this thread, and not for who waits.
+            raise
         except BaseException as error:
             self.error = error
         finally:
@@ -88,7 +90,7 @@ class Piece:
             self._done.set()
 
     def wait(self) -> None:
-        """Return when it was fetched, or can't be, as ``error`` says."""
+        """Return when it was fetched, or can't be, as ``error`` says, or nobody goes on with it."""
         self.run()
         self._done.wait()
 
@@ -158,12 +160,15 @@ def side_by_side(do: Callable[[_Given], _Result], given: Sequence[_Given]) -> li
     pieces = [Piece(place, place + 1, run) for place in range(len(given))]
     if len(pieces) > 1:
         start(pieces)
-    for piece in pieces:
-        piece.wait()
-        if piece.error is not None:
-            for other in pieces:
-                other.cancel()
-            raise piece.error
+    try:
+        for piece in pieces:
+            piece.wait()
+            if piece.error is not None:
+                raise piece.error
+    except BaseException:
+        for other in pieces:
+            other.cancel()
+        raise
     return [results[place] for place in range(len(given))]
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
 import pytest
 
+from adapters.records import remotefile
 from adapters.remote import fetching
 
 LIMIT_SECONDS = 20
@@ -60,3 +62,57 @@ def test_a_thread_that_cannot_start_is_done_without(threads, monkeypatch):
     waited.wait()
     assert done == [1]
     assert threads._count == 0
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_is_raised_where_it_came_and_nowhere_else(kind):
+    def interrupted():
+        raise kind
+
+    interrupted_piece = piece(interrupted)
+    with pytest.raises(kind):
+        interrupted_piece.wait()
+    interrupted_piece.wait()  # As another thread does, which then fetches it itself.
+    assert interrupted_piece.error is None
+
+
+def test_an_interrupt_begins_nothing_more(monkeypatch):
+    monkeypatch.setattr(fetching, "start", lambda pieces: None)
+    done = []
+
+    def do(number):
+        if number == 1:
+            raise KeyboardInterrupt
+        done.append(number)
+
+    with pytest.raises(KeyboardInterrupt):
+        fetching.side_by_side(do, [0, 1, 2])
+    assert done == [0]
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, ConnectionError])
+def test_an_interrupt_or_error_does_not_wait_for_what_hangs(server, monkeypatch, kind):
+    """And what was interrupted is fetched when it is wanted again."""
+    data = np.random.default_rng(0).bytes(1 << 20)
+    server.objects["a"] = data
+    file = remotefile.RemoteFile(server.url("a"))
+    got, ended, hung = file._got, threading.Event(), []
+
+    def hanging(begin, end):
+        if begin == 0:
+            raise kind
+        if not ended.wait(LIMIT_SECONDS):
+            hung.append(begin)
+        return got(begin, end)
+
+    begins, sizes = np.array([0, 1 << 19]), np.array([10, 10])
+    with monkeypatch.context() as patch:
+        patch.setattr(file, "_got", hanging)
+        patch.setattr(remotefile, "start", lambda pieces: fetching.start(pieces[1:]))
+        with pytest.raises(kind):
+            file.touch(begins, sizes)
+        ended.set()
+    assert not hung
+    view = file.touch(begins, sizes)
+    assert bytes(view[:10]) == data[:10]
+    assert bytes(view[1 << 19 : (1 << 19) + 10]) == data[1 << 19 : (1 << 19) + 10]

@@ -34,7 +34,7 @@ def test_a_file_that_is_no_manifest_keeps_its_name(bucket):
 def test_no_name_for_the_manifest_is_an_error_that_names_it(bucket):
     bucket.pipe_file("/b/train.json", b"mine")
     bucket.pipe_file("/b/train.rec.json", b"mine")
-    with pytest.raises(FileExistsError, match="memory://b/train.rec.json is something else"):
+    with pytest.raises(FileExistsError, match=r"memory://b/train\.rec\.json is something else"):
         packed("recordio")
     assert bucket.cat("/b/train.rec.json") == b"mine"
 
