@@ -46,18 +46,16 @@ def add_parser(subparsers: Any) -> None:
 
 def run_show(options: argparse.Namespace) -> int:
     """``adapters cache show``."""
-    cache, total = _existing(options.folder), 0
+    cache = _existing(options.folder)
     for kept in cache.objects():
-        total += kept.kept
         if not kept.size:
             print(f"{kept.url}: {_mib(kept.kept)} MiB of whole objects")
             continue
         share = kept.kept / kept.size
         print(f"{kept.url}: {_mib(kept.kept)} of {_mib(kept.size)} MiB ({min(share, 1):.0%})")
     for _, size, path in cache.samples():
-        total += size
         print(f"{about_of(path) or os.path.basename(path)}: {_mib(size)} MiB")
-    print(f"{cache.folder}: {_mib(total)} MiB")
+    print(f"{cache.folder}: {_mib(cache.used)} MiB")
     return 0
 
 

@@ -17,7 +17,8 @@ how much there is; above seven eighths of the limit, the segments that were used
 With up to eight processes the folder so stays below its limit, unless that is a few megabytes. An
 evicted file is unlinked: who has it mapped reads on, and the disk is free when they let go of it.
 
-A segment counts as used when a process maps it, and once a minute while it reads from it.
+A segment counts as used when a process maps it, and once a minute while it reads from it. An index
+counts as much as segments do, and goes after those of its object.
 """
 
 from __future__ import annotations
@@ -137,7 +138,8 @@ class Cache:
         for folder in self._folders():
             description = _description(folder)
             if description is not None:
-                kept = sum(size for _, size, _ in _files(folder))
+                files = _files(folder)
+                kept = sum(size for _, size, path in files if path.endswith(SUFFIX))
                 found.append(Kept(description["url"], description["size"], kept, folder))
         return sorted(found)
 
@@ -150,14 +152,21 @@ class Cache:
         """Remove everything that is kept; who reads from it reads on.
 
         Returns:
-            How many bytes that were.
+            How many bytes were removed.
+
+        Raises:
+            PermissionError: The folder can't be written to.
         """
         used = self.used
         with self.locked(wait=True) as is_held:
-            if is_held:
-                for folder in self._all():
-                    shutil.rmtree(folder, ignore_errors=True)
-        return used
+            if used and not is_held:
+                raise PermissionError(
+                    f"{self.folder} must be writable to be emptied, and its file lock can't be "
+                    "opened; do it as the user whose cache it is"
+                )
+            for folder in self._all():
+                shutil.rmtree(folder, ignore_errors=True)
+        return max(0, used - self.used)
 
     # --- for files ---
 
@@ -299,11 +308,15 @@ class CachedObject:
 
     def index(self) -> bytes | None:
         """The index that was kept, if one was."""
+        place = os.path.join(self._folder, _INDEX)
         try:
-            with open(os.path.join(self._folder, _INDEX), "rb") as file:
-                return file.read()
+            with open(place, "rb") as file:
+                text = file.read()
         except OSError:
             return None
+        with contextlib.suppress(OSError):  # Evicted, or of a folder nobody may write to.
+            os.utime(place)
+        return text
 
     def keep_index(self, text: bytes) -> None:
         """Keep an index that had to be found out."""
@@ -312,6 +325,8 @@ class CachedObject:
             _write_atomically(os.path.join(self._folder, _INDEX), text)
         except OSError as error:
             self.cache.failed(error)
+            return
+        self.cache.wrote(len(text))
 
     def _describe(self) -> None:
         describe(self._folder, self._url, self._head.version, self._head.size)
@@ -349,15 +364,21 @@ def _description(folder: str) -> dict[str, Any] | None:
 
 
 def _files(folder: str) -> list[tuple[int, int, str]]:
-    """When each segment was last used, in ns; how many bytes of the disk it takes; its path."""
-    found = []
+    """When each file was last used, in ns; how many bytes of the disk it takes; its path.
+
+    An index counts as used when the last of its object was: without it, all is read anew.
+    """
+    found, indexes = [], []
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.endswith((SUFFIX, SAMPLES_SUFFIX)):
+            is_index = entry.name == _INDEX
+            if is_index or entry.name.endswith((SUFFIX, SAMPLES_SUFFIX)):
                 with contextlib.suppress(OSError):
                     status = entry.stat()
-                    found.append((status.st_mtime_ns, status.st_blocks * 512, entry.path))
-    return found
+                    file = status.st_mtime_ns, status.st_blocks * 512, entry.path
+                    (indexes if is_index else found).append(file)
+    latest = max((used + 1 for used, _, _ in found), default=0)
+    return found + [(max(used, latest), size, path) for used, size, path in indexes]
 
 
 def _write_atomically(path: str, content: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from typing import Any
 
@@ -24,8 +25,12 @@ def bytes_of(limit: Any) -> int:
             raise ValueError(f'limit must be bytes, or a text like "200GB", got {limit!r}')
         number, unit = match.groups()
         limit = int(float(number) * _UNITS[(unit or "").lower()])
-    if isinstance(limit, bool) or not isinstance(limit, int):
+    try:
+        number_of_bytes = operator.index(limit)
+    except TypeError:
+        number_of_bytes = None
+    if number_of_bytes is None or isinstance(limit, bool):
         raise TypeError(f'limit must be bytes, or a text like "200GB", got {limit!r}')
-    if limit < _LEAST_LIMIT_BYTES:
+    if number_of_bytes < _LEAST_LIMIT_BYTES:
         raise ValueError(f"limit must be >= {_LEAST_LIMIT_BYTES} bytes (1 MiB), got {limit}")
-    return limit
+    return number_of_bytes

@@ -13,7 +13,7 @@ import pytest
 
 from adapters import Cache, open_records
 from adapters.remote import Head, folderlock, segments
-from adapters.remote.cache import SEGMENT_BYTES, cache_of
+from adapters.remote.cache import SEGMENT_BYTES, CachedObject, cache_of
 from tests.forking import forks
 from tests.remote.conftest import payloads, serve, written
 
@@ -36,10 +36,17 @@ def expected():
 
 @pytest.mark.parametrize(
     ("given", "limit"),
-    [(5_000_000, 5_000_000), ("200GB", 200 * 10**9), ("1.5 GiB", 3 << 29), ("2mb", 2_000_000)],
+    [
+        (5_000_000, 5_000_000),
+        (np.int64(10**9), 10**9),
+        ("200GB", 200 * 10**9),
+        ("1.5 GiB", 3 << 29),
+        ("2mb", 2_000_000),
+    ],
 )
 def test_a_limit_is_bytes_or_a_text(given, limit):
-    assert Cache("/tmp/x", given).limit == limit
+    found = Cache("/tmp/x", given).limit
+    assert (type(found), found) == (int, limit)
 
 
 @pytest.mark.parametrize(
@@ -158,6 +165,56 @@ def test_the_limit_is_kept_by_processes_that_write_little(tmp_path):
         segment.release()
         cache.wrote(1 << 13)
     assert cache.used <= cache.limit
+
+
+def kept(cache: Cache, name: str, segment: bool = False) -> CachedObject:
+    """An object with an index of 500 kB, and perhaps a segment."""
+    found = cache.object_of(f"s3://b/{name}", Head(1 << 16, "1", 0))
+    found.keep_index(b"1" * 500_000)
+    if segment:
+        first = found.segment(0)
+        first.write(0, memoryview(b"1" * (1 << 16)))
+        first.release()
+    return found
+
+
+def test_indexes_count_and_go_as_segments_do(tmp_path):
+    cache = Cache(tmp_path, 1 << 20)
+    for number in range(4):
+        kept(cache, str(number))
+    on_the_disk = sum(each.stat().st_blocks * 512 for each in tmp_path.rglob("index"))
+    assert 0 < cache.used == on_the_disk <= cache.limit
+
+
+def test_an_index_goes_after_the_segments_of_its_object(tmp_path):
+    cache = Cache(tmp_path, 4 << 20)
+    first = kept(cache, "first", segment=True)
+    second = kept(cache, "second")
+    (segment,) = tmp_path.rglob("*.seg")
+    cache.evict(1)
+    assert not segment.exists()
+    assert first.index()
+    os.utime(os.path.join(second._folder, "index"), ns=(1, 1))
+    cache.evict(1)
+    assert second.index() is None
+    assert first.index()
+
+
+def test_what_cannot_be_cleared_is_an_error(tmp_path):
+    cache = Cache(tmp_path)
+    kept(cache, "a")
+    (tmp_path / "lock").unlink()
+    (tmp_path / "lock").mkdir()
+    with pytest.raises(PermissionError, match="must be writable to be emptied"):
+        cache.clear()
+    assert cache.used
+
+
+def test_what_is_left_is_not_said_to_be_removed(tmp_path, monkeypatch):
+    cache = Cache(tmp_path)
+    kept(cache, "a")
+    monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)
+    assert cache.clear() == 0
 
 
 def test_a_forked_child_does_not_keep_the_lock(tmp_path):
