@@ -168,3 +168,16 @@ class DaskClient(Protocol):
 def is_cluster(value: Any) -> bool:
     """Whether it is the client of a Dask cluster, by what it can do."""
     return hasattr(value, "submit") and hasattr(value, "scheduler_info")
+
+
+def check_client(name: str, client: Any) -> None:
+    """Check that the client of a Dask cluster, as ``is_cluster`` knows it, waits for its answers.
+
+    Raises:
+        ValueError: It doesn't.
+    """
+    if getattr(client, "asynchronous", False):
+        raise ValueError(
+            f"{name} must be a Dask client that waits for its answers, got {client!r}, which is "
+            "asynchronous: make another one with Client(address), in a thread without an event loop"
+        )

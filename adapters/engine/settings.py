@@ -40,3 +40,9 @@ class Settings:
     def __deepcopy__(self, memo: dict[int, Any]) -> Settings:
         """Nothing in it changes, and a client is no more than a reference to its cluster."""
         return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A client can't be pickled: who unpickles this has workers of its own."""
+        if self.cluster is None:
+            return self.__dict__
+        return {**self.__dict__, "workers": "auto", "kind": None, "cluster": None}

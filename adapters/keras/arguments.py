@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from adapters.arguments import (
+    check_client,
     check_integer,
     check_on_error,
     check_shard,
@@ -76,6 +77,7 @@ def check_workers(workers: Any, use_multiprocessing: Any) -> None:
         ValueError: Out of range.
     """
     if is_cluster(workers):
+        check_client("workers", workers)
         if use_multiprocessing:
             raise ValueError(
                 "use_multiprocessing must be left out where workers is a Dask client, got "

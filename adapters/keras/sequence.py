@@ -105,7 +105,8 @@ class SafeSequence(Replayable):
     A subclass may have ``on_epoch_begin`` and ``on_epoch_end``, which are called once per epoch, on
     every backend; nothing is read beyond the end of an epoch then. What makes a batch is given to
     the constructor, and not overridden. A copy (``copy``, ``pickle``) is a sequence of its own that
-    stands where this one does, with workers of its own.
+    stands where this one does, with workers of its own; one that was pickled has no Dask client,
+    but ``workers="auto"``.
 
     Example:
         >>> import numpy as np

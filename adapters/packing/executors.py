@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import loky
 
-from adapters.arguments import is_cluster
+from adapters.arguments import check_client, is_cluster
 from adapters.errors import WorkerError, note
 
 log = logging.getLogger("adapters")
@@ -73,12 +73,15 @@ def check_executor(executor: Any) -> None:
 
     Raises:
         TypeError: It is none.
+        ValueError: A client that doesn't wait for its answers.
     """
     if not (executor is None or is_cluster(executor) or isinstance(executor, Executor)):
         raise TypeError(
             "executor must be a concurrent.futures.Executor, a dask.distributed.Client or None, "
             f"got {executor!r}"
         )
+    if is_cluster(executor):
+        check_client("executor", executor)
 
 
 def threads_of(client: Any) -> int:

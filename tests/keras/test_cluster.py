@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import itertools
+import pickle
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -73,6 +75,19 @@ def test_copies_share_the_client(client):
     with sequence(client) as data, copy.copy(data) as one, copy.deepcopy(data) as other:
         assert one.workers is other.workers is client
         assert exact(next(iter(one))) == exact(next(iter(other))) == exact(next(iter(data)))
+
+
+def test_a_pickled_copy_has_workers_of_its_own(client):
+    with sequence(client) as data, pickle.loads(pickle.dumps(data)) as other:
+        assert other.workers == "auto"
+        assert [exact(batch) for batch in other] == [exact(batch) for batch in data]
+
+
+def test_a_client_that_does_not_wait_is_refused():
+    """``asynchronous=True``: what it returns are coroutines."""
+    waiting = SimpleNamespace(submit=None, scheduler_info=None, asynchronous=True)
+    with pytest.raises(ValueError, match="workers must be a Dask client that waits"):
+        SafeSequence((X, Y), workers=waiting)
 
 
 def test_processes_of_a_cluster_are_refused(client):

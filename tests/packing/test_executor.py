@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -178,6 +179,13 @@ def test_what_is_no_executor_is_refused(tmp_path, photos, executor):
         TypeError, match=r"executor must be a concurrent\.futures\.Executor, a dask"
     ):
         pack(photos, tmp_path / "x", executor=executor, **OPTIONS)
+
+
+def test_a_client_that_does_not_wait_is_refused(tmp_path, photos):
+    """``asynchronous=True``: what it returns are coroutines."""
+    client = SimpleNamespace(submit=None, scheduler_info=None, asynchronous=True)
+    with pytest.raises(ValueError, match="executor must be a Dask client that waits"):
+        pack(photos, tmp_path / "x", executor=client, **OPTIONS)
 
 
 # --- on the command line ---
