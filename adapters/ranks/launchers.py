@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 
 from adapters.ranks.claims import Claim
@@ -16,7 +17,7 @@ from adapters.ranks.claims import Claim
 def _number(name: str) -> int | None:
     """An environment variable that is a number; None where it is none, or isn't there."""
     text = os.environ.get(name, "").strip()
-    return int(text) if text.isdigit() else None
+    return int(text) if re.fullmatch("-?[0-9]+", text) else None
 
 
 def _pair(launcher: str, rank: str, world: str) -> Claim | None:
@@ -39,7 +40,13 @@ def _open_mpi() -> Claim | None:
 
 
 def _slurm() -> Claim | None:
-    """Of ``srun``'s tasks. A step has its own number of tasks, its job another."""
+    """Of ``srun``'s tasks. A step has its own number of tasks, its job another.
+
+    ``mpirun`` starts its daemons on the other hosts by ``srun``, and what they start inherits the
+    daemon's variables: where Open MPI speaks, Slurm's are of no use.
+    """
+    if _open_mpi() is not None:
+        return None
     step = _number("SLURM_STEP_NUM_TASKS")
     world = "SLURM_NTASKS" if step is None else "SLURM_STEP_NUM_TASKS"
     claim = _pair("Slurm", "SLURM_PROCID", world)

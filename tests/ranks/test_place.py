@@ -43,6 +43,7 @@ SPOKEN = {
     "a chief": (tf_config("chief", 0, {"chief": ["h:1"], **WORKERS}), (0, 3)),
 }
 SILENT = {
+    "a rank that is no number to int": {"RANK": "²", "WORLD_SIZE": "4"},
     "nothing": {},
     "half a launcher": {"RANK": "3"},
     "no numbers": {"RANK": "", "WORLD_SIZE": "four"},
@@ -169,6 +170,13 @@ def test_launchers_may_nest(name, framework, monkeypatch, in_torch):
     assert place_of() == (rank, world)
 
 
+def test_a_daemon_of_mpirun_is_no_place(monkeypatch):
+    """It runs in a step of ``srun -N2 -n2``, on the 2 of 3 hosts on which mpirun itself isn't."""
+    said(monkeypatch, {**IN_A_STEP, "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"})
+    said(monkeypatch, {"OMPI_COMM_WORLD_RANK": "13", "OMPI_COMM_WORLD_SIZE": "24"})
+    assert place_of() == (13, 24)
+
+
 CONTRADICTING = {
     "other ranks": {"SLURM_PROCID": "2", "SLURM_NTASKS": "4"},
     "more tasks": {"SLURM_PROCID": "1", "SLURM_NTASKS": "8"},
@@ -192,9 +200,11 @@ def test_two_frameworks_must_agree(monkeypatch, in_torch):
         AskedShard("auto")
 
 
-def test_a_rank_that_cannot_be_is_refused(monkeypatch):
-    said(monkeypatch, {"RANK": "4", "WORLD_SIZE": "4"})
-    with pytest.raises(ValueError, match=r"rank in range\(world\), and torchrun .* says 4 of 4"):
+@pytest.mark.parametrize("rank", [4, -1])
+def test_a_rank_that_cannot_be_is_refused(monkeypatch, rank):
+    said(monkeypatch, {"RANK": str(rank), "WORLD_SIZE": "4"})
+    message = rf"rank in range\(world\), and torchrun .* says {rank} of 4"
+    with pytest.raises(ValueError, match=message):
         AskedShard("auto")
 
 
