@@ -128,17 +128,6 @@ class Images:
         # A raw array lies in the file, which it would keep mapped, and nobody may write there.
         return array if array.flags.writeable else array.copy("K")
 
-    def origin(self, place: Origin, encoded: bytes, rng: np.random.Generator) -> Origin:
-        """The same place, with the image and what is cut out of it.
-
-        Raises:
-            ContentError: It is none, or a damaged one.
-        """
-        crop = None
-        if self.decoder is not None and (self.decoder.crop is not None or self.decoder.flip):
-            crop = self.decoder.crop_of(*size_of(encoded), rng)
-        return replace(place, encoded=encoded, crop=crop)
-
     def split(self, payload: memoryview, format: str) -> tuple[memoryview, Any]:
         """The encoded image, where it lies, and the label.
 
@@ -149,6 +138,20 @@ class Images:
             ContentError: No IRHeader, no Example, or one without the features.
         """
         return CODECS[format].envelope.split(payload, self.names)
+
+
+def cut_out(
+    place: Origin, decoder: ImageDecoder | None, encoded: bytes, rng: np.random.Generator
+) -> Origin:
+    """The same place, with the image and what the decoder cuts out of it.
+
+    Raises:
+        ContentError: It is none, or a damaged one.
+    """
+    crop = None
+    if decoder is not None and (decoder.crop is not None or decoder.flip):
+        crop = decoder.crop_of(*size_of(encoded), rng)
+    return replace(place, encoded=encoded, crop=crop)
 
 
 def identity(payload: memoryview, format: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,13 @@ from adapters.errors import ContentError
 from adapters.generators import RngOf, chosen
 from adapters.images import ImageDecoder
 from adapters.records import RecordFiles
+from adapters.records.envelope import LABEL
 from adapters.sources.beforehand import Beforehand
+from adapters.sources.contents import cut_out
 from adapters.sources.examples import Examples, told
 from adapters.sources.featurerows import FeatureRows
 from adapters.sources.located import Located
+from adapters.sources.origin import Origin
 from adapters.sources.records import RecordSource
 from adapters.sources.source import Leaf
 
@@ -164,6 +167,30 @@ class ExampleSource(RecordSource):
             rng = chosen(rng_of, wanted)
             failed = self._decoder(place).decode_rows(group, rng, wanted, rows[place])
             self._note(failures, place, wanted, failed)
+
+    def _with_image(
+        self, place: Origin, payload: memoryview, format: str, rng: np.random.Generator
+    ) -> Origin:
+        """The place of a record, with its first image and what is cut out of that."""
+        field = next((field for field in self._examples.fields if field.decoder is not None), None)
+        if field is None:
+            return place
+        (encoded,) = Examples([field], True).values(payload, format)
+        return cut_out(place, field.decoder, bytes(encoded), rng)
+
+    @property
+    def _label_in(self) -> Callable[[memoryview, str], Any] | None:
+        """Of samples (x, label) the second member, of others the feature that is called so."""
+        if self._examples.as_tuple:
+            found = self._examples.fields[1:2]
+        else:
+            named = ("label", LABEL)
+            found = [field for field in self._examples.fields if field.name in named]
+        classes = [field for field in found if field.leaf and field.leaf[1].kind in "iu"]
+        if len(classes) != 1 or classes[0].shape or classes[0].decoder is not None:
+            return None
+        label = Examples(classes, True)
+        return lambda payload, format: label.values(payload, format)[0]
 
     def _sample_of(self, leaves: list[Any]) -> Any:
         return self._examples.joined(leaves)

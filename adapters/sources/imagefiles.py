@@ -13,7 +13,7 @@ from adapters.errors import ClosedError, ContentError, RecordError
 from adapters.generators import DECODE, RngOf, chosen, generator
 from adapters.remote.urls import is_url
 from adapters.sources.beforehand import Beforehand
-from adapters.sources.contents import Custom, Images
+from adapters.sources.contents import Custom, Images, cut_out
 from adapters.sources.decoded import Decoded
 from adapters.sources.filereading import FileReading, Reading, new_memory
 from adapters.sources.files import Files
@@ -211,7 +211,7 @@ class ImageSource(Decoded):
         if not isinstance(self._content, Images):
             return place
         try:
-            return self._content.origin(place, bytes(self._read(number)), rng)
+            return cut_out(place, self._content.decoder, bytes(self._read(number)), rng)
         except (ContentError, RecordError, OSError):  # Which the batch tells of.
             return place
 

@@ -13,7 +13,7 @@ from adapters.generators import DECODE, RngOf, generator
 from adapters.records import RecordFiles
 from adapters.records.storage import MappedFile
 from adapters.sources.beforehand import Beforehand
-from adapters.sources.contents import Content, Images
+from adapters.sources.contents import Content, Images, cut_out
 from adapters.sources.decoded import Decoded
 from adapters.sources.imageless import how_to_leave_out, is_without_image
 from adapters.sources.imagerows import ImageRows
@@ -160,13 +160,19 @@ class RecordSource(Decoded):
         """File, record and offset; of an image, what is cut out of it."""
         shard, own = self._files.locate(number)
         place = Origin(shard.storage.name, own, int(shard.offsets[own]))
-        if not isinstance(self._content, Images):
-            return place
         try:
-            encoded, _ = self._content.split(shard.read(own), shard.format)
-            return self._content.origin(place, bytes(encoded), rng)
+            return self._with_image(place, shard.read(own), shard.format, rng)
         except (ContentError, RecordError):  # Which the batch tells of.
             return place
+
+    def _with_image(
+        self, place: Origin, payload: memoryview, format: str, rng: np.random.Generator
+    ) -> Origin:
+        """The place of a record, with its image and what is cut out of it."""
+        if not isinstance(self._content, Images):
+            return place
+        encoded, _ = self._content.split(payload, format)
+        return cut_out(place, self._content.decoder, bytes(encoded), rng)
 
     @property
     def store_is_cached(self) -> bool | None:
@@ -189,14 +195,23 @@ class RecordSource(Decoded):
 
     def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
         """The labels of records in local files, if each is one number; no image is decoded."""
+        label_in = self._label_in
         local = all(isinstance(shard.storage, MappedFile) for shard in self._files.shards)
-        if not (local and isinstance(self._content, Images)):
+        if label_in is None or not local:
             return None
         labels = []
         for number in numbers.tolist():
             shard, own = self._files.locate(number)
-            labels.append(self._content.split(shard.read(own), shard.format)[1])
+            labels.append(label_in(shard.read(own), shard.format))
         return np.array(labels) if all(np.ndim(label) == 0 for label in labels) else None
+
+    @property
+    def _label_in(self) -> Callable[[memoryview, str], Any] | None:
+        """What finds the label in a record of a format; None where there is none to be known."""
+        content = self._content
+        if not isinstance(content, Images):
+            return None
+        return lambda payload, format: content.split(payload, format)[1]
 
     @property
     def leaves(self) -> tuple[Leaf, ...] | None:

@@ -7,8 +7,9 @@ import logging
 import numpy as np
 import pytest
 
-from adapters import Blocks, RecordWriter, open_records, pack
+from adapters import Blocks, Feature, RecordWriter, open_records, pack
 from adapters.batch.arranging import order_of
+from adapters.records import example
 from adapters.sources import as_source
 
 SORTED = np.repeat(np.arange(100), 50)
@@ -61,6 +62,36 @@ def test_what_pack_has_shuffled_is_fine(caplog, tmp_path, seed, count):
         bytes_of_one = records.sample_bytes
         blocks = Blocks(int(50 * bytes_of_one), 4)
         assert len(told(caplog, records, blocks)) == count
+
+
+@pytest.mark.parametrize(
+    ("names", "outputs", "count"),
+    [
+        (("image/encoded", "image/class/label"), ("image/encoded", "image/class/label"), 1),
+        (("image/encoded", "image/class/label"), None, 1),
+        (("x", "label"), None, 1),
+        (("x", "y"), ("x", "y"), 1),
+        (("x", "y"), None, 0),  # Which one is the label?
+    ],
+)
+def test_typed_features_are_told_of_as_well(caplog, tmp_path, names, outputs, count):
+    images = np.zeros((2000, 2, 2), np.uint8)
+    path = tmp_path / "x.tfrecord"
+    pack((images, SORTED[:2000]), path, format="tfrecord", encoding="raw", seed=None)
+    stored = dict(zip(names, ("image/encoded", "image/class/label")))
+    decode = dict(zip(names, (Feature(bytes), Feature("int64"))))
+    with open_records(path, decode=decode, fields=stored, outputs=outputs) as records:
+        blocks = Blocks(int(50 * records.sample_bytes), 4)
+        assert len(told(caplog, records, blocks)) == count
+
+
+def test_features_that_are_no_classes_are_not(caplog, tmp_path):
+    with RecordWriter(tmp_path / "x.tfrecord", format="tfrecord") as writer:
+        for number in SORTED[:2000]:
+            writer.write(example.encode({"label": [int(number)] * 2}))
+    decode = {"label": Feature("int64", (2,))}
+    with open_records(tmp_path / "x.tfrecord", decode=decode) as records:
+        assert told(caplog, records, Blocks(int(50 * records.sample_bytes), 4)) == []
 
 
 def test_what_is_damaged_is_not_told_here(caplog, tmp_path):

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 
-from adapters import ImageDecoder, SafeSequence, concatenate, open_images, open_records
+from adapters import Feature, ImageDecoder, SafeSequence, concatenate, open_images, open_records
 from adapters.images import decode
 from adapters.keras import Watch
 from adapters.packing import pack
@@ -100,6 +100,23 @@ def test_what_lies_where_and_what_was_drawn(photos):
             assert np.abs(near.astype(int) - replay.batch[0][row]).mean() < 30
     assert f"{first.origins[0].file}" in str(first)
     assert f"{first.origins[0].crop.height}x{first.origins[0].crop.width} at" in str(first)
+
+
+@pytest.mark.parametrize("outputs", [("image/encoded", "image/class/label"), None])
+def test_the_box_of_an_image_among_features(photos, outputs):
+    decoder = ImageDecoder(32, crop="random_resized", flip=True)
+    path = photos / "photos.tfrecord"
+    features = {"image/class/label": Feature("int64"), "image/encoded": decoder}
+    with (
+        SafeSequence(open_records(path, decode=decoder), 4, seed=3, workers=0) as plain,
+        SafeSequence(
+            open_records(path, decode=features, outputs=outputs), 4, seed=3, workers=0
+        ) as typed,
+    ):
+        expected, found = plain.replay(1, 0), typed.replay(1, 0)
+    assert found.origins == expected.origins
+    assert found.origins[0].crop is not None
+    assert np.array_equal(found.before(0), expected.before(0))
 
 
 def test_a_sheet_has_both_pictures(photos, tmp_path):
