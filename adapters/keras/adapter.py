@@ -96,7 +96,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
             return
         _inspected.add(sequence)
         shuffled = sequence._plan.order.shuffle or self._source.whole_batches
-        self._inspection = Inspection(shuffled, scales(model))
+        self._inspection = Inspection(shuffled, scales(model), self._source)
 
     def interrupt(self) -> None:
         """Have whoever waits for a batch go without one; from any thread."""

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.sources import Source
 from adapters.viewing.sheet import images_in
 
 log = logging.getLogger("adapters.mistakes")
@@ -40,11 +41,13 @@ class Inspection:
         shuffled: Whether the order of the samples is random.
         scales: Whether the model, as far as anybody can tell, brings values of 0 to 255 into a
             smaller range before it computes with them; True where nobody can.
+        source: What is trained on: it is asked for labels where the first batches have one class.
     """
 
-    def __init__(self, shuffled: bool, scales: bool = True) -> None:
+    def __init__(self, shuffled: bool, scales: bool = True, source: Source | None = None) -> None:
         self._shuffled = shuffled
         self._scales = scales
+        self._source = source
         self._left = LOOKS if log.isEnabledFor(logging.WARNING) else 0
         self._looks = 0
         self._labels: list[NDArray[Any]] = []
@@ -86,7 +89,18 @@ class Inspection:
                 "the images are floats of 0 to 255, and the model takes them as they are: divide "
                 "by 255, or begin the model with keras.layers.Rescaling(1 / 255)"
             )
-        if len(self._labels) < self._looks or not _is_sorted_for_sure(self._labels):
+        if len(self._labels) < self._looks:
+            return
+        if len(np.unique(np.concatenate(self._labels))) == 1:
+            if self._source is not None and _begins_with_one_class(self._source):
+                log.warning(
+                    "the labels of the first %d batches are all the same, and those of later "
+                    "samples are others: the samples are sorted by class; give SafeSequence "
+                    "shuffle=True",
+                    self._looks,
+                )
+            return
+        if not _is_sorted_for_sure(self._labels):
             return
         constant = [labels[0].item() for labels in self._labels if labels[0] == labels[-1]]
         log.warning(
@@ -108,11 +122,12 @@ class Inspection:
             self._black += not images.any()
         elif images.dtype.kind == "f" and images.ndim == x.ndim == 4:
             low, high = some.min(), some.max()
-            whole = low >= 0 and 100 < high <= 255 and bool((some == np.floor(some)).all())
-            self._bytes_as_floats += whole
+            # Whole numbers, or a photograph that was resized; of one channel it may be anything.
+            is_photograph = images.shape[-1] == 3 or bool((some == np.floor(some)).all())
+            self._bytes_as_floats += low >= 0 and 100 < high <= 255 and is_photograph
 
     def _look_at_labels(self, y: Any) -> None:
-        labels = None if self._shuffled else _class_numbers(y)
+        labels = None if self._shuffled else _class_numbers(_some(y))
         if labels is not None and len(labels) >= _LEAST_SAMPLES and (np.diff(labels) >= 0).all():
             self._labels.append(labels)
 
@@ -138,6 +153,36 @@ def _is_sorted_for_sure(batches: list[NDArray[Any]]) -> bool:
     return ascending - orders < _CHANCE
 
 
+def _begins_with_one_class(source: Source) -> bool:
+    """Whether the first samples are of one class, and too many others aren't for chance.
+
+    Of n first samples and n that are spread over the rest, k are of other classes: chance has all
+    of these among the last n once in C(2n, k) / C(n, k) orders.
+    """
+    count = min(_LABELS, len(source) // 2)
+    rest = np.linspace(count, len(source) - 1, count).astype(np.int64)
+    try:
+        first, later = _labels_in(source, np.arange(count)), _labels_in(source, rest)
+    except Exception as error:  # What is damaged is told when it is read.
+        log.debug("labels can't be looked at: %r", error)
+        return False
+    if first is None or later is None or (first != first[0]).any():
+        return False
+    if len(np.unique(later)) > count // 4 and (np.diff(later) < 0).any():
+        return False  # Numbers that are no classes.
+    others, gamma = int((later != first[0]).sum()), math.lgamma
+    orders = gamma(count + 1) - gamma(count - others + 1)
+    orders -= gamma(2 * count + 1) - gamma(2 * count - others + 1)
+    return orders < _CHANCE
+
+
+def _labels_in(source: Source, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
+    labels = source.labels_of(numbers)
+    if labels is None and source.gathers:
+        _, labels = _x_and_y(source.gather(numbers, np.empty))
+    return _class_numbers(labels)
+
+
 def _x_and_y(batch: Any) -> tuple[Any, Any]:
     if not isinstance(batch, (tuple, list)) or not len(batch):
         return batch, None
@@ -147,12 +192,18 @@ def _x_and_y(batch: Any) -> tuple[Any, Any]:
     return x, batch[1] if len(batch) > 1 else None
 
 
+def _some(y: Any) -> Any:
+    """The labels of a batch that are looked at."""
+    if not isinstance(y, np.ndarray) or not y.ndim:
+        return y
+    wide = y.ndim == 2 and y.shape[1] > _WIDE
+    return y[: _LEAST_SAMPLES if wide else _LABELS]
+
+
 def _class_numbers(y: Any) -> NDArray[Any] | None:
-    """The class of each of the first samples; None for what may be anything else than classes."""
+    """The class of each sample; None for what may be anything else than classes."""
     if not isinstance(y, np.ndarray) or not y.size:
         return None
-    wide = y.ndim == 2 and y.shape[1] > _WIDE
-    y = y[: _LEAST_SAMPLES if wide else _LABELS]
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim == 1:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from adapters.sources import as_source
 from adapters.viewing.mistakes import LOOKS, Inspection
 
 RNG = np.random.default_rng(0)
@@ -60,6 +61,45 @@ def test_black_images(caplog):
     assert len(said(caplog, batches_of(MIXED, images=np.zeros((64, 3, 8, 8), "f4")))) == 1
 
 
+LONG = np.zeros((2000, 1), np.float32)
+
+
+@pytest.mark.parametrize("classes", [2, 10, 500])
+@pytest.mark.parametrize("form", [lambda y: y, lambda y: np.eye(500, dtype="f4")[y]])
+def test_sorted_labels_whose_first_batches_have_one_class(classes, form, caplog):
+    labels = np.repeat(np.arange(classes), 2000 // classes)
+    if classes == 500:  # A large first class, and many small ones.
+        labels = np.concatenate([np.zeros(200, int), np.sort(RNG.integers(1, 500, 1800))])
+    batches = [(LONG[at : at + 32], form(labels)[at : at + 32]) for at in range(0, 128, 32)]
+    (line,) = said(caplog, batches, source=as_source((LONG, form(labels))))
+    assert "sorted by class" in line
+    assert "shuffle=True" in line
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.zeros(2000, int),
+        (np.arange(2000) % 200 == 199).astype(int),  # Rare.
+        np.concatenate([np.zeros(200, int), RNG.integers(0, 5000, 1800)]),  # Counts of something.
+        RNG.integers(0, 10, 2000),  # That a transform made 0.
+    ],
+)
+def test_first_batches_of_one_class_may_be_innocent(labels, caplog):
+    batches = [(LONG[at : at + 32], np.zeros(32, int)) for at in range(0, 128, 32)]
+    assert said(caplog, batches, source=as_source((LONG, labels))) == []
+
+
+def test_a_source_whose_labels_fail_is_innocent(caplog):
+    source = as_source([(0.0, 0)] * 64 + [()] * 64)  # type: ignore[list-item]
+    assert said(caplog, batches_of(np.zeros(64, int)), source=source) == []
+
+
+def test_photographs_as_floats_that_are_not_whole(caplog):
+    (line,) = said(caplog, batches_of(MIXED, images=IMAGES.astype("f4") * 0.9))
+    assert "divide by 255" in line
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 def test_floats_of_0_to_255(dtype, caplog):
     (line,) = said(caplog, batches_of(MIXED, images=IMAGES.astype(dtype)))
@@ -100,7 +140,7 @@ INNOCENT = {
     "normalized floats": batches_of(MIXED, images=IMAGES.astype("f4") - 128),
     "masks": batches_of(MIXED, images=(IMAGES > 99).astype("f4")),
     "boards": batches_of(MIXED, images=IMAGES.astype("f4") // 30),
-    "spectrograms": batches_of(MIXED, images=IMAGES.astype("f4") * 0.993),
+    "spectrograms": batches_of(MIXED, images=IMAGES[..., :1].astype("f4") * 0.993),
     "tables": batches_of(MIXED, images=IMAGES.reshape(64, -1).astype("f4")),
     "bytes": batches_of(MIXED),
     "nothing": [()] * LOOKS,
