@@ -4,6 +4,7 @@ A client answers one request at a time, and any thread may ask; who wants many a
 many threads (``fetching``). It tries once: ``retrying`` tries again after whatever isn't one of
 
 - ``FileNotFoundError``, ``PermissionError``: what they say;
+- ``Refused``: an answer that would be the same another time;
 - ``Changed``: another object has the name by now;
 - ``ImportError``, ``NotImplementedError``, ``ValueError``: it can't be done.
 

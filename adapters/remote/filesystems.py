@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import time
 from collections.abc import Iterator
 from datetime import datetime
+from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
 from typing import Any
 
-from adapters.remote.answers import Changed, Head, quoted
+from adapters.remote.answers import (
+    Changed,
+    Head,
+    Refused,
+    is_final,
+    nanoseconds,
+    quoted,
+    without_ranges,
+)
 from adapters.remote.retrying import remaining_seconds
 from adapters.remote.urls import clean
 
@@ -20,9 +28,8 @@ _TIMES = (
     *("LastModified", "last_modified", "mtime", "modified", "created", "updated"),
     *("Last-Modified", "modify", "modificationTime", "last_write_time"),
 )
-# It can't send a version along, so it is asked which one it has; not for each range of a store that
-# is far away.
-_ASK_AGAIN_SECONDS = 1.0
+# Of an answer of a web server.
+_TOLD = ("ETag", "Last-Modified")
 # To fetch an object that is the same before and after.
 _TRIES = 3
 # As obstore's: to connect, and between two pieces of a body. Its own are 5 minutes, or none.
@@ -53,9 +60,10 @@ class FileSystem:
         import fsspec
 
         self._root = root
-        options = _web_options() if root.lower().startswith(("http://", "https://")) else {}
+        is_web = root.lower().startswith(("http://", "https://"))
+        options = _web_options() if is_web else {}
         self._files, _ = fsspec.core.url_to_fs(root + "/", skip_instance_cache=False, **options)
-        self._asked: dict[str, tuple[float, Head]] = {}
+        self._is_web = is_web and hasattr(self._files, "set_session")
 
     def head(self, key: str) -> Head:
         """Size and version of an object.
@@ -75,17 +83,24 @@ class FileSystem:
         return _head(info)
 
     def get(self, key: str, begin: int, end: int, head: Head | None) -> bytes:
-        """These bytes; another version is noticed within a second."""
-        with _Translated():
-            data: bytes = self._in_time("cat_file", self._path(key), start=begin, end=end)
-        now = time.monotonic()
-        if head is not None and now - self._asked.get(key, (-1e9, head))[0] > _ASK_AGAIN_SECONDS:
-            found = self.head(key)
-            if self._files.async_impl:
-                self._asked[key] = (now, found)
+        """These bytes of that version.
+
+        A web server's answer tells their version; another store is asked for it once they are here.
+        """
+        found = None
+        if self._is_web:
+            data, found = self._from_web(key, begin, end, head)
+        else:
+            with _Translated():
+                data = self._in_time("cat_file", self._path(key), start=begin, end=end)
+        if head is not None:
+            if found is None or (head.version and not found.version):
+                found = self.head(key)
             if (found.size, found.version) != (head.size, head.version):
                 raise Changed(f"{found.size} bytes of version {found.version}")
-        if len(data) != end - begin:
+        if len(data) > end - begin:
+            raise without_ranges(clean(f"{self._root}/{key}"))
+        if len(data) < end - begin:
             raise ConnectionError(f"{len(data)} of {end - begin} bytes came")
         return data
 
@@ -133,6 +148,36 @@ class FileSystem:
             found: dict[str, Any] = self._in_time("info", self._path(key))
             return found
 
+    def _from_web(self, key: str, begin: int, end: int, head: Head | None) -> tuple[bytes, Head]:
+        """These bytes of a web server's object, and the version that its answer told."""
+        from fsspec.asyn import sync
+
+        asked = {"Range": f"bytes={begin}-{end - 1}", "Accept-Encoding": "identity"}
+        if head is not None and head.version.startswith('"'):
+            asked["If-Match"] = head.version
+        given = self._files.kwargs
+        options = {**given, "headers": {**given.get("headers", {}), **asked}}
+
+        async def answered() -> tuple[bytes, Head]:
+            session = await self._files.set_session()
+            url = self._files.encode_url(self._path(key))
+            async with session.get(url, **options) as answer:
+                answer.raise_for_status()
+                if answer.status != 206 and (head is None or (begin, end) != (0, head.size)):
+                    raise without_ranges(clean(f"{self._root}/{key}"))
+                told = {each: answer.headers.get(each) for each in _TOLD}
+                data = await answer.read()
+                size = answer.headers.get("Content-Range", "").rpartition("/")[2]
+                if not size.isdecimal():
+                    size = len(data) if answer.status != 206 or head is None else head.size
+                return data, _head({"size": size, **told})
+
+        with _Translated():
+            found: tuple[bytes, Head] = sync(
+                self._files.loop, answered, timeout=remaining_seconds()
+            )
+            return found
+
     def _in_time(self, name: str, *arguments: Any, **options: Any) -> Any:
         """Call a method, which ends within the limit where it is one that can be ended.
 
@@ -167,6 +212,10 @@ class _Translated:
             raise FileNotFoundError(errno.ENOENT, "No such object") from None
         if status in (401, 403):
             raise PermissionError(f"the store refuses: {status}") from None
+        if status in (412, 416):
+            raise Changed("another version") from None
+        if status is not None and is_final(status):
+            raise Refused(f"the server answers {status} {getattr(cause, 'message', '')}") from None
         raise ConnectionError(f"{type(cause).__name__}: {cause}") from None
 
 
@@ -189,13 +238,24 @@ def _head(info: dict[str, Any]) -> Head:
     changed = next((info[name] for name in _TIMES if info.get(name)), None)
     changed_ns = 0
     if isinstance(changed, datetime):
-        changed_ns = int(changed.timestamp() * 1e6) * 1000
+        changed_ns = nanoseconds(changed)
     elif isinstance(changed, (int, float)):
         changed_ns = int(changed * 1e6) * 1000
     named = next((name for name in _VERSIONS if info.get(name)), None)
     version = "" if named is None else str(info[named])
     if named in ("ETag", "etag"):
         version = quoted(version)
+    if isinstance(changed, str) and (when := _date(changed)) is not None:
+        changed_ns = nanoseconds(when)
+        version = version or str(changed_ns)  # As obstore's, which may have been asked before.
     if not version and changed is not None:
         version = hashlib.sha256(str(changed).encode()).hexdigest()[:16]
     return Head(size, version, changed_ns)
+
+
+def _date(text: str) -> datetime | None:
+    """What a web server writes."""
+    try:
+        return parsedate_to_datetime(text)
+    except (TypeError, ValueError):
+        return None

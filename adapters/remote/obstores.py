@@ -10,17 +10,25 @@ a tenth of boto3's and s3fs's.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
-from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from adapters.remote.answers import Changed, Head, quoted
-from adapters.remote.urls import without_secrets
+from adapters.remote.answers import (
+    Changed,
+    Head,
+    Refused,
+    is_final,
+    nanoseconds,
+    quoted,
+    without_ranges,
+)
+from adapters.remote.urls import clean, without_secrets
 
 _SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https")
 # That a server may take to answer, and between two pieces of a body: 10,000 requests of which a
@@ -31,6 +39,7 @@ CONNECT_SECONDS = 5.0
 _PUT_AT_ONCE_BYTES = 16 << 20
 # What a web server answers that lists nothing, but no "too many" and no "too late".
 _LISTS_NOTHING = re.compile(r"PROPFIND .* status code: (4(?!08|29)\d\d|501)")
+_STATUS = re.compile(r"status code: (\d{3})")
 
 # The process in which obstore was first used: its threads don't survive a fork.
 _used_in: int | None = None
@@ -62,6 +71,7 @@ class Obstore:
 
         _used_in = os.getpid()
         self._obstore = obstore
+        self._root = root
         self._store = _store(root)
         self._is_web = root.lower().startswith(("http://", "https://"))
 
@@ -75,7 +85,7 @@ class Obstore:
         options: Any = {"range": (begin, end)}
         if head is not None and head.is_etag:
             options["if_match"] = head.version
-        with _Translated():
+        with _Translated(f"{self._root}/{key}"):
             result = self._obstore.get(self._store, self._name(key), options=options)
             _check(head, result.meta)
             return memoryview(result.bytes())
@@ -149,8 +159,7 @@ def _from_profile() -> Any:
 
 
 def _head(meta: Any) -> Head:
-    changed: datetime = meta["last_modified"]
-    changed_ns = int(changed.timestamp()) * 10**9 + changed.microsecond * 1000
+    changed_ns = nanoseconds(meta["last_modified"])
     if meta.get("e_tag"):
         etag = quoted(meta["e_tag"])
         return Head(meta["size"], etag, changed_ns, not etag.startswith("W/"))
@@ -166,21 +175,50 @@ def _check(head: Head | None, meta: Any) -> None:
 
 
 class _Translated:
-    """Errors of obstore as those that ``client`` names; others may pass."""
+    """Errors of obstore as those that ``client`` names; others may pass.
+
+    Args:
+        ranged: The URL of which a range is asked for.
+    """
+
+    def __init__(self, ranged: str | None = None) -> None:
+        self._ranged = ranged
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is None or not type(error).__module__.startswith("obstore"):
+        if error is None:
             return
-        name, text = type(error).__name__, str(error).partition("\n")[0]
+        text = str(error).partition("\n")[0]
+        answered = _STATUS.search(text)
+        status = int(answered[1]) if answered else 0
+        if isinstance(error, FileNotFoundError) and status == 405:  # To obstore there is none then.
+            raise Refused(_said(text)) from None
+        if not type(error).__module__.startswith("obstore"):
+            return
+        name = type(error).__name__
         if name == "PreconditionError":
             raise Changed("another version") from None
         if name in ("PermissionDeniedError", "UnauthenticatedError"):
             raise PermissionError(f"the store refuses: {name}") from None
+        if name == "NotSupportedError" and self._ranged is not None:
+            raise without_ranges(clean(self._ranged)) from None
         if name in ("NotSupportedError", "UnknownConfigurationKeyError", "InvalidPathError"):
             raise NotImplementedError(f"the store can't: {name}") from None
         if _LISTS_NOTHING.search(text):
             raise NotImplementedError("the store doesn't list") from None
+        if self._ranged is not None and (status == 416 or "Wanted range starting" in text):
+            raise Changed("a shorter one") from None
+        if status == 410:
+            raise FileNotFoundError(errno.ENOENT, "No such object") from None
+        # Of S3, a 400 that says so passes.
+        if is_final(status) and "RequestTimeout" not in str(error):
+            raise Refused(_said(text)) from None
         raise ConnectionError(without_secrets(text)) from None
+
+
+def _said(text: str) -> str:
+    """What a server answered, in obstore's words."""
+    method = text.partition("performing ")[2].partition(" ")[0]
+    return f"the server answers {method} by {text.partition('status code: ')[2].rstrip(': ')}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import os
 import random
 import threading
@@ -16,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from adapters.remote.answers import Changed, NoAnswer
+from adapters.remote.answers import Changed, NoAnswer, Refused
 from adapters.remote.urls import without_secrets
 
 log = logging.getLogger("adapters")
@@ -44,11 +45,22 @@ _request = _Request()
 
 
 def limit_seconds() -> float:
-    """How long one request is tried: ``ADAPTERS_REMOTE_SECONDS``, else 60."""
+    """How long one request is tried: ``ADAPTERS_REMOTE_SECONDS``, else 60.
+
+    Raises:
+        ValueError: The variable is no number of seconds.
+    """
+    given = os.environ.get(LIMIT_VARIABLE, "") or str(LIMIT_SECONDS)
     try:
-        return float(os.environ.get(LIMIT_VARIABLE, LIMIT_SECONDS))
+        seconds = float(given)
     except ValueError:
-        return LIMIT_SECONDS
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise ValueError(
+            f"the environment variable {LIMIT_VARIABLE} must be a number of seconds, >= 0, as 60, "
+            f"got {given!r}"
+        )
+    return seconds
 
 
 def remaining_seconds() -> float:
@@ -67,7 +79,7 @@ def persistently(request: Callable[[], _Result], name: str) -> _Result:
 
     Raises:
         NoAnswer: It failed for as long as ``limit_seconds`` says.
-        FileNotFoundError, PermissionError, Changed, ...: At once.
+        FileNotFoundError, PermissionError, Refused, Changed, ...: At once.
     """
     started, wait, tries = time.monotonic(), _FIRST_WAIT_SECONDS, 0
     while True:
@@ -80,6 +92,8 @@ def persistently(request: Callable[[], _Result], name: str) -> _Result:
         except PermissionError as error:
             what = f"{without_secrets(str(error))}, or the credentials are missing"
             raise PermissionError(errno.EACCES, what, name) from None
+        except Refused as error:
+            raise Refused(f"{name}: {without_secrets(str(error))[:300]}") from None
         except _FINAL:
             raise
         except Exception as error:

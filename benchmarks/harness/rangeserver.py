@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
 import contextlib
 import hashlib
 import json
@@ -45,6 +46,14 @@ class Settings:
     hung: float = 0.0
     """Share of requests that are never answered."""
     without_etag: bool = False
+    without_ranges: bool = False
+    """Give the whole object, whatever range is asked for."""
+    without_match: bool = False
+    """Don't mind ``If-Match``."""
+    credentials: str = ""
+    """``user:password`` that are needed."""
+    status: str = ""
+    """Answer this to everything."""
     down: bool = False
     """Answer 503 to everything."""
 
@@ -147,6 +156,11 @@ class RangeServer:
         if settings.down or chance < settings.refused:
             self.counted.faults += 1
             return await self._said(writer, "503 Slow Down")
+        basic = base64.b64encode(settings.credentials.encode()).decode()
+        if settings.credentials and headers.get("authorization") != f"Basic {basic}":
+            return await self._said(writer, "401 Unauthorized")
+        if settings.status:
+            return await self._said(writer, settings.status)
         chance -= settings.refused
         if chance < settings.hung:
             self.counted.faults += 1
@@ -168,14 +182,15 @@ class RangeServer:
         is_cut: bool,
     ) -> bool:
         data = self.objects[name]
-        etag = f'"{etag_of(data)}"'
-        if headers.get("if-match", etag) != etag and not self.settings.without_etag:
+        etag, settings = f'"{etag_of(data)}"', self.settings
+        minds = not (settings.without_etag or settings.without_match)
+        if headers.get("if-match", etag) != etag and minds:
             return await self._said(writer, "412 Precondition Failed")
         begin, end, status = 0, len(data), "200 OK"
         lines = [f"Last-Modified: {_DATE}", "Accept-Ranges: bytes"]
-        if not self.settings.without_etag:
+        if not settings.without_etag:
             lines.append(f"ETag: {etag}")
-        if (wanted := headers.get("range")) is not None:
+        if (wanted := headers.get("range")) is not None and not settings.without_ranges:
             first, _, last = wanted.partition("=")[2].partition("-")
             begin, end = int(first), min(len(data), int(last) + 1 if last else len(data))
             if begin >= len(data):
