@@ -65,11 +65,12 @@ def client_of(url: str) -> tuple[Client, str]:
 
     Raises:
         ImportError: Nobody can that is installed; it names the command.
+        ValueError: It names no bucket or host.
     """
     if not is_url(url):
         return localfiles.LocalFiles(), os.path.abspath(url)
     root, key = split(url)
-    known = root + ("?" if "?" in key else "")
+    known = root if obstores.asks_for(root, key) else f"{root}?"
     with _opening:
         client = _clients.get(known)
         if client is None:
@@ -78,6 +79,11 @@ def client_of(url: str) -> tuple[Client, str]:
 
 
 def _made(root: str, url: str) -> Client:
+    if root.lower() in {f"{each}://" for each in obstores.SCHEMES}:
+        raise ValueError(
+            f"a URL of this kind must name a bucket or a host, as {root}name/train.rec, "
+            f"got {clean(url)!r}"
+        )
     if obstores.takes(url):
         return obstores.Obstore(root)
     if filesystems.takes(url):
@@ -87,15 +93,27 @@ def _made(root: str, url: str) -> Client:
             if not obstores.is_forked():
                 raise
     scheme = url.partition("://")[0]
-    if obstores.is_forked():
+    if obstores.is_forked() and scheme.lower() in obstores.SCHEMES:
         raise RuntimeError(
             f"{clean(url)}: obstore was used before this process was forked, and its threads are "
             'not here; start worker processes with "spawn" or "forkserver", open the file in the '
             f"child alone, or install the fsspec file system for {scheme}"
         )
+    if scheme.lower() not in obstores.SCHEMES:
+        raise ImportError(
+            f"{clean(url)}: nothing that is installed reads {scheme}://, nor would obstore; where "
+            "fsspec has a file system of that name: pip install fsspec, and what it names for "
+            f"{scheme}"
+        )
+    if obstores.asks_for(root, split(url)[1]):
+        raise ImportError(
+            f"{clean(url)}: {scheme}:// needs obstore: pip install 'loader-adapters[remote]'; or "
+            f"the fsspec file system of that name: pip install fsspec, and what it names for "
+            f"{scheme}"
+        )
     raise ImportError(
-        f"{clean(url)}: {scheme}:// needs obstore: pip install 'loader-adapters[remote]'; or the "
-        f"fsspec file system of that name: pip install fsspec, and what it names for {scheme}"
+        f"{clean(url)}: obstore would ask for another path, or without the query; the fsspec file "
+        "system for web servers asks for this one: pip install fsspec aiohttp"
     )
 
 

@@ -10,6 +10,7 @@ a tenth of boto3's and s3fs's.
 
 from __future__ import annotations
 
+import base64
 import errno
 import os
 import re
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote, unquote_to_bytes
 
 from adapters.remote.answers import (
     Changed,
@@ -28,9 +29,11 @@ from adapters.remote.answers import (
     quoted,
     without_ranges,
 )
-from adapters.remote.urls import clean, without_secrets
+from adapters.remote.urls import clean, split, without_secrets
 
-_SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https")
+SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https")
+# What obstore leaves as it is in a path, beside letters and digits.
+_PLAIN = "/!$&'()*+,;=:@[]|~"
 # That a server may take to answer, and between two pieces of a body: 10,000 requests of which a
 # hundred hung took 10 s longer for each hundredth of the threads that waited.
 READ_SECONDS = 5.0
@@ -46,11 +49,25 @@ _used_in: int | None = None
 
 
 def takes(url: str) -> bool:
-    """Whether obstore is installed, and knows such URLs; a web URL with a query is not for it."""
-    scheme = url.partition("://")[0].lower()
-    if scheme not in _SCHEMES or (scheme in ("http", "https") and "?" in url):
+    """Whether obstore is installed, and would ask for this URL and no other."""
+    if url.partition("://")[0].lower() not in SCHEMES or not asks_for(*split(url)):
         return False
     return not is_forked() and find_spec("obstore") is not None
+
+
+def asks_for(root: str, key: str) -> bool:
+    """Whether obstore would ask for what is called so; of a web URL it escapes the path anew.
+
+    It knows no query, merges slashes, and has ``%2F`` be one, so that it would get another object.
+    """
+    if not _is_web(root):
+        return True
+    if "?" in key or "//" in f"/{key}" or {".", ".."} & {*key.split("/")}:
+        return False
+    if "%" not in key:
+        return True
+    # Of escapes, small and large letters mean the same.
+    return quote(unquote(key), _PLAIN).lower() == quote(key, _PLAIN + "%").lower()
 
 
 def is_forked() -> bool:
@@ -73,7 +90,7 @@ class Obstore:
         self._obstore = obstore
         self._root = root
         self._store = _store(root)
-        self._is_web = root.lower().startswith(("http://", "https://"))
+        self._is_web = _is_web(root)
 
     def head(self, key: str) -> Head:
         """Size and version of an object."""
@@ -119,6 +136,10 @@ class Obstore:
         return unquote(key) if self._is_web else key
 
 
+def _is_web(url: str) -> bool:
+    return url.lower().startswith(("http://", "https://"))
+
+
 def _store(root: str) -> Any:
     import obstore.store
 
@@ -133,7 +154,11 @@ def _store(root: str) -> Any:
     scheme = scheme.lower()
     if scheme in ("http", "https"):
         options["allow_http"] = scheme == "http"
-        return obstore.store.HTTPStore(root, **given)
+        user, _, host = bucket.rpartition("@")
+        if user:
+            basic = base64.b64encode(unquote_to_bytes(user)).decode()
+            options["default_headers"] = {"Authorization": f"Basic {basic}"}
+        return obstore.store.HTTPStore(f"{scheme}://{host}", **given)
     if scheme in ("s3", "s3a"):
         endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
         if endpoint:

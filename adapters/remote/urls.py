@@ -131,8 +131,18 @@ def folder_of(key: str) -> str:
 
 
 def matching(pattern: str, keys: Iterator[str]) -> Iterator[str]:
-    """Those that a glob means: ``*`` and ``?`` stay within a folder, ``**`` doesn't."""
-    compiled = re.compile(_translated(pattern))
+    """Those that a glob means: ``*`` and ``?`` stay within a folder, ``**`` doesn't.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        compiled = re.compile(_translated(pattern))
+    except re.error as error:
+        raise ValueError(
+            f"a glob must have letters or ranges like [a-z] between brackets, got {pattern!r}: "
+            f"{error}"
+        ) from None
     return (key for key in keys if compiled.fullmatch(key))
 
 

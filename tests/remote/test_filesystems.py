@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from adapters import RecordError, open_images, open_records, pack
-from adapters.remote import client_of, filesystems
+from adapters.remote import client_of, filesystems, obstores
 from tests.remote.conftest import payloads, written
 
 fsspec = pytest.importorskip("fsspec", reason="the fallback is fsspec's")
@@ -134,8 +134,18 @@ def test_packing_for_no_name_is_refused(files):
 
 
 def test_an_unknown_kind_names_the_command():
-    with pytest.raises(ImportError, match=r"pip install 'loader-adapters\[remote\]'"):
+    with pytest.raises(ImportError, match=r"nor would obstore; .*pip install fsspec"):
         open_records("nobody-knows://a.rec")
+
+
+def test_without_obstore_and_fsspec_the_command_is_named(monkeypatch):
+    monkeypatch.setattr(obstores, "find_spec", lambda name: None)
+    monkeypatch.setattr(filesystems, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"pip install 'loader-adapters\[remote\]'"):
+        open_records("s3://nobody-has-it/a.rec")
+    with pytest.raises(ImportError, match="pip install fsspec aiohttp") as raised:
+        open_records("http://nobody-has-it/a.rec?sig=secret")
+    assert "secret" not in str(raised.value)
 
 
 @pytest.mark.parametrize("what", ["records", "images"])

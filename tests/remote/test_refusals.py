@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import unquote
+
 import pytest
 
 from adapters import Cache, RecordError, open_records
@@ -123,3 +125,14 @@ def test_a_limit_must_be_a_number_of_seconds(monkeypatch, given):
     monkeypatch.setenv(retrying.LIMIT_VARIABLE, given)
     with pytest.raises(ValueError, match=rf"{retrying.LIMIT_VARIABLE} must be .* got '{given}'"):
         retrying.persistently(lambda: None, "a")
+
+
+@BOTH
+@pytest.mark.parametrize("user", ["me:very-secret", "m%40e:very%3Asecret"])
+def test_a_user_and_a_password_are_sent(server, url, query, user):
+    server.settings.credentials = unquote(user)
+    with open_records(url.replace("//", f"//{user}@") + query) as source:
+        assert source[7] == payloads()[7]
+        assert "very" not in source._files.shards[0].storage.name
+    with pytest.raises(PermissionError):
+        open_records(url.replace("//", "//you:too@") + query)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from adapters.remote import client_of, obstores
 from adapters.remote.urls import as_path, beside, clean, folder_of, has_magic, is_url, matching
 
 
@@ -92,3 +93,37 @@ def test_a_star_stays_within_a_folder(pattern, found):
 
 def test_a_listing_begins_at_what_is_plain():
     assert folder_of("a/b/c-*/d.rec") == "a/b"
+
+
+def test_a_range_of_a_glob_from_back_to_front_is_refused():
+    with pytest.raises(ValueError, match=r"a glob must have .* got 'x\[z-a\].rec'"):
+        matching("x[z-a].rec", iter([]))
+
+
+@pytest.mark.parametrize("url", ["s3://", "s3:///train.rec", "GS://", "http://", "https:///a.rec"])
+def test_a_url_without_a_bucket_or_host_is_refused(url):
+    with pytest.raises(ValueError, match=r"must name a bucket or a host, as .*, got"):
+        client_of(url)
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("a/b.rec", True),
+        ("a/", True),
+        ("a%20b/%C3%A9%c3%a9.rec", True),
+        ("a b/\N{LATIN SMALL LETTER E WITH ACUTE}%20[1]!$&'()*+,;=:@|~-._.rec", True),
+        ("a%2Fb.rec", False),
+        ("a%2Bb.rec", False),
+        ("a%3Fb.rec", True),
+        ("a%.rec", False),
+        ("a//b.rec", False),
+        ("/b.rec", False),
+        ("a/./b.rec", False),
+        ("../b.rec", False),
+        ("a.rec?sig=1", False),
+    ],
+)
+def test_obstore_is_asked_for_what_it_would_ask_for(key, expected):
+    assert obstores.asks_for("https://h", key) is expected
+    assert obstores.asks_for("s3://h", key)

@@ -107,3 +107,20 @@ def test_records_of_a_server_that_lists_times(serving, monkeypatch, tmp_path: Pa
     monkeypatch.setattr(kind, "files", files)
     with open_records(f"{url}/p/*{path.suffix}") as source:
         assert source[:] == payloads(20)
+
+
+@pytest.mark.parametrize(
+    ("path", "other"),
+    [
+        ("/a%2Fb", "/a/b"),
+        ("/p//c", "/p/c"),
+        ("/d%3Fv=1", "/d"),
+        ("/e%2Bf", "/e+f"),
+        ("/g%20h", "/g"),
+    ],
+)
+def test_the_object_of_this_path_is_read_and_no_other(serving, loop, monkeypatch, path, other):
+    kind, url = serving
+    monkeypatch.setattr(kind, "files", {path.replace("%20", " "): b"right", other: b"wrong"})
+    with open_images([(url + path, 0)], decode=bytes) as source:
+        assert source[0] == (b"right", 0)
