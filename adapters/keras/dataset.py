@@ -64,12 +64,12 @@ def tf_dataset(
         with tf.device("/CPU:0"):
             consumed = tf.Variable(0, dtype=tf.int64, trainable=False)
 
-        @tf.autograph.experimental.do_not_convert  # There is nothing to convert, which takes time.
         def count(*batch: Any) -> Any:
             consumed.assign_add(1)
             return batch if isinstance(signature, tuple) else batch[0]
 
-        dataset = dataset.map(count)
+        # There is nothing to convert, which takes time.
+        dataset = dataset.map(tf.autograph.experimental.do_not_convert(count))
     options = tf.data.Options()
     options.autotune.enabled = False
     options.experimental_optimization.inject_prefetch = False

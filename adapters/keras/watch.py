@@ -5,13 +5,14 @@ from __future__ import annotations
 import collections
 import logging
 import math
-import numbers
 import os
 import shlex
 import statistics
 import sys
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from adapters.keras.fits import Fit, FitCallback
 from adapters.keras.resume import Resume
@@ -70,7 +71,7 @@ class Watch(FitCallback):
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, spike: float = 10.0) -> None:
         super().__init__()
-        if isinstance(spike, bool) or not isinstance(spike, numbers.Real):
+        if isinstance(spike, bool) or not isinstance(spike, (int, float, np.integer, np.floating)):
             raise TypeError(f"spike must be a number above 1, got {spike!r}")
         if not spike > 1:
             raise ValueError(f"spike must be above 1, got {spike!r}")

@@ -368,7 +368,8 @@ def _files(folder: str) -> list[tuple[int, int, str]]:
 
     An index counts as used when the last of its object was: without it, all is read anew.
     """
-    found, indexes = [], []
+    found: list[tuple[int, int, str]] = []
+    indexes: list[tuple[int, int, str]] = []
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             is_index = entry.name == _INDEX

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-import numbers
 import re
 import time
 from typing import Any
+
+import numpy as np
 
 _SECONDS = {"s": 1, "second": 1, "min": 60, "minute": 60, "h": 3600, "hour": 3600}
 _FORM = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)(s?)\s*")
@@ -46,7 +47,9 @@ class Schedule:
                 self.epochs = int(number)
             else:
                 raise ValueError(f"every must have a unit that is known, got {every!r}: {remedy}")
-        elif isinstance(every, numbers.Real) and not isinstance(every, bool):
+        elif isinstance(every, (int, float, np.integer, np.floating)) and not isinstance(
+            every, bool
+        ):
             self.seconds = number = float(every)
         else:
             raise TypeError(f"every must be a number or a text, got {every!r}: {remedy}")
