@@ -32,6 +32,7 @@ from adapters.remote.answers import (
 from adapters.remote.urls import clean, split, without_secrets
 
 SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https")
+_NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 # What obstore leaves as it is in a path, beside letters and digits.
 _PLAIN = "/!$&'()*+,;=:@[]|~"
 # That a server may take to answer, and between two pieces of a body: 10,000 requests of which a
@@ -66,8 +67,9 @@ def asks_for(root: str, key: str) -> bool:
         return False
     if "%" not in key:
         return True
+    meant = _NO_ESCAPE.sub("%25", key)
     # Of escapes, small and large letters mean the same.
-    return quote(unquote(key), _PLAIN).lower() == quote(key, _PLAIN + "%").lower()
+    return quote(unquote(meant), _PLAIN).lower() == quote(meant, _PLAIN + "%").lower()
 
 
 def is_forked() -> bool:
