@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
+
+import numpy as np
 
 from adapters.errors import ContentError, RecordError
 from adapters.images import decode as decode_image
@@ -13,11 +16,12 @@ from adapters.packing.manifest import Manifest, sha256_of
 from adapters.records.files import Paths, expanded
 from adapters.records.index import misfit, parse
 from adapters.records.remotefile import RemoteFile
+from adapters.records.remoteindex import text_of_object
 from adapters.records.shard import Shard
-from adapters.records.sidecar import MANIFEST_SUFFIX, candidates
+from adapters.records.sidecar import MANIFEST_SUFFIX, SUFFIX, candidates
 from adapters.remote import clean, client_of, is_url
 from adapters.remote.retrying import persistently
-from adapters.remote.urls import escaped, folder_url
+from adapters.remote.urls import beside, escaped, folder_url
 from adapters.sources import Images, guessed
 
 # Records of a remote file that are fetched at once: of 100 kB each, 6 MB.
@@ -167,12 +171,28 @@ def _image_problem(shard: Shard, number: int, images: Images) -> str | None:
 
 
 def _index_problems(shard: Shard, path: str) -> Iterator[str]:
-    for file in candidates(path):
+    for name, text in _indexes(path):
         try:
-            index = parse(file.read_bytes(), shard.codec)
-        except FileNotFoundError:
-            continue
+            index = parse(text, shard.codec)
         except ValueError:  # Another file's of that stem.
             continue
-        if (obstacle := misfit(index, shard.storage, shard.codec, newer=False)) is not None:
-            yield f"{file}: doesn't fit {path}: {obstacle}"
+        if not is_url(path):
+            obstacle = misfit(index, shard.storage, shard.codec, newer=False)
+        elif np.array_equal(np.sort(index.offsets), np.sort(shard.offsets)):
+            obstacle = None
+        else:  # All are known, and each that is looked at once more would be a request.
+            obstacle = f"it lists other records than the {len(shard)} that there are"
+        if obstacle is not None:
+            yield f"{clean(name)}: doesn't fit {clean(path)}: {obstacle}"
+
+
+def _indexes(path: str) -> Iterator[tuple[str, bytes]]:
+    """What there is by the names of a file's indexes."""
+    if is_url(path):
+        for name in [beside(path, SUFFIX, replace) for replace in (True, False)]:
+            if (found := text_of_object(name)) is not None:
+                yield name, found[0]
+        return
+    for file in candidates(path):
+        with contextlib.suppress(FileNotFoundError):
+            yield str(file), file.read_bytes()

@@ -36,7 +36,7 @@ def remote_index_of(storage: RemoteFile, codec: Codec, verify: bool) -> Index:
         RecordError: The file is damaged, so that no index can be built.
     """
     names = [beside(storage.url, SUFFIX, replace) for replace in (True, False)]
-    for name, found in zip(names, side_by_side(_text_of, names)):
+    for name, found in zip(names, side_by_side(text_of_object, names)):
         if found is None:
             continue
         text, changed_ns = found
@@ -71,7 +71,7 @@ def put_index(url: str, text: bytes) -> str:
     return clean(name)
 
 
-def _text_of(url: str) -> tuple[bytes, int] | None:
+def text_of_object(url: str) -> tuple[bytes, int] | None:
     """A small object, and when it was written; None where there is none."""
     client, key = client_of(url)
     try:

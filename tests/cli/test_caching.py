@@ -103,6 +103,17 @@ def test_an_object_is_verified_and_shown(url, capsys):
     assert "600 records" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("ending", ["idx", "tfrecord.idx"])
+@pytest.mark.parametrize("of", ["itself", "another file", "nothing"])
+def test_the_index_beside_an_object_is_verified(url, tmp_path, capsys, ending, of):
+    written(tmp_path, "tfrecord", payloads(600)[:0:-1] if of == "another file" else payloads(600))
+    index = (tmp_path / "train.idx").read_bytes() if of != "nothing" else b"something else"
+    fsspec.filesystem("memory").pipe_file(f"/data/train.{ending}", index)
+    assert main(["verify", url]) == (of == "another file")
+    told = f"memory://data/train.{ending}: doesn't fit {url}: it lists other records"
+    assert (told in capsys.readouterr().out) == (of == "another file")
+
+
 @pytest.mark.parametrize("harm", ["", "missing", "changed", "none"])
 def test_a_manifest_and_its_files_are_verified(url, capsys, harm):
     images = np.zeros((40, 4, 4, 3), np.uint8)
