@@ -158,7 +158,9 @@ def test_the_index_of_another_file_is_not_believed(server, tmp_path, caplog):
 
 def test_an_index_that_lists_too_little_is_told_of(server, tmp_path, caplog, monkeypatch):
     """It is newer than the file, else it is not believed."""
-    monkeypatch.setattr(remoteindex, "text_of_object", lambda url: (server.objects["train.idx"], 1 << 62))
+    monkeypatch.setattr(
+        remoteindex, "text_of_object", lambda url: (server.objects["train.idx"], 1 << 62)
+    )
     path = written(tmp_path, "tfrecord")
     serve(server, tmp_path)
     lines = server.objects["train.idx"].splitlines(keepends=True)
