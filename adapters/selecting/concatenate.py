@@ -26,7 +26,8 @@ def concatenate(sources: Iterable[Any]) -> Source:
 
     Raises:
         TypeError: Not several sources, or one of whole batches.
-        ValueError: None, one without a sample, or samples that differ where sources foretell them.
+        ValueError: None, one without a sample, samples that differ where sources foretell them, or
+            ``classes`` of which a label stands for several.
 
     Example:
         >>> import numpy as np

@@ -64,7 +64,8 @@ def mix(
 
     Raises:
         TypeError: Not several sources, or one of whole batches.
-        ValueError: Weights or temperature that can't be, or samples that differ.
+        ValueError: Weights or temperature that can't be, samples that differ, or ``classes`` of
+            which a label stands for several.
 
     Example:
         >>> import numpy as np

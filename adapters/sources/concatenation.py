@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from adapters.generators import DECODE, RngOf, chosen, generator
 from adapters.ownership import Allocate
 from adapters.sources.forms import Form, as_number, check_exact, common_form, form_of, holds
+from adapters.sources.labels import listed
 from adapters.sources.origin import Origin
 from adapters.sources.source import Leaf, Source, Subset
 from adapters.structure import flatten, unflatten
@@ -58,11 +59,12 @@ class Concatenation(Source):
         forms: What their samples are like; None of those that don't say it.
 
     Raises:
-        ValueError: They differ.
+        ValueError: They differ, or number classes of other names.
     """
 
     def __init__(self, parts: Sequence[Source], forms: Sequence[Form | None]) -> None:
         self.parts = list(parts)
+        self._classes = _common_classes(parts)
         self._starts = np.cumsum([0, *map(len, parts)])
         # For one sample at a time: a tenth of what NumPy takes for one number.
         self._first: list[int] = self._starts[:-1].tolist()
@@ -82,6 +84,11 @@ class Concatenation(Source):
     def __len__(self) -> int:
         """Samples of all together."""
         return int(self._starts[-1])
+
+    @property
+    def classes(self) -> list[str] | None:
+        """The names of the classes, by label, where all sources have some; else None."""
+        return None if self._classes is None else list(self._classes)
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """The sample of this number."""
@@ -312,6 +319,25 @@ class Concatenation(Source):
 
 def _parts_of(source: Source) -> list[Source]:
     return source.parts if isinstance(source, Concatenation) else [source]
+
+
+def _common_classes(sources: Sequence[Source]) -> list[str] | None:
+    """The names of all sources' classes, by label; None where a source has none.
+
+    Raises:
+        ValueError: One number stands for several classes.
+    """
+    named = [getattr(source, "classes", None) for source in sources]
+    longest = max((names for names in named if names is not None), key=len, default=None)
+    for place, names in enumerate(named):
+        if longest is not None and names is not None and names != longest[: len(names)]:
+            together = sorted({name for names in named for name in names or ()})
+            raise ValueError(
+                f"sources must number their classes alike, got {listed(longest)} and, in "
+                f"sources[{place}], {listed(names)}: open each with open_images(..., "
+                f"classes={listed(together)}), which takes a list of files that lack some of them"
+            )
+    return None if None in named else longest
 
 
 def _gather_places(

@@ -20,8 +20,7 @@ from adapters.sources.origin import Located, Origin
 from adapters.sources.selection import chosen_of
 
 Leaf = tuple[tuple[int, ...], "np.dtype[Any]"]
-# Of a stretch of which some samples are chosen: how many times as long it may be.
-_MOST_SPREAD = 4
+_MOST_SPREAD = 4  # Times as long as its chosen samples a stretch may be, to be read ahead.
 
 
 class Source(Located, abc.ABC):
@@ -375,6 +374,7 @@ class Subset(Source):
     own_epochs = _of_the_whole("own_epochs")
     most_at_once = _of_the_whole("most_at_once")
     sample_bytes = _of_the_whole("sample_bytes")
+    classes: Any = property(lambda self: getattr(self.whole, "classes", None))
 
     def will_read(self, first: int, last: int) -> None:
         """These samples are going to be read; nothing is done if they lie far from each other."""
