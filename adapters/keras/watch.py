@@ -53,7 +53,8 @@ class Watch(FitCallback):
     out. It waits for each batch's result for that, as with a progress bar.
 
     Args:
-        path: Of the file; None for the log alone.
+        path: Of the file, whose folder is made; None for the log alone. What can't be written later
+            on is a WARNING, and the training goes on.
         spike: How many times the median of the last 100 losses a batch's must be.
 
     Raises:
@@ -89,10 +90,13 @@ class Watch(FitCallback):
         """Begin anew.
 
         Raises:
+            OSError: The file can't be written.
             TypeError: What is trained on is no ``SafeSequence``.
         """
         if fit.sequence is None:
             raise TypeError("fit must train on a SafeSequence for Watch to name its batches")
+        if self._path is not None and not fit.sequence._measured:
+            _try_to_write(self._path)
         self._fit = fit
         self._losses.clear()
         self._noticed_now.clear()
@@ -162,8 +166,30 @@ class Watch(FitCallback):
             line = _line(found)
             log.warning("%s", line)
             if self._path is not None:
-                with open(self._path, "a") as file:
-                    file.write(line + "\n")
+                try:
+                    with open(self._path, "a") as file:
+                        file.write(line + "\n")
+                except OSError as error:  # Hours may have been trained.
+                    log.warning("Watch: the line can't be written to its path: %s", error)
+
+
+def _try_to_write(path: str | os.PathLike[str]) -> None:
+    """Make the file's folder, and the file for a moment.
+
+    Raises:
+        OSError: That can't be done.
+    """
+    try:
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        is_new = not os.path.exists(path)
+        with open(path, "a"):
+            pass
+        if is_new:
+            os.remove(path)
+    except OSError as error:
+        raise OSError(
+            f"path must be that of a file that Watch can write, got {os.fspath(path)!r}: {error}"
+        ) from error
 
 
 def _line(found: Noticed) -> str:

@@ -211,6 +211,33 @@ def test_the_batch_is_named_that_stands_out(label, kind, tmp_path, caplog, monke
     assert line in caplog.text
 
 
+def test_its_folder_is_made(tmp_path):
+    watched([1.0] * 29 + [np.nan], Watch(tmp_path / "logs" / "watch.txt"))
+    assert "not a number" in (tmp_path / "logs" / "watch.txt").read_text()
+
+
+def test_a_file_that_cannot_be_written_is_told_before_the_training(tmp_path):
+    (tmp_path / "logs").write_text("a file")
+    watch = Watch(tmp_path / "logs" / "watch.txt")
+    with pytest.raises(OSError, match=r"Watch can write, got .*watch\.txt"):
+        watched([1.0] * 29 + [np.nan], watch)
+    assert watch.noticed == []
+
+
+def test_a_training_outlives_its_file(tmp_path, caplog):
+    class Removes(Watch):
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            super().on_epoch_begin(epoch, logs)
+            if (tmp_path / "logs").exists():
+                (tmp_path / "logs").rmdir()
+
+    watch = Removes(tmp_path / "logs" / "watch.txt")
+    with caplog.at_level(logging.WARNING, "adapters"):
+        watched([1.0] * 29 + [np.nan], watch)
+    assert len(watch.noticed) == 1
+    assert "can't be written" in caplog.text
+
+
 def test_losses_as_usual_are_no_news(tmp_path):
     watch = Watch(tmp_path / "watch.txt")
     watched([1.0, 2.0] * 15, watch)
