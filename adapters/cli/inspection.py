@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from adapters.errors import AdapterError, ContentError
 from adapters.images import ImageDecoder, decode, size_of
-from adapters.records import RecordFiles, example
+from adapters.records import RecordFiles, example, tfrecord, wire
 from adapters.remote import clean
 from adapters.sources import (
     Images,
@@ -95,8 +95,19 @@ def _examples(files: RecordFiles) -> Iterator[memoryview]:
         shard, own = files.locate(number)
         with contextlib.suppress(AdapterError):
             payload = shard.read(own)
-            if guessed(payload, shard.format) == "example":
+            kind = guessed(payload, shard.format)
+            if kind == "example" or (kind is None and _feature_lists(payload, shard.format)):
                 yield payload
+
+
+def _feature_lists(payload: memoryview, format: str) -> dict[bytes, int]:
+    """The feature lists of a SequenceExample, and how many steps each has; none of all else."""
+    if format != tfrecord.NAME:
+        return {}
+    try:
+        return {name: len(steps) for name, steps in wire.feature_lists(payload).items()}
+    except ContentError:
+        return {}
 
 
 def contact_sheet(paths: Sequence[str], count: int, out: str) -> int:
@@ -148,6 +159,9 @@ def _content(payload: memoryview, format: str) -> str:
     if kind == "example":
         features = example.decode(payload)
         return ", ".join(f"{name}: {_values(value)}" for name, value in sorted(features.items()))
+    if kind is None and (lists := _feature_lists(payload, format)):
+        named = {str(name, "utf-8", "replace"): steps for name, steps in lists.items()}
+        return ", ".join(f"{name}: {steps} steps" for name, steps in sorted(named.items()))
     more = ", ..." if len(payload) > _SHOWN_BYTES else ""
     return f"{bytes(payload[:_SHOWN_BYTES])!r}{more}"
 

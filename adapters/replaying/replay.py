@@ -107,8 +107,7 @@ class Replay:
     def _lines(self) -> Iterator[str]:
         leaves, _ = flatten(self.batch)
         shapes = ", ".join(
-            f"{getattr(leaf, 'dtype', type(leaf).__name__)} {tuple(getattr(leaf, 'shape', ()))}"
-            for leaf in leaves
+            f"{_dtype_of(leaf)} {tuple(getattr(leaf, 'shape', ()))}" for leaf in leaves
         )
         yield f"batch {self.index} of epoch {self.epoch}: {len(self.numbers)} samples, {shapes}"
         labels = self.labels or [""] * len(self.numbers)
@@ -121,6 +120,14 @@ class Replay:
         widths = [max(map(len, column)) for column in columns]
         for line in zip(*columns):
             yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip()
+
+
+def _dtype_of(leaf: Any) -> str:
+    """Of an array, as NumPy calls it; an NDArray of MXNet has the type of a number."""
+    dtype = getattr(leaf, "dtype", None)
+    if dtype is None:
+        return type(leaf).__name__
+    return np.dtype(dtype).name if isinstance(dtype, type) else str(dtype)
 
 
 def replayed(plan: SourcePlan, key: BatchKey, now: int) -> Replay:

@@ -105,12 +105,12 @@ def _feature(lists: list[wire.List], values: list[memoryview], is_missing: bool)
     ):
         return "ImageDecoder()"
     if all(map(_is_text, values)):
-        return _called("str", shape, 'default=""' * (is_missing and not varies))
+        return _called("str", shape, 'default=""' * is_missing)
     sizes = set(map(len, values))
     if counts == {1} and len(sizes) == 1:
         raw = 'stored="raw"' + ", default=0" * is_missing
         return _called('"uint8"', f"({max(sizes)},)", raw)
-    return _called("bytes", shape, 'default=b""' * (is_missing and not varies))
+    return _called("bytes", shape, 'default=b""' * is_missing)
 
 
 def _called(*arguments: str) -> str:

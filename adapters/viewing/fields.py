@@ -14,6 +14,8 @@ from adapters.batch.collate import as_leaf
 
 # Different values up to which whole numbers are labels; beyond them they are numbers.
 _MOST_LABELS = 100_000
+# Channels of an image, on its last axis, or else on its first.
+_CHANNELS = (1, 3, 4)
 
 
 class Moments(NamedTuple):
@@ -75,8 +77,8 @@ class Field:
     whole: int = 0
     """Samples whose member is a whole number, or a text."""
     values: Moments | None = None
-    low: float = np.inf
-    high: float = -np.inf
+    low: float = np.nan
+    high: float = np.nan
     shapes: Counter[tuple[int, ...]] = field(default_factory=Counter)
     labels: Counter[Any] = field(default_factory=Counter)
 
@@ -105,20 +107,24 @@ class Field:
         if array.dtype.kind not in "biuf":
             self.arrays += bool(array.ndim)
             return
+        channels = array.ndim == 3 and array.shape[-1] in _CHANNELS
+        if array.ndim == 3 and not channels and array.shape[0] in _CHANNELS:
+            array, channels = np.moveaxis(array, 0, -1), True
         image = array.ndim in (2, 3) and min(array.shape[:2]) > 1
-        channels = image and array.ndim == 3 and array.shape[-1] in (1, 3, 4)
         self.images += image
         self.arrays += bool(array.ndim)
         if array.size:
-            self.low, self.high = min(self.low, array.min()), max(self.high, array.max())
-            own = moments(array, channels)
+            # Of what is a number: of nothing but NaN, these stay NaN.
+            self.low = np.fmin(self.low, np.fmin.reduce(array, axis=None))
+            self.high = np.fmax(self.high, np.fmax.reduce(array, axis=None))
+            own = moments(array, channels and image)
             self.values = own if self.values is None else self.values.with_those(own)
 
     def add(self, other: Field) -> None:
         """Count those of another stretch of samples."""
         for name in ("samples", "images", "arrays", "whole"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+        self.low, self.high = np.fmin(self.low, other.low), np.fmax(self.high, other.high)
         self.shapes.update(other.shapes)
         self.labels.update(other.labels)
         if other.values is not None:

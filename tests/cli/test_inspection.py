@@ -14,6 +14,7 @@ from adapters.cli import main
 from adapters.records import example, irheader
 from tests.images.pictures import encoded, npy
 from tests.packing.materials import folder, image, jpeg
+from tests.sources.example_files import listed, message
 
 
 def written(path: Path, *payloads: bytes) -> Path:
@@ -243,3 +244,17 @@ def test_the_images_of_a_folder_are_drawn_beside_those_of_records(tmp_path, caps
     out = lines(capsys, tmp_path / "x.rec", root, "--sheet", tmp_path / "sheet.png")
     assert out[-1] == f"{tmp_path}/sheet.png: 4 images"
     assert cv2.imread(str(tmp_path / "sheet.png")).shape[:2] == (260, 260)
+
+
+@pytest.mark.parametrize("context", [b"", message(1, b"")])
+def test_feature_lists_without_a_context(context, tmp_path, capsys):
+    steps = message(2, b"".join(message(1, listed([number])) for number in range(1, 4)))
+    payload = context + message(2, message(1, message(1, b"t") + steps))
+    path = written(tmp_path / "x.tfrecord", payload, payload)
+    assert lines(capsys, path)[1:] == [
+        f"  0: {len(payload)} bytes, t: 3 steps",
+        f"  1: {len(payload)} bytes, t: 3 steps",
+        "decode = {",
+        '    "t": Feature("int64", (None,), default=0),',
+        "}",
+    ]

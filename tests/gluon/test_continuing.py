@@ -173,6 +173,7 @@ def test_a_batch_is_seen_again():
             for index in (0, BATCHES - 1):
                 replay = loader.replay(epoch, index)
                 assert same(replay.batch, epochs[epoch][index])
+                assert f"float32 ({BATCH_SIZE}, " in str(replay)
                 assert replay.labels == epochs[epoch][index][1].asnumpy().tolist()
                 assert len(set(replay.numbers.tolist())) == BATCH_SIZE
         assert loader.state_dict() == state

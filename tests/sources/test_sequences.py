@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters import Feature, RecordError, open_records
+from adapters.records import example
 from adapters.sources import suggested
 from tests.plans import batch_of, plan_of
 from tests.sources.example_files import entry, file_of, listed, message, varint
@@ -222,3 +223,13 @@ def test_the_specification_of_a_file_reads_it(tmp_path):
     assert found["frames"].tolist() == [[1.0, 2.0]]
     assert found["words"].tolist() == ["a", "b"]
     assert found["raw"].tolist() == [[255, 0]]
+
+
+def test_the_specification_of_texts_that_some_records_lack_reads_them(tmp_path):
+    kinds = {"words": ([b"a", b"b"], [b"c"]), "bytes": ([b"\xff", b"\xfe\xff"], [b"\xff"])}
+    payloads = [example.encode({name: each[row] for name, each in kinds.items()}) for row in (0, 1)]
+    lines = suggested(map(memoryview, [*payloads, example.encode({"id": 1})]))
+    spec = eval("\n".join(lines).removeprefix("decode = "), {"Feature": Feature})
+    found = of(tmp_path, example.encode({"id": 1}), spec)
+    assert [len(found[name]) for name in kinds] == [0, 0]
+    assert of(tmp_path, payloads[0], spec)["words"].tolist() == ["a", "b"]

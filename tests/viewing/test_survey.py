@@ -27,6 +27,22 @@ def test_means_and_deviations_are_those_of_all_pixels(dtype):
     assert (found.samples, found.corrupt) == (300, ())
 
 
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_channels_may_come_first(channels):
+    images = RNG.integers(0, 256, (20, channels, 6, 5), np.uint8)
+    found = statistics((images, LABELS[:20]), progress=False)
+    assert found.mean == pytest.approx(images.mean(axis=(0, 2, 3)))
+    assert found.std == pytest.approx(images.std(axis=(0, 2, 3)))
+    assert found.fields[0].kind == "image"
+
+
+def test_least_and_greatest_are_of_numbers():
+    x = np.array([[np.nan, 2.0, 3.0], [np.nan] * 3], "float32")
+    found = statistics(x, progress=False)
+    assert (found.fields[0].low, found.fields[0].high) == (2.0, 3.0)
+    assert "inf" not in str(statistics(x[1:], progress=False))
+
+
 def test_any_number_of_threads_counts_the_same_to_the_bit():
     images = RNG.random((300, 6, 5, 3))
     assert len({str(vars(statistics(images, n, progress=False))) for n in (1, 2, 5)}) == 1
