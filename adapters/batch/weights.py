@@ -211,7 +211,7 @@ def _classes_of(
     """The classes, which one each sample has, and how many samples each class has."""
     if labels.dtype.kind in "biu":
         least, most = int(labels.min()), int(labels.max())
-        if most - least < _MOST_COUNTED:
+        if most - least < _MOST_COUNTED and most <= np.iinfo(np.int64).max:
             codes = labels.astype(np.int64) - least if least or labels.dtype.kind != "i" else labels
             counts = np.bincount(codes, minlength=most - least + 1)
             present = np.flatnonzero(counts)

@@ -62,7 +62,10 @@ def run_replay(options: argparse.Namespace) -> int:
         if options.batch is None and hasattr(loader, "num_batches"):
             said["shuffled"] = True
         batch = options.step if options.batch is None else options.batch
-        found = loader.replay(options.epoch, batch, **said)
+        try:
+            found = loader.replay(options.epoch, batch, **said)
+        except IndexError as error:
+            raise ValueError(str(error)) from error
         sheet = f"\n{found.sheet(options.sheet)}" if options.sheet is not None else ""
         return f"{found}{sheet}"
 

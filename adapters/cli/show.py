@@ -10,6 +10,7 @@ from adapters.cli.arguments import positive
 from adapters.cli.named import is_path, names_in
 from adapters.diagnosis.script import code_of
 from adapters.selecting.given import source_given
+from adapters.sources import Source
 from adapters.viewing import Peek, statistics
 
 # Of a source, whose samples have sizes of their own.
@@ -53,10 +54,11 @@ def run_show(options: argparse.Namespace) -> int:
         given = _named(options.what)
         running = code_of(options.what)
     peeks = hasattr(given, "peek")
+    source = None if peeks else source_given(given, "what")
     with running:
-        if options.statistics and not peeks:
-            print(statistics(given))
-        peek = given.peek(options.batches) if peeks else _of_source(given)
+        if options.statistics and source is not None:
+            print(statistics(source))
+        peek = given.peek(options.batches) if source is None else _of_source(source)
     if options.statistics and peeks:
         raise ValueError(
             f"--statistics is about a source, got {type(given).__name__}: name what it reads"
@@ -81,6 +83,5 @@ def _named(name: str) -> Any:
     return given
 
 
-def _of_source(given: Any) -> Peek:
-    source = source_given(given, "what")
+def _of_source(source: Source) -> Peek:
     return Peek.of_samples(source.sample(number) for number in range(min(_SAMPLES, len(source))))

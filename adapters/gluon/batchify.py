@@ -181,8 +181,9 @@ def _stack_numpy(
     first = items[0]
     if isinstance(first, dict):
         raise TypeError(
-            f"samples must be arrays, numbers or tuples of them, got a dict of {list(first)}: name "
-            'what a sample is in outputs=("image", "label") of open_records, or give a batchify_fn'
+            f"samples must be arrays, numbers or tuples of them, got a dict of {list(first)}: make "
+            'them tuples, by outputs=("image", "label") of open_records, transform= of packed or a '
+            "transform of the data set, or give a batchify_fn"
         )
     if (
         type(first) is np.ndarray

@@ -112,6 +112,11 @@ def test_labels_of_any_type_are_counted_alike(dtype):
     assert weights.sum() == pytest.approx(1000)
 
 
+def test_labels_that_int64_does_not_hold():
+    labels = np.array([2**63 + 5, 2**63 + 5, 2**63 + 7, 2**63 + 5], np.uint64)
+    assert class_balanced(labels).tolist() == pytest.approx([2 / 3, 2 / 3, 2, 2 / 3])
+
+
 def test_labels_far_apart_are_classes_like_others():
     assert class_balanced([0, 10**15, 10**15, 0]).tolist() == [1, 1, 1, 1]
     assert class_balanced([-5, 7, 7, 7]).tolist() == pytest.approx([2, 2 / 3, 2 / 3, 2 / 3])

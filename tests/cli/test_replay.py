@@ -33,6 +33,16 @@ def test_a_batch_of_a_script(tmp_path):
     assert sheet.read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_batch_that_an_epoch_does_not_have(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(_SCRIPT)
+    options = ["--epoch", 0, "--batch", 99, "--args", "4"]
+    process = ended("replay", script, *options, KERAS_BACKEND="jax")
+    assert process.returncode == 1
+    assert process.stderr.splitlines()[-1].endswith(": batch index must be in range(-3, 3), got 99")
+    assert "Traceback" not in process.stderr
+
+
 def test_a_script_without_a_loop(tmp_path):
     script = tmp_path / "train.py"
     script.write_text("print('nothing')")

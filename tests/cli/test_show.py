@@ -15,6 +15,7 @@ from adapters import SafeSequence
 
 images = np.random.default_rng(0).integers(0, 256, (20, 8, 8, 3), np.uint8)
 train = SafeSequence((images, np.arange(20)), 4, workers=0)
+empty = []
 table = ({"price": np.arange(3.0)}, np.array([1, 0, 1]))
 
 def broken():
@@ -58,5 +59,8 @@ def test_what_cannot_be_shown(tmp_path, capsys):
     }.items():
         assert main(["show", f"{tmp_path}/data.py:{name}"]) == 1
         assert message in capsys.readouterr().err
+    assert main(["show", f"{tmp_path}/data.py:empty"]) == 1
+    assert "Traceback" not in (said := capsys.readouterr().err)
+    assert "at least one sample" in said
     assert main(["show", f"{tmp_path}/data.py:table", "--sheet", "x.png"]) == 1
     assert "hold no images" in capsys.readouterr().err

@@ -127,7 +127,7 @@ def test_lengths_that_vary_are_filled_up(tmp_path):
 def test_a_dict_is_refused_with_the_remedy(tmp_path):
     with (
         gluon_loader(source_of(tmp_path, None), 4, num_workers=0) as loader,
-        pytest.raises(TypeError, match=r"got a dict of .* outputs="),
+        pytest.raises(TypeError, match=r"got a dict of .* outputs=.* transform="),
     ):
         next(iter(loader))
 
