@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from adapters.alignment import aligned_empty
 from adapters.batch.key import BatchKey
 from adapters.batch.sourceplan import SourcePlan
-from adapters.errors import ContentError
+from adapters.errors import ContentError, RecordError
 from adapters.generators import DECODE, generator
 from adapters.images import decode
 from adapters.replaying.pictures import as_numpy, picture_of, pictures_of
@@ -93,7 +93,7 @@ class Replay:
         for row in range(len(after)):
             try:
                 before = picture_of(self.before(row)) if row < len(self.numbers) else None
-            except ContentError:  # Damaged, and replaced by on_error.
+            except (ContentError, RecordError):  # Damaged, and replaced by on_error.
                 before = None
             crop = self.origins[row].crop if row < len(self.origins) else None
             pairs.append((before, after[row], crop))

@@ -11,11 +11,20 @@ import keras
 import numpy as np
 import pytest
 
-from adapters import Feature, ImageDecoder, SafeSequence, concatenate, open_images, open_records
+from adapters import (
+    Feature,
+    ImageDecoder,
+    RecordWriter,
+    SafeSequence,
+    concatenate,
+    open_images,
+    open_records,
+)
 from adapters.images import decode
 from adapters.keras import Watch
 from adapters.packing import pack
-from tests.packing.materials import folder
+from adapters.records import example
+from tests.packing.materials import folder, jpeg
 
 pytestmark = pytest.mark.one_keras
 
@@ -133,6 +142,17 @@ def test_a_sheet_has_both_pictures(photos, tmp_path):
         ],
     )
     assert (page[:128, :128] == (255, 0, 0)).all(axis=2).any()  # The frame.
+
+
+@pytest.mark.parametrize("crop", [None, "random_resized"])
+def test_a_damaged_picture_that_was_replaced_has_no_before(crop, tmp_path):
+    with RecordWriter(tmp_path / "x.tfrecord", format="tfrecord") as writer:
+        for number, image in enumerate([jpeg(0), b"\xff\xd8\xffdamaged"]):
+            writer.write(example.encode({"image/encoded": image, "image/class/label": number}))
+    source = open_records(tmp_path / "x.tfrecord", decode=ImageDecoder(32, crop=crop))
+    with SafeSequence(source, 2, workers=0, on_error="skip") as sequence:
+        page = decode(sequence.replay(0, 0).sheet(tmp_path / "sheet.png").read_bytes())
+    assert page[128:].any()
 
 
 def test_a_sheet_of_no_pictures_is_refused(tmp_path):
