@@ -151,7 +151,7 @@ class Worker:
         """Take note of the process's end; what it leaves undone."""
         exitcode = self.process.exitcode
         with self._lock:
-            self.cause = exit_cause(exitcode)
+            self.cause, self.deaf = exit_cause(exitcode), True
             left, self.calls = list(self.calls), collections.deque()
         self.line.close()
         self.process.join(0)

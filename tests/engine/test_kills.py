@@ -14,6 +14,7 @@ import numpy as np
 import psutil
 import pytest
 
+from adapters.engine.processes import Processes
 from tests.batches import exact
 from tests.engine.crews import PROCESSES, opened, read, wait_until, within, workers
 from tests.engine.workloads import Gate, Numbers, Slow, jitter, rich
@@ -37,6 +38,26 @@ def test_idle_workers_that_were_killed_are_replaced_when_there_is_work(crew):
                 worker.kill()
                 # Not worker.wait(), which would take the child away from loky.
                 wait_until(lambda worker=worker: worker.status() == psutil.STATUS_ZOMBIE)
+        assert np.concatenate([stream.next() for _ in range(6)]).tolist() == list(range(4, 26))
+        stream.close()
+
+
+@pytest.mark.timeout(20)
+def test_a_worker_that_is_gone_holds_nobody_up_until_its_crew_has_heard_of_it(monkeypatch):
+    gone, died = threading.Event(), Processes.died
+
+    def heard_later(crew: Processes, *arguments: Any) -> None:
+        gone.set()
+        time.sleep(0.1)  # The consumer may want to give it another job meanwhile.
+        died(crew, *arguments)
+
+    with opened(Numbers(), "processes-1", queue=1) as engine:
+        stream = engine.stream(0, 0, False)
+        assert stream.next().tolist() == [0, 1, 2, 3]
+        monkeypatch.setattr(Processes, "died", heard_later)
+        for worker in workers():
+            worker.kill()
+        assert gone.wait(SECONDS)
         assert np.concatenate([stream.next() for _ in range(6)]).tolist() == list(range(4, 26))
         stream.close()
 

@@ -2,13 +2,14 @@
 
 Keras fixes its backend when it is imported, so one process tests one backend: the one that
 ``KERAS_BACKEND`` names, TensorFlow if it doesn't. With ``--full``, ``test_backends.py`` runs the
-folder again on each further backend that is installed, in a process of its own.
+folder again on each further backend that is installed, in a process of its own, without what is
+marked ``full``, but for what is ``full_on_each_backend``.
 
 ``ADAPTERS_KERAS_PYTHONS=/path/to/python:/path/to/another`` names further interpreters, with other
 versions of Keras in them (and pytest, pytest-rerunfailures, pytest-timeout, psutil, scipy and this
-package); with ``--full``, every backend that is installed beside each of them is run, too, without
-what is marked ``full``. What is marked ``one_backend`` is repeated by neither, and what is marked
-``one_keras`` by no further interpreter: nothing that is different there changes it.
+package); every backend that is installed beside each of them is run, too. What is marked
+``one_backend`` is repeated by neither, and what is marked ``one_keras`` by no further interpreter:
+nothing that is different there changes it.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ BACKENDS = ("tensorflow", "jax", "torch")
 # Set for the other processes, which must not start further ones: what is other there.
 CHILD = "ADAPTERS_KERAS_CHILD"
 _LEFT_OUT = {"backend": ("one_backend",), "keras": ("one_backend", "one_keras")}
+
+full_on_each_backend = pytest.mark.one_keras if CHILD in os.environ else pytest.mark.full
 
 collect_ignore = ["test_backends.py"] if os.environ.get(CHILD) else []
 
@@ -98,8 +101,6 @@ class OtherRun:
         """
         options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
         other = os.environ.get(CHILD, "backend" if self.python == sys.executable else "keras")
-        if other == "backend":
-            options.append("--full")
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
         with open(path, "w") as file:
             ended = subprocess.run(

@@ -17,6 +17,7 @@ import pytest
 
 from adapters import SafeSequence
 from adapters.keras import Resume, internals, modelstate
+from tests.keras.conftest import full_on_each_backend
 from tests.keras.programs import Program
 from tests.keras.trainings import BATCHES, EPOCHS, Killed, Losses, train, weights
 
@@ -27,8 +28,6 @@ BACKEND = keras.backend.backend()
 KILLS = int(os.environ.get("ADAPTERS_RESUME_KILLS", "2"))
 # Where each run is killed, counted from where it begins, and its workers.
 WITHIN, IN_VALIDATION, AT_AN_EPOCHS_BEGIN = (4, "train", 0), (3, "test", 2), (BATCHES, "train", 0)
-
-once_more = pytest.mark.full
 
 
 def first(moment: int, *others: int) -> list[Any]:
@@ -78,29 +77,26 @@ def test_a_training_that_is_killed_within_an_epoch(tmp_path):
     assert_as_if_never_killed(tmp_path, [(BATCHES + 4, "train", 0)], BATCHES)
 
 
-@once_more
+@full_on_each_backend
 @pytest.mark.timeout(600)
 def test_a_training_that_is_killed_again_and_again(tmp_path):
     """Within an epoch, in validation and at an epoch's begin, with 0 and 2 workers."""
     assert_as_if_never_killed(tmp_path, [WITHIN, IN_VALIDATION, AT_AN_EPOCHS_BEGIN], BATCHES)
 
 
-@pytest.mark.one_keras
-@once_more
+@full_on_each_backend
 @pytest.mark.parametrize("kill_at", first(BATCHES, 0, 1, BATCHES - 1, 2 * BATCHES + 1))
 def test_a_training_that_is_killed_once(kill_at, tmp_path):
     assert_as_if_never_killed(tmp_path, [(kill_at, "train", 2)], least=max(0, kill_at - 5))
 
 
-@pytest.mark.one_keras
-@once_more
+@full_on_each_backend
 @pytest.mark.parametrize("kill_at", first(3, 6, 8))
 def test_epochs_of_another_length_than_the_sequence(kill_at, tmp_path):
     assert_as_if_never_killed(tmp_path, [(kill_at, "train", 0)], steps=7)
 
 
-@pytest.mark.one_keras
-@once_more
+@full_on_each_backend
 @pytest.mark.skipif(BACKEND == "torch", reason="Keras has no steps_per_execution on PyTorch")
 @pytest.mark.parametrize("kill_at", first(2, 4, 7))
 def test_several_steps_in_one_execution(kill_at, tmp_path):
@@ -108,8 +104,7 @@ def test_several_steps_in_one_execution(kill_at, tmp_path):
     assert_as_if_never_killed(tmp_path, [(kill_at, "train", 0)], together=3)
 
 
-@pytest.mark.one_keras
-@pytest.mark.full
+@full_on_each_backend
 @pytest.mark.flaky(reruns=0)
 @pytest.mark.timeout(300 * KILLS + 300)
 def test_kill_9_at_random_moments(tmp_path, report):
