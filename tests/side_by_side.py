@@ -30,7 +30,7 @@ import pytest
 # The folder with the locks, for all processes of a run.
 _ROOM = "ADAPTERS_TESTS_ROOM"
 # Two thirds of the time of these tests is waiting, for processes that start and for sleeps.
-_WORKERS_PER_CPU = 2
+_WORKERS_PER_CPU = 3
 # Each may come to import TensorFlow, JAX, PyTorch and MXNet: 1 GB.
 _MOST_WORKERS = 12
 

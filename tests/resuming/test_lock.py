@@ -15,11 +15,13 @@ from pathlib import Path
 import pytest
 
 from adapters.resuming import Lock
+from tests.forking import forks
 
 _HOLDER = """
 import sys
 from pathlib import Path
 from adapters.resuming import Lock
+from tests.forking import forks
 lock = Lock(Path(sys.argv[1]))
 lock.take((int(sys.argv[2]), int(sys.argv[3])))
 print("ready", flush=True)
@@ -130,6 +132,7 @@ def test_a_folder_that_was_made_in_vain_goes(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+@forks
 def test_a_child_that_was_forked_off_holds_nothing(tmp_path):
     """It neither keeps the folder locked when its parent has died, nor releases it."""
     lock = Lock(tmp_path)
