@@ -10,7 +10,6 @@ import faulthandler
 import importlib.util
 import os
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -38,48 +37,38 @@ DIFFERENT_ON_TENSORFLOW = [
 ]
 
 
+# For what the backend doesn't change, the one that starts in the shortest time will do.
+QUICK = "jax" if importlib.util.find_spec("jax") else BACKEND
+ONCE = [pytest.mark.one_backend, pytest.mark.full]
 # Each of these is a process of its own, whose imports take longer than most of its tests.
 # Delivery is tested on all backends, and with every Keras.
-FILES = [
-    pytest.param(["test_delivery.py"], marks=() if CHILD in os.environ else pytest.mark.full),
+RUNS = [
     pytest.param(
-        ["test_endless.py", "test_sequence_source.py"],
-        marks=[pytest.mark.one_backend, pytest.mark.full],
+        ["test_delivery.py"], BACKEND, marks=() if CHILD in os.environ else pytest.mark.full
+    ),
+    pytest.param(["test_endless.py", "test_sequence_source.py"], BACKEND, marks=ONCE),
+    pytest.param(["test_endings.py", "test_interruption.py"], QUICK, marks=ONCE),
+    pytest.param(
+        ["test_execution.py", "test_failures.py", "test_subclasses.py", "test_validation.py"],
+        QUICK,
+        marks=ONCE,
     ),
 ]
-# For these, the backend that starts in the shortest time will do.
-QUICK = "jax" if importlib.util.find_spec("jax") else BACKEND
-QUICKLY = [
-    ["test_endings.py", "test_interruption.py"],
-    ["test_execution.py", "test_failures.py", "test_subclasses.py", "test_validation.py"],
-]
 
 
 @pytest.mark.runs_tests
 @pytest.mark.timeout(900)
 @pytest.mark.flaky(reruns=0)
-@pytest.mark.parametrize("names", FILES, ids=lambda names: names[0])
-def test_their_tests_pass_by_public_names_alone(names, tmp_path):
-    run_by_public_names(names, BACKEND, tmp_path)
-
-
-@pytest.mark.one_backend
-@pytest.mark.full
-@pytest.mark.runs_tests
-@pytest.mark.timeout(900)
-@pytest.mark.flaky(reruns=0)
-@pytest.mark.parametrize("names", QUICKLY, ids=lambda names: names[0])
-def test_tests_of_what_the_backend_does_not_change_pass_by_public_names_alone(names, tmp_path):
-    run_by_public_names(names, QUICK, tmp_path)
-
-
-def run_by_public_names(names: list[str], backend: str, folder: Path) -> None:
-    """Run these files on a backend without one of Keras's private names."""
+@pytest.mark.parametrize(
+    ("names", "backend"), RUNS, ids=lambda value: value if isinstance(value, str) else value[0]
+)
+def test_their_tests_pass_by_public_names_alone(names, backend, tmp_path):
     # Dumps a traceback after a time that is meant for a single test.
     faulthandler.cancel_dump_traceback_later()
     different = DIFFERENT + (DIFFERENT_ON_TENSORFLOW if backend == "tensorflow" else [])
     code, output = OtherRun(sys.executable, backend).outcome(
-        folder / "output.txt",
+        tmp_path / "output.txt",
+        "--full",
         "-p",
         "tests.keras.without_a_name",
         *(f"--deselect=tests/keras/{other}" for other in different),
