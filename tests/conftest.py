@@ -7,6 +7,7 @@ done.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 
 import hypothesis
@@ -64,6 +65,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def report(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
     """Print a line when all tests are done."""
     return lambda line: record_property(_PROPERTY, line)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def little_to_collect() -> None:
+    """Hide the frameworks' and pytest's own objects from who collects garbage.
+
+    Worth it: to look at all of them takes 0.3 s, and a thousand tests would, a sixth of the whole.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -6,10 +6,8 @@ that NumPy 2 no longer has; elsewhere nothing of this folder is even collected.
 
 from __future__ import annotations
 
-import gc
 import importlib.util
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -36,12 +34,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(_FOLDER):
             item.add_marker(pytest.mark.filterwarnings(_MOVED))
-
-
-@pytest.fixture(scope="package", autouse=True)
-def little_to_collect() -> Iterator[None]:
-    """Hide MXNet's and pytest's own objects: its DataLoader collects garbage first, for 50 ms."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
