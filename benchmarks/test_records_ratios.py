@@ -8,7 +8,12 @@ from functools import partial
 import numpy as np
 import pytest
 
-from benchmarks.data.examples import find_digit_examples, find_digit_headers, find_table_examples
+from benchmarks.data.examples import (
+    find_digit_examples,
+    find_digit_headers,
+    find_digit_shards,
+    find_table_examples,
+)
 from benchmarks.data.photographs import (
     LARGE,
     PICTURES,
@@ -35,6 +40,7 @@ FINDERS = (
     find_digit_records,
     find_digit_examples,
     find_digit_headers,
+    find_digit_shards,
     find_table_examples,
 )
 # By the programs that run them.

@@ -69,8 +69,20 @@ class RecordFiles:
         files._join(shards)
         return files
 
+    @classmethod
+    def all_of(cls, several: Sequence[RecordFiles]) -> RecordFiles:
+        """The records of all, one after another, until one of these is closed."""
+        whole = cls.of([shard for files in several for shard in files.shards])
+        whole._parts = tuple(several)
+        if any(files._chosen is not None for files in several):
+            starts = np.cumsum([0, *(files._starts[-1] for files in several)]).tolist()
+            own = (files.in_order(np.arange(len(files))) for files in several)
+            whole._chosen = np.concatenate([start + each for start, each in zip(starts, own)])
+        return whole
+
     def _join(self, shards: list[Shard]) -> None:
         self.shards = shards
+        self._parts: tuple[RecordFiles, ...] = ()
         self._starts = np.cumsum([0, *map(len, shards)])
         self._chosen: NDArray[np.int64] | None = None
         self._closed = False
@@ -110,7 +122,7 @@ class RecordFiles:
         Raises:
             ClosedError: After it.
         """
-        if self._closed:
+        if self._closed or any(part._closed for part in self._parts):
             raise ClosedError("the record files have been closed; open them anew")
 
     def in_order(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:

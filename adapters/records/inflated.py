@@ -5,8 +5,9 @@ from __future__ import annotations
 import tempfile
 from typing import IO, Any, cast
 
+from adapters.records.inflation import inflate
 from adapters.records.remotefile import RemoteFile
-from adapters.records.storage import InflatedFile, inflate
+from adapters.records.storage import InflatedFile
 
 
 class InflatedObject(InflatedFile):

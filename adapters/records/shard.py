@@ -77,6 +77,13 @@ class Shard:
     def __len__(self) -> int:
         return len(self.offsets)
 
+    def inside(
+        self, starts: NDArray[np.int64], sizes: NDArray[np.int64] | np.int64
+    ) -> NDArray[np.bool_]:
+        """Which of these ranges of bytes lie in the file."""
+        within: NDArray[np.bool_] = (starts >= 0) & (starts <= self.storage.size - sizes)
+        return within
+
     def read(self, number: int) -> memoryview:
         """The payload of record ``number``, from 0; valid for as long as it is held.
 

@@ -17,14 +17,15 @@ import stat
 import tempfile
 import threading
 import weakref
-import zlib
-from typing import IO, Any, Protocol
+from collections.abc import Callable
+from typing import IO, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import RecordError
-from adapters.records.mapping import Mapping, NoMapError, living, most
+from adapters.records.inflation import inflate
+from adapters.records.mapping import Mapping, NoMapError, Reserved, living, most
 
 # Of files that are mapped at once. A file that is needed again is mapped again, in 20 microseconds.
 _MOST_MAPPED = most()
@@ -42,8 +43,8 @@ _BLOCK_BYTES = 1 << _BLOCK_BITS
 _MOST_BLOCKS = 4096  # Looked at as a whole: a file of 256 MiB.
 _STATUS = "/proc/self/statm"
 _LOOK_BYTES = 4 << 20 if os.path.exists(_STATUS) else _KEPT_BYTES
-# Of compressed data; a thousandfold of it at most is in memory.
-_INFLATED_BYTES = 64 << 10
+
+_Map = TypeVar("_Map", Mapping, Reserved)
 
 
 class Storage(Protocol):
@@ -106,7 +107,7 @@ class MappedFile:
         self.version = self.size, self.changed_ns  # Of the file itself, where it is compressed.
         self._view: memoryview | None = None
         # That of the view, or one that was to be unmapped while somebody held a part of it.
-        self._map: weakref.ref[Mapping] | None = None
+        self._map: weakref.ref[Mapping | Reserved] | None = None
         # Of which blocks pages may be mapped.
         self._seen = self._none_seen()
         self._all_seen = False
@@ -198,7 +199,7 @@ class MappedFile:
             self._check(file)
             return self._keep(_map_of(file, self.size))
 
-    def _keep(self, mapping: Mapping) -> memoryview:
+    def _keep(self, mapping: Mapping | Reserved) -> memoryview:
         self._map, self._view = weakref.ref(mapping), mapping.view()
         view = self._view
         self._list()
@@ -303,41 +304,22 @@ class InflatedFile(MappedFile):
         return file
 
 
-def _map_of(file: IO[bytes], size: int) -> Mapping:
+def with_room(mapped: Callable[[], _Map]) -> _Map:
+    """What ``mapped`` returns, for which other files are unmapped if need be.
+
+    Raises:
+        NoMapError: That isn't enough.
+    """
     try:
-        return Mapping(file.fileno(), size)
+        return mapped()
     except NoMapError:
         for other in [*_open, *_inflated]:
             other._unmap()
-        return Mapping(file.fileno(), size)
+        return mapped()
 
 
-def inflate(name: str, compressed: IO[bytes], file: IO[bytes]) -> None:
-    """Write what compressed data hold.
-
-    Several members after each other, with zeros between them, are one stream, as gzip has it.
-    """
-    inflater: Any = None
-    read = 0
-    while block := compressed.read(_INFLATED_BYTES):
-        read += len(block)
-        while block:
-            if inflater is None:
-                block = block.lstrip(b"\0")
-                if not block:
-                    break
-                inflater = zlib.decompressobj(zlib.MAX_WBITS | 32)  # GZIP or ZLIB, by its header.
-            try:
-                file.write(inflater.decompress(block))
-            except zlib.error as error:
-                raise RecordError(
-                    name, None, read - len(block), "GZIP or ZLIB data", f"damage: {error}"
-                ) from error
-            block = inflater.unused_data
-            if inflater.eof:
-                inflater = None
-    if inflater is not None:
-        raise RecordError(name, None, read, "the end of the compressed data", "the file's end")
+def _map_of(file: IO[bytes], size: int) -> Mapping:
+    return with_room(lambda: Mapping(file.fileno(), size))
 
 
 # That are mapped, oldest first. Whoever holds a part of one keeps its map when it leaves this.

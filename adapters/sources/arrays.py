@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from adapters.images.rows import take
 from adapters.ownership import Allocate, detached
 from adapters.sources.source import Source
+from adapters.sources.stackedarrays import stacked
 from adapters.sources.stored import Stored, is_stored
 from adapters.structure import flatten, in_order, unflatten
 
@@ -87,6 +88,13 @@ class ArraySource(Source):
             if not (both and take(column, numbers, into, places)):
                 into[places] = column[numbers]
         return True
+
+    def united(self, others: Sequence[Source]) -> Source | None:
+        """The rows of all, where the kernel can gather them."""
+        several = [self, *(each for each in others if type(each) is ArraySource)]
+        if len(several) <= len(others):
+            return None
+        return stacked([each._columns for each in several], self._skeleton)
 
     def samples(self, numbers: NDArray[np.int64]) -> Sequence[Any]:
         """Rows of a copy, so that a transform that writes into its sample harms nobody."""

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from adapters.generators import DECODE, RngOf, chosen, generator
 from adapters.ownership import Allocate
-from adapters.sources.forms import Form, as_number, check_exact, common_form, form_of, holds
+from adapters.sources.forms import Form, as_number, common_form, form_of, holds
 from adapters.sources.labels import listed
 from adapters.sources.origin import Origin
+from adapters.sources.placing import fill_places, gather_places
 from adapters.sources.source import Leaf, Source, Subset
 from adapters.structure import flatten, unflatten
 
@@ -80,6 +81,23 @@ class Concatenation(Source):
         self._odd = [None if form == common else form for form in forms]
         self._cast = [common is not None and form != common for form in forms]
         self._common = common
+        self._united = self._all_at_once()
+
+    def _all_at_once(self) -> Source | None:
+        """What gathers or fills batches of all sources at once.
+
+        Worth it: 18 against 87 us for 64 records of three sources of typed features.
+        """
+        if self._form is None or any(self._cast) or len(self.parts) < 2:
+            return None
+        return self.parts[0].united(self.parts[1:])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_united": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._united = self._all_at_once()
 
     def __len__(self) -> int:
         """Samples of all together."""
@@ -156,8 +174,11 @@ class Concatenation(Source):
 
     def bring(self, numbers: NDArray[np.int64]) -> None:
         """Have each source fetch its own at once."""
-        for at, own, _ in self._by_part(numbers):
-            self.parts[at].bring(own)
+        if self._united is not None:
+            self._united.bring(numbers)
+        else:
+            for at, own, _ in self._by_part(numbers):
+                self.parts[at].bring(own)
 
     # --- a batch at a time ---
 
@@ -168,6 +189,8 @@ class Concatenation(Source):
 
     def gather(self, numbers: NDArray[np.int64], allocate: Allocate) -> Any:
         """The samples of these numbers as one batch, gathered a source at a time."""
+        if self._united is not None:
+            return self._united.gather(numbers, allocate)
         groups = list(self._by_part(numbers))
         at, own, places = groups[0]
         if len(groups) == 1 and self._odd[at] is None:
@@ -176,7 +199,7 @@ class Concatenation(Source):
         skeleton, leaves = self._form
         rows = [allocate((len(numbers), *shape), dtype) for shape, dtype in leaves]
         for at, own, places in groups:
-            _gather_places(self.parts[at], own, places, rows)
+            gather_places(self.parts[at], own, places, rows)
         return unflatten(skeleton, rows)
 
     @property
@@ -190,21 +213,20 @@ class Concatenation(Source):
         return None if self._form is None else self._form[0]
 
     def fill(
-        self,
-        numbers: NDArray[np.int64],
-        rng_of: RngOf | None,
-        rows: Sequence[NDArray[Any]],
+        self, numbers: NDArray[np.int64], rng_of: RngOf | None, rows: Sequence[NDArray[Any]]
     ) -> list[tuple[int, Exception]]:
         """Write samples into rows of a batch, a source at a time."""
+        if self._united is not None and not self._gathers:
+            return self._united.fill(numbers, rng_of, rows)
         failures: list[tuple[int, Exception]] = []
         for at, own, places in self._by_part(numbers):
             part = self.parts[at]
             if part.gathers:
-                _gather_places(part, own, places, rows)
+                gather_places(part, own, places, rows)
                 continue
             draw = chosen(rng_of, places) if part.draws else None
             odd = self._odd[at]
-            failures += _fill_places(part, own, draw, places, rows, None if odd is None else odd[1])
+            failures += fill_places(part, own, draw, places, rows, None if odd is None else odd[1])
         return failures
 
     @property
@@ -338,51 +360,3 @@ def _common_classes(sources: Sequence[Source]) -> list[str] | None:
                 f"classes={listed(together)}), which takes a list of files that lack some of them"
             )
     return None if None in named else longest
-
-
-def _gather_places(
-    source: Source,
-    numbers: NDArray[np.int64],
-    places: NDArray[np.int64],
-    rows: Sequence[NDArray[Any]],
-) -> None:
-    """Gather samples into the rows at these places of a batch."""
-    if source.gather_into(numbers, places, rows):
-        return
-    leaves, _ = flatten(source.gather(numbers, np.empty))
-    for column, part in zip(rows, leaves):
-        check_exact(part, column.dtype)
-        column[places] = part
-
-
-def _fill_places(
-    source: Source,
-    numbers: NDArray[np.int64],
-    rng_of: RngOf | None,
-    places: NDArray[np.int64],
-    rows: Sequence[NDArray[Any]],
-    leaves: tuple[Leaf, ...] | None,
-) -> list[tuple[int, Exception]]:
-    """As ``source.fill``, into the rows at these places of a batch, which are in order.
-
-    Args:
-        source: Whose samples they are.
-        numbers: Of the samples.
-        rng_of: As ``fill`` has it, by the places among ``numbers``.
-        places: Of the samples in the batch.
-        rows: Of the batch.
-        leaves: Of the source, where these aren't the batch's.
-    """
-    first, last = int(places[0]), int(places[-1])
-    if leaves is None and last - first == len(places) - 1:
-        failures = source.fill(numbers, rng_of, [column[first : last + 1] for column in rows])
-        return [(first + row, error) for row, error in failures]
-    types = leaves or [(column.shape[1:], column.dtype) for column in rows]
-    into = [np.empty((len(places), *shape), dtype) for shape, dtype in types]
-    failures = source.fill(numbers, rng_of, into)
-    right = np.ones(len(places), bool)
-    right[[row for row, _ in failures]] = False
-    for column, part in zip(rows, into):
-        check_exact(part[right], column.dtype)
-        column[places] = part
-    return [(int(places[row]), error) for row, error in failures]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from adapters.sources.featurerows import FeatureRows
 from adapters.sources.located import Located
 from adapters.sources.origin import Origin
 from adapters.sources.records import RecordSource
-from adapters.sources.source import Leaf
+from adapters.sources.source import Leaf, Source
 
 
 class ExampleSource(RecordSource):
@@ -83,6 +84,16 @@ class ExampleSource(RecordSource):
         """Whether a subclass of ``ImageDecoder`` makes samples."""
         decoders = {type(field.decoder) for field in self._examples.fields}
         return not decoders <= {ImageDecoder, type(None)}
+
+    def united(self, others: Sequence[Source]) -> Source | None:
+        """The same features of all files, where these can be gathered."""
+        several = [self, *(each for each in others if type(each) is ExampleSource)]
+        if len(several) <= len(others) or not all(each._fixed for each in several):
+            return None
+        wanted = {pickle.dumps(each._examples) for each in several}
+        if len(wanted) > 1 or any(each._kept is not None for each in several):
+            return None
+        return ExampleSource(RecordFiles.all_of([each._files for each in several]), self._examples)
 
     @property
     def leaves(self) -> tuple[Leaf, ...] | None:

@@ -65,9 +65,8 @@ class FeatureKinds:
             self.of[:] = UNUSUAL
         else:  # An index may say anything.
             least = HEADER.size + FOOTER.size
-            inside = (shard.offsets >= 0) & (sizes >= least) & (sizes <= shard.storage.size)
-            inside &= shard.offsets <= shard.storage.size - sizes
-            self.of[~inside] = UNUSUAL
+            inside = (sizes >= least) & (sizes <= shard.storage.size)
+            self.of[~(inside & shard.inside(shard.offsets, sizes))] = UNUSUAL
 
     def look(
         self, view: memoryview, numbers: NDArray[np.int64]

@@ -1,8 +1,9 @@
 """Features of records gathered into the columns of a batch, without a step in Python for each.
 
-Records whose features lie alike are of one *kind* (``featurekinds``). The kernel walks through a
-batch once: a record's start, its kind's places, and bytes or varints from there into the row. Where
-it wasn't built, and of features that it doesn't know, ``featuretable`` does the same with NumPy.
+Neighbouring files are one *unit* (``joined``). Its records whose features lie alike are of one
+*kind* (``featurekinds``). The kernel walks through a batch once: a record's start, its kind's
+places, and bytes or varints from there into the row. Where it wasn't built, and of features that it
+doesn't know, ``featuretable`` does the same with NumPy.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from numpy.typing import NDArray
 
 from adapters.errors import ContentError
 from adapters.images import kernel
-from adapters.records import RecordFiles, Shard, recordio, wire
+from adapters.records import RecordFiles, recordio, wire
+from adapters.records.joined import joined
 from adapters.records.layouts import Layouts, Wanted
 from adapters.records.mapping import NoMapError
 from adapters.sources.examples import misfits, of_raw, put
@@ -39,6 +41,8 @@ class FeatureRows:
 
     def __init__(self, files: RecordFiles, fields: Sequence[Field]) -> None:
         self._files = files
+        self._units = joined(files.shards)
+        self._firsts = np.cumsum([0, *map(len, self._units)])
         # Where only some files are RecordIO, what is in these is read one by one.
         self._behind_headers = all(shard.format == recordio.NAME for shard in files.shards)
         if self._behind_headers:
@@ -89,16 +93,17 @@ class FeatureRows:
         if not len(numbers):
             return None
         if self._kernel is None:
-            return self._tabled(numbers, columns)
+            return self._tabled(files.in_order(numbers), columns)
         own = list(columns)
         for place in self._indirect:
             field = self._fields[place]
             own[place] = np.empty((len(numbers), *field.shape), self._stored[place])
-        if len(files.shards) == 1:
-            wrong = self._written(0, files.in_order(numbers), None, own)
+        numbers = files.in_order(numbers)
+        if len(self._units) == 1:
+            wrong = self._written(0, numbers, None, own)
         else:
             wrong = None
-            places, inside = files.places(numbers)
+            places, inside = self._placed(numbers)
             for place in np.unique(places).tolist():
                 chosen = np.flatnonzero(places == place)
                 found = self._written(place, inside[chosen], chosen, own)
@@ -119,7 +124,7 @@ class FeatureRows:
         columns: list[NDArray[Any]],
     ) -> NDArray[np.bool_] | None:
         """Write records of one file into the chosen rows; which are wrong, None for none."""
-        shard, known = self._files.shards[place], self._kinds_of(place)
+        shard, known = self._units[place], self._kinds_of(place)
         try:
             view = shard.touch(numbers, known.most_bytes)
         except NoMapError:
@@ -183,10 +188,9 @@ class FeatureRows:
         self, numbers: NDArray[np.int64], columns: Sequence[NDArray[Any]]
     ) -> NDArray[np.bool_] | None:
         """The same with NumPy."""
-        files = self._files
-        if len(files.shards) == 1:
-            return self._table(0).gather(files.in_order(numbers), columns)
-        places, own = files.places(numbers)
+        if len(self._units) == 1:
+            return self._table(0).gather(numbers, columns)
+        places, own = self._placed(numbers)
         right = np.zeros(len(numbers), bool)
         for place in np.unique(places).tolist():
             chosen = np.flatnonzero(places == place)
@@ -197,10 +201,15 @@ class FeatureRows:
                 column[chosen] = part
         return None if right.all() else right
 
+    def _placed(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Which of the units each record is in, and its number there."""
+        places = np.searchsorted(self._firsts, numbers, "right") - 1
+        return places, numbers - self._firsts[places]
+
     def _table(self, place: int) -> FeatureTable:
         table = self._tables.get(place)
         if table is None:
-            shard: Shard = self._files.shards[place]
+            shard = self._units[place]
             made = FeatureTable(shard, self._fields, self._kinds_of(place))
             table = self._tables.setdefault(place, made)
         return table
@@ -208,7 +217,7 @@ class FeatureRows:
     def _kinds_of(self, place: int) -> FeatureKinds:
         kinds = self._kinds.get(place)
         if kinds is None:
-            shard, needed = self._files.shards[place], [field.needed for field in self._fields]
+            shard, needed = self._units[place], [field.needed for field in self._fields]
             if self._behind_headers:
                 made: FeatureKinds = HeaderKinds(shard, self._fields)
             else:

@@ -90,14 +90,13 @@ class HeaderKinds(FeatureKinds):
         self._fields = fields
         if shard.format == recordio.NAME:
             least = recordio.HEADER.size + irheader.HEADER.size
-            inside = (shard.offsets >= 0) & (shard.offsets % 4 == 0)
-            inside &= shard.offsets <= shard.storage.size - least
-            self.of[inside] = UNKNOWN
+            inside = shard.inside(shard.offsets, np.int64(least))
+            self.of[inside & (shard.offsets % 4 == 0)] = UNKNOWN
 
     def _found(
         self, view: memoryview, numbers: NDArray[np.int64]
     ) -> tuple[NDArray[np.bool_], NDArray[np.int32], NDArray[np.int32]]:
-        shard, size = self._shard, len(view)
+        shard = self._shard
         starts = shard.offsets[numbers]
         heads = windows(view, recordio.HEADER.size + 4, starts).view("<u4")
         words = heads[:, 1].astype(np.int64)
@@ -105,7 +104,7 @@ class HeaderKinds(FeatureKinds):
         behind = recordio.HEADER.size + irheader.HEADER.size + 4 * flags
         ends = recordio.HEADER.size + bytes_
         right = (heads[:, 0] == recordio.MAGIC) & (words >> 29 == 0)
-        right &= (behind <= ends) & (starts + ends <= size)
+        right &= (behind <= ends) & shard.inside(starts, ends)
         places = np.zeros((len(numbers), len(self._fields)), np.int32)
         lengths = np.zeros_like(places)
         for column, field in enumerate(self._fields):

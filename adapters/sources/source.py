@@ -124,6 +124,9 @@ class Source(Located, abc.ABC):
         """Gather samples into some rows of a batch; whether that was done, or is for ``gather``."""
         return False
 
+    def united(self, others: Sequence[Source]) -> Source | None:
+        """This one and others, one after another, asked for a batch at once; None if they can't."""
+
     @property
     def leaves(self) -> tuple[Leaf, ...] | None:
         """Shape and dtype of every sample's leaves, where ``fill`` writes them into the batch."""
@@ -144,10 +147,7 @@ class Source(Located, abc.ABC):
         return samples
 
     def fill(
-        self,
-        numbers: NDArray[np.int64],
-        rng_of: RngOf | None,
-        rows: Sequence[NDArray[Any]],
+        self, numbers: NDArray[np.int64], rng_of: RngOf | None, rows: Sequence[NDArray[Any]]
     ) -> list[tuple[int, Exception]]:
         """Write samples into rows of a batch; where ``leaves`` are known.
 
@@ -346,10 +346,7 @@ class Subset(Source):
         return self.whole.padded(samples, extra)
 
     def fill(
-        self,
-        numbers: NDArray[np.int64],
-        rng_of: RngOf | None,
-        rows: Sequence[NDArray[Any]],
+        self, numbers: NDArray[np.int64], rng_of: RngOf | None, rows: Sequence[NDArray[Any]]
     ) -> list[tuple[int, Exception]]:
         """Write samples into rows of a batch."""
         return self.whole.fill(self.numbers[numbers], rng_of, rows)

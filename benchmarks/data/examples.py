@@ -3,6 +3,7 @@
 They are made once, into the cache folder::
 
     digit-examples-1/train.tfrecord, train.idx   "image": 784 raw bytes, "label": one integer
+    digit-shards-1/train-00000-of-00100.tfrecord, ...   the same in a hundred files
     table-examples-1/train.tfrecord, train.idx   ten floats, "x0" to "x9", and one integer, "id"
     digit-headers-1/train.rec, train.idx         784 raw bytes behind an IRHeader with the label
 
@@ -25,6 +26,7 @@ from benchmarks.data.digits import find_digits, load_digits
 from benchmarks.data.photographs import headed_record
 
 DIGITS = 60_000
+SHARDS = 100
 ROWS = 60_000
 SCALARS = [f"x{place}" for place in range(10)]
 SEED = 25
@@ -33,6 +35,11 @@ SEED = 25
 def find_digit_examples() -> Path:
     """60,000 digits; made now if they aren't in the cache."""
     return made_once("digit-examples-1", _make_digits) / "train.tfrecord"
+
+
+def find_digit_shards() -> list[Path]:
+    """60,000 digits in a hundred files; made now if they aren't in the cache."""
+    return sorted(made_once("digit-shards-1", _make_shards).glob("*.tfrecord"))
 
 
 def find_table_examples() -> Path:
@@ -53,19 +60,29 @@ def _make_headers(folder: Path) -> None:
 
 
 def _make_digits(folder: Path) -> None:
+    _write(folder / "train.tfrecord", _digits())
+
+
+def _make_shards(folder: Path) -> None:
+    payloads = list(_digits())
+    for number in range(SHARDS):
+        own = payloads[DIGITS * number // SHARDS : DIGITS * (number + 1) // SHARDS]
+        _write(folder / f"train-{number:05}-of-{SHARDS:05}.tfrecord", own)
+
+
+def _digits() -> Iterable[bytes]:
     images, labels = load_digits(find_digits().path, "train", DIGITS)
-    _write(
-        folder,
-        (
-            example.encode({"label": label, "image": image.tobytes()})
-            for image, label in zip(images, labels.tolist())
-        ),
+    return (
+        example.encode({"label": label, "image": image.tobytes()})
+        for image, label in zip(images, labels.tolist())
     )
 
 
 def _make_table(folder: Path) -> None:
     rows = np.random.default_rng(SEED).random((ROWS, len(SCALARS)), np.float32)
-    _write(folder, (_row(number, row.tolist()) for number, row in enumerate(rows)))
+    _write(
+        folder / "train.tfrecord", (_row(number, row.tolist()) for number, row in enumerate(rows))
+    )
 
 
 def _row(number: int, values: list[float]) -> bytes:
@@ -90,7 +107,7 @@ def _message(number: int, content: bytes) -> bytes:
     return bytes([number << 3 | 2]) + length + content
 
 
-def _write(folder: Path, payloads: Iterable[bytes]) -> None:
-    with RecordWriter(folder / "train.tfrecord", format="tfrecord") as writer:
+def _write(path: Path, payloads: Iterable[bytes]) -> None:
+    with RecordWriter(path, format="tfrecord") as writer:
         for payload in payloads:
             writer.write(payload)

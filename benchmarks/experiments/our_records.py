@@ -78,12 +78,12 @@ def scaled(batch: Any) -> Any:
     return np.multiply(pixels, np.float32(1 / 255), dtype=np.float32), labels
 
 
-def digit_examples_for_keras() -> Any:
+def digit_examples_for_keras(find: Callable[[], Any] = find_digit_examples) -> Any:
     """A SafeSequence of digits in anybody's Examples, as float32."""
     from adapters import Feature, SafeSequence, open_records
 
     features = {"image": Feature("uint8", (28, 28, 1), stored="raw"), "label": Feature("int64")}
-    source = open_records(find_digit_examples(), decode=features, outputs=("image", "label"))
+    source = open_records(find(), decode=features, outputs=("image", "label"))
     return SafeSequence(source, BATCH, shuffle=True, batch_transform=scaled)
 
 

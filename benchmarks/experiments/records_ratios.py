@@ -16,6 +16,7 @@ from benchmarks.data.examples import (
     SCALARS,
     find_digit_examples,
     find_digit_headers,
+    find_digit_shards,
     find_table_examples,
 )
 from benchmarks.data.photographs import LARGE, SMALL, find_digit_records, find_photographs
@@ -113,8 +114,19 @@ def _digit_examples() -> Contestants:
     path = find_digit_examples()
     return {
         "SafeSequence, auto": our_records.digits(our_records.digit_examples_for_keras),
-        "tf.data, AUTOTUNE": tf_data.digits_contestant(path, 2_000, None),
-        "tf.data, 2 calls": tf_data.digits_contestant(path, 2_000, 2),
+        "tf.data, AUTOTUNE": tf_data.digits_contestant([path], 2_000, None),
+        "tf.data, 2 calls": tf_data.digits_contestant([path], 2_000, 2),
+    }
+
+
+def _digit_shards() -> Contestants:
+    paths = find_digit_shards()
+    ours = partial(our_records.digit_examples_for_keras, find_digit_shards)
+    return {
+        "SafeSequence, auto": our_records.digits(ours),
+        "tf.data, AUTOTUNE": tf_data.digits_contestant(paths, 2_000, None),
+        "tf.data, interleaved": tf_data.digits_contestant(paths, 2_000, None, True),
+        "tf.data, 2 calls": tf_data.digits_contestant(paths, 2_000, 2),
     }
 
 
@@ -242,6 +254,10 @@ TABLE: Table = finished(
         "typed digits of TFRecord against tf.data": (
             TENSORFLOW,
             Ratio("samples/s", 6, _digit_examples, 3, "tensorflow"),
+        ),
+        "typed digits of 100 TFRecords against tf.data": (
+            TENSORFLOW,
+            Ratio("samples/s", 6, _digit_shards, 3, "tensorflow"),
         ),
         "a table of TFRecord against tf.data": (
             TENSORFLOW,

@@ -84,13 +84,16 @@ def contestant(tfrecord: Path, counted: int, calls: int | None, threads: int | N
     return contestant_of(lambda: batches_of(tfrecord, calls, threads), counted)
 
 
-def digits_contestant(tfrecord: Path, counted: int, calls: int | None) -> Contestant:
+def digits_contestant(
+    tfrecords: Sequence[Path], counted: int, calls: int | None, interleaved: bool = False
+) -> Contestant:
     """tf.data of digits as float32 of 0 to 1, parsed by the batch, as a contestant.
 
     Args:
-        tfrecord: Examples of "image", raw bytes, and "label".
+        tfrecords: Examples of "image", raw bytes, and "label".
         counted: Batches of a round.
         calls: Parallel ones; None for AUTOTUNE.
+        interleaved: Several files are read at once, as TensorFlow's guide has it.
     """
     import tensorflow as tf
 
@@ -104,7 +107,8 @@ def digits_contestant(tfrecord: Path, counted: int, calls: int | None) -> Contes
         pixels = tf.reshape(tf.io.decode_raw(examples["image"], tf.uint8), (-1, 28, 28, 1))
         return tf.cast(pixels, tf.float32) / 255, examples["label"]
 
-    data = _shuffled(tfrecord, BATCH).map(many, calls or tf.data.AUTOTUNE, deterministic=False)
+    data = _shuffled(tfrecords, BATCH, interleaved)
+    data = data.map(many, calls or tf.data.AUTOTUNE, deterministic=False)
     data = data.prefetch(tf.data.AUTOTUNE)
     return lambda: pace(iter(data), EPOCH, counted, rows)
 
@@ -125,7 +129,7 @@ def table_contestant(
 
     features = {name: tf.io.FixedLenFeature([], tf.float32) for name in names}
     features["id"] = tf.io.FixedLenFeature([], tf.int64)
-    data = _shuffled(tfrecord, batch).map(
+    data = _shuffled([tfrecord], batch).map(
         lambda records: tf.io.parse_example(records, features),
         calls or tf.data.AUTOTUNE,
         deterministic=False,
@@ -134,11 +138,22 @@ def table_contestant(
     return lambda: pace(iter(data), EPOCH * BATCH // batch, counted, lambda each: len(each["id"]))
 
 
-def _shuffled(tfrecord: Path, batch: int) -> Any:
+def _shuffled(tfrecords: Sequence[Path], batch: int, interleaved: bool = False) -> Any:
     """Batches of records, through a buffer of 10,000."""
     import tensorflow as tf
 
-    return tf.data.TFRecordDataset(str(tfrecord)).shuffle(10_000).repeat().batch(batch)
+    names = [str(path) for path in tfrecords]
+    if interleaved:
+        data = (
+            tf.data.Dataset.from_tensor_slices(names)
+            .shuffle(len(names))
+            .interleave(
+                tf.data.TFRecordDataset, num_parallel_calls=tf.data.AUTOTUNE, deterministic=False
+            )
+        )
+    else:
+        data = tf.data.TFRecordDataset(names)
+    return data.shuffle(10_000).repeat().batch(batch)
 
 
 def raw_contestant(tfrecord: Path, counted: int, batched: bool, calls: int | None) -> Contestant:

@@ -1,0 +1,143 @@
+"""Local files that lie one after another in one range of addresses, as if they were one file.
+
+::
+
+    a.tfrecord | b.tfrecord | c.tfrecord      each at a page's begin, in one map
+
+What gathers a batch takes records out of one view at once. With a view for each of a hundred files,
+a shuffled batch of 64 records would be 50 gathers. Worth it: 17 against 181 us for such a batch of
+784 bytes each, and 150 against 1,130 in the first epoch (one core, 2026-11).
+"""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.records.mapping import Reserved
+from adapters.records.shard import Shard
+from adapters.records.storage import MappedFile, with_room
+
+# Of one range, each of which takes a map; the system has some 65,000.
+_MOST_FILES = 1024
+# Where records lie takes 24 bytes for each once more: 1.6 GB at most.
+_MOST_RECORDS = 1 << 26
+
+
+def joined(shards: Sequence[Shard]) -> list[Shard]:
+    """These shards, with those as one that are neighbours and can be mapped together.
+
+    The records of all keep their order.
+
+    Args:
+        shards: Of any kind; remote and compressed ones, and those whose index doesn't fit the file,
+            stay by themselves.
+    """
+    if len(shards) < 2 or sum(map(len, shards)) > _MOST_RECORDS:
+        return list(shards)
+    units: list[Shard] = []
+    for kind, group in itertools.groupby(shards, _kind):
+        alike = list(group)
+        if kind is None:
+            units += alike
+            continue
+        for first in range(0, len(alike), _MOST_FILES):
+            few = alike[first : first + _MOST_FILES]
+            units += few if len(few) < 2 else [JoinedShard(few)]
+    return units
+
+
+def _kind(shard: Shard) -> tuple[str, bool] | None:
+    """What shards must have in common to be one; None of one that can't be."""
+    if type(shard.storage) is not MappedFile or not shard.storage.size:
+        return None
+    sizes = np.int64(1) if shard.sizes is None else shard.sizes
+    if not shard.inside(shard.offsets, sizes).all():
+        return None
+    return shard.format, shard.sizes is not None
+
+
+class JoinedShard(Shard):
+    """Several shards, numbered through. ``joined`` makes it.
+
+    Args:
+        shards: Of local files, of one format, all with sizes of records or none.
+    """
+
+    def __init__(self, shards: Sequence[Shard]) -> None:
+        storage = JoinedFiles([shard.storage for shard in shards])  # type: ignore[misc]
+        self._shards = list(shards)
+        self._firsts = np.cumsum([0, *map(len, shards)])
+        self.storage, self.codec = storage, shards[0].codec
+        self.verify = any(shard.verify for shard in shards)
+        begins = zip(storage.begins.tolist(), shards)
+        self.offsets = np.concatenate([shard.offsets + begin for begin, shard in begins])
+        sizes = [shard.sizes for shard in shards if shard.sizes is not None]
+        self.sizes = np.concatenate(sizes) if sizes else None
+        self._most = None
+        self.checked = np.concatenate([shard.checked for shard in shards])
+        for shard, first, last in zip(shards, self._firsts.tolist(), self._firsts[1:].tolist()):
+            shard.checked = self.checked[first:last]  # What one has checked, the other needn't.
+
+    def read(self, number: int) -> memoryview:
+        """The payload of a record, of its own file."""
+        place = int(np.searchsorted(self._firsts, number, "right")) - 1
+        return self._shards[place].read(number - int(self._firsts[place]))
+
+    def inside(
+        self, starts: NDArray[np.int64], sizes: NDArray[np.int64] | np.int64
+    ) -> NDArray[np.bool_]:
+        """Which of these ranges of bytes lie in one file."""
+        assert isinstance(self.storage, JoinedFiles)
+        return self.storage.inside(starts, sizes)
+
+
+class JoinedFiles(MappedFile):
+    """Local files in one range of addresses, mapped together.
+
+    Args:
+        files: Not empty.
+    """
+
+    def __init__(self, files: Sequence[MappedFile]) -> None:
+        self._files = list(files)
+        sizes = np.array([file.size for file in files])
+        taken = -(-sizes // mmap.PAGESIZE) * mmap.PAGESIZE
+        self.begins: NDArray[np.int64] = np.cumsum([0, *taken[:-1]])
+        """Of each file, its first byte."""
+        self._ends = self.begins + sizes
+        self.name = files[0].name
+        self.size = int(self._ends[-1])
+        self.changed_ns = max(file.changed_ns for file in files)
+        self.version = self.size, self.changed_ns
+        self._view = self._map = None
+        self._seen, self._all_seen = self._none_seen(), False
+
+    def inside(
+        self, starts: NDArray[np.int64], sizes: NDArray[np.int64] | np.int64
+    ) -> NDArray[np.bool_]:
+        """Which of these ranges of bytes lie in one file."""
+        places = np.searchsorted(self.begins, starts, "right") - 1
+        within: NDArray[np.bool_] = (places >= 0) & (starts + sizes <= self._ends[places])
+        return within
+
+    def will_read(self, offset: int, size: int) -> None:
+        """The shards see to that."""
+
+    def _mapped(self) -> memoryview:
+        held = None if self._map is None else self._map()
+        if held is not None:
+            return self._keep(held)
+        return self._keep(with_room(self._range))
+
+    def _range(self) -> Reserved:
+        whole = Reserved(self.size, writable=False)
+        for file, begin in zip(self._files, self.begins.tolist()):
+            with file._opened() as opened:
+                file._check(opened)
+                whole.put(begin, opened.fileno(), file.size)
+        return whole

@@ -1,0 +1,166 @@
+"""Files that are gathered from as one: the samples of each, errors of each, and no more of any."""
+
+from __future__ import annotations
+
+import gc
+import gzip
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adapters import Feature, RecordError, open_records
+from adapters.records import irheader
+from adapters.records import joined as joining
+from adapters.records.joined import joined
+from adapters.records.mapping import living
+from adapters.sources.featurerows import FeatureRows
+from tests.plans import batch_of, plan_of
+from tests.sources.example_files import encoded, sample
+from tests.sources.record_files import damage, write
+
+SPEC: dict[str, Any] = {
+    "image": Feature("uint8", (2, 3, 4), stored="raw"),
+    "label": Feature("int64"),
+    "marks": Feature("int64", (3,)),
+}
+HEADER_SPEC = {"image": Feature("uint8", (24,), stored="raw"), "label": Feature("float32")}
+COUNTS = (5, 1, 30, 9, 12)
+
+
+def payloads(format: str, numbers: range) -> list[bytes]:
+    if format == "tfrecord":
+        return [encoded(sample(number)) for number in numbers]
+    return [irheader.pack(number, number, bytes([number] * 24)) for number in numbers]
+
+
+def shards(folder: Path, format: str, counts: tuple[int, ...] = COUNTS) -> list[Path]:
+    """Files of so many records, which are numbered through."""
+    ends = np.cumsum(counts).tolist()
+    return [
+        write(folder / f"{place}.{format}", format, payloads(format, range(end - count, end)))
+        for place, (count, end) in enumerate(zip(counts, ends))
+    ]
+
+
+def source_of(format: str, paths: list[Path]) -> Any:
+    return open_records(paths, decode=SPEC if format == "tfrecord" else HEADER_SPEC)
+
+
+def assert_batches_are_the_samples(source: Any) -> None:
+    plan = plan_of(source, 16, shuffle=True)
+    for epoch in range(3):
+        for index in range(len(plan)):
+            batch = batch_of(plan, epoch, index)
+            for row, number in enumerate(plan.order.batch(epoch, index).tolist()):
+                for name, value in source[number].items():
+                    np.testing.assert_array_equal(batch[name][row], value)
+
+
+@pytest.mark.parametrize("format", ["tfrecord", "recordio"])
+@pytest.mark.usefixtures("gatherer")
+def test_batches_of_many_files_are_their_samples(tmp_path, format):
+    source = source_of(format, shards(tmp_path, format))
+    assert_batches_are_the_samples(source)
+    assert len(source._gatherer._units) == 1
+
+
+@pytest.mark.usefixtures("gatherer")
+def test_a_batch_of_many_files_is_gathered_at_once(tmp_path, monkeypatch):
+    source = source_of("tfrecord", shards(tmp_path, "tfrecord"))
+    plan = plan_of(source, sum(COUNTS), shuffle=True)
+    batch_of(plan, 0, 0)
+    calls: list[int] = []
+    name = "_written" if source._gatherer._kernel is not None else "_table"
+    real = getattr(FeatureRows, name)
+    monkeypatch.setattr(FeatureRows, name, lambda *each: calls.append(1) or real(*each))
+    batch_of(plan, 1, 0)
+    assert len(calls) == 1
+
+
+@pytest.mark.usefixtures("gatherer")
+def test_chosen_records_of_many_files(tmp_path):
+    whole = source_of("tfrecord", shards(tmp_path, "tfrecord"))
+    assert_batches_are_the_samples(whole.select(np.arange(len(whole))[::-3]))
+
+
+def test_what_cannot_be_mapped_together_stays_by_itself(tmp_path, monkeypatch):
+    paths = shards(tmp_path, "tfrecord")
+    paths[2] = tmp_path / "2.tfrecord.gz"
+    paths[2].write_bytes(gzip.compress((tmp_path / "2.tfrecord").read_bytes()))
+    source = source_of("tfrecord", paths)
+    assert [len(unit) for unit in joined(source._files.shards)] == [6, 30, 21]
+    assert_batches_are_the_samples(source)
+    monkeypatch.setattr(joining, "_MOST_FILES", 2)
+    source = source_of("tfrecord", shards(tmp_path, "tfrecord"))
+    assert [len(unit) for unit in joined(source._files.shards)] == [6, 39, 12]
+    assert_batches_are_the_samples(source)
+    monkeypatch.setattr(joining, "_MOST_RECORDS", 10)
+    assert joined(source._files.shards) == source._files.shards
+
+
+def test_both_formats_are_two_units(tmp_path):
+    spec = {"image": Feature("uint8", (2, 3, 4), stored="raw")}
+    examples = shards(tmp_path, "tfrecord")
+    packed = write(tmp_path / "a.rec", "recordio", payloads("tfrecord", range(4)))
+    source = open_records([*examples, packed], decode=spec)
+    assert [len(unit) for unit in joined(source._files.shards)] == [sum(COUNTS), 4]
+    assert_batches_are_the_samples(source)
+
+
+@pytest.mark.usefixtures("gatherer")
+def test_a_record_does_not_reach_into_the_next_file(tmp_path):
+    paths = shards(tmp_path, "recordio")
+    longer = 24 + 4096
+    spec = {"image": Feature("uint8", (longer,), stored="raw"), "label": Feature("float32")}
+    source = open_records(paths, decode=spec)
+    # Once it is open, the first file's last record says that it has the gap and the next file, too.
+    content, status = bytearray(paths[0].read_bytes()), paths[0].stat()
+    last = int(source._files.shards[0].offsets[-1])
+    content[last + 4 : last + 8] = struct.pack("<I", irheader.HEADER.size + longer)
+    paths[0].write_bytes(content)
+    os.utime(paths[0], ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(RecordError, match=r"0\.recordio, record 4"):
+        batch_of(plan_of(source, 1), 0, COUNTS[0] - 1)
+
+
+@pytest.mark.usefixtures("gatherer")
+def test_a_damaged_record_is_told_by_its_own_file_and_number(tmp_path):
+    paths = shards(tmp_path, "tfrecord")
+    source = source_of("tfrecord", paths)
+    damage(paths[2], int(source._files.shards[2].offsets[7]) + 40)
+    source = source_of("tfrecord", paths)
+    with pytest.raises(RecordError, match=r"2\.tfrecord, record 7\b"):
+        batch_of(plan_of(source, sum(COUNTS)), 0, 0)
+
+
+@pytest.mark.usefixtures("gatherer")
+def test_a_file_that_was_changed_since_is_told(tmp_path):
+    paths = shards(tmp_path, "tfrecord")
+    source = source_of("tfrecord", paths)
+    source._files.shards[3].close()
+    paths[3].write_bytes(b"")
+    with pytest.raises(RecordError, match=r"3\.tfrecord"):
+        batch_of(plan_of(source, sum(COUNTS)), 0, 0)
+
+
+@pytest.mark.usefixtures("gatherer")
+def test_what_one_has_checked_the_other_need_not(tmp_path):
+    source = source_of("tfrecord", shards(tmp_path, "tfrecord"))
+    assert not any(shard.checked.any() for shard in source._files.shards)
+    batch_of(plan_of(source, sum(COUNTS)), 0, 0)
+    assert all(shard.checked.all() for shard in source._files.shards)
+
+
+@pytest.mark.usefixtures("gatherer")
+def test_closing_lets_go_of_the_maps(tmp_path):
+    gc.collect()
+    before = living()
+    source = source_of("tfrecord", shards(tmp_path, "tfrecord"))
+    batch_of(plan_of(source, 20, shuffle=True), 0, 0)
+    assert living() > before
+    source.close()
+    assert living() == before

@@ -1,0 +1,134 @@
+"""Sources that are asked at once where they are alike: what each would have given by itself."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adapters import ClosedError, Feature, mix, open_records
+from adapters.images import kernel
+from adapters.sources import ArraySource, as_source
+from adapters.sources.concatenation import Concatenation, joined
+from tests.plans import batch_of, plan_of
+from tests.sources.test_joined import SPEC, shards
+
+needs_kernel = pytest.mark.skipif(kernel.load() is None, reason="the kernel wasn't built")
+
+
+def arrays(count: int, first: int) -> dict[str, Any]:
+    numbers = np.arange(first, first + count)
+    return {"x": numbers[:, np.newaxis] * np.ones(100, np.float32), "y": numbers}
+
+
+def parts() -> list[ArraySource]:
+    return [ArraySource(arrays(7, 0)), ArraySource(arrays(1, 7)), ArraySource(arrays(12, 8))]
+
+
+def assert_rows(whole: Any, numbers: Any) -> None:
+    """They are those of one source that has the rows of all ``parts``."""
+    batch, expected = (
+        source.gather(numbers, np.empty) for source in (whole, ArraySource(arrays(20, 0)))
+    )
+    assert list(batch) == list(expected)
+    for name, column in expected.items():
+        np.testing.assert_array_equal(batch[name], column, strict=True)
+
+
+@needs_kernel
+def test_rows_of_several_arrays_are_those_of_one():
+    whole = joined(parts())
+    assert isinstance(whole, Concatenation)
+    assert whole._united is not None
+    numbers = np.random.default_rng(0).permutation(20)
+    assert_rows(whole, numbers)
+    assert whole._united.sample(9)["y"] == 9
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    "dtype", ["bool", "uint8", "<f2", ">i4", "complex128", "M8[us]", "U3", "V5", "i4,f8"]
+)
+def test_rows_of_any_dtype_that_is_bytes(dtype):
+    memory = np.random.default_rng(0).integers(0, 2, 12 * np.dtype(dtype).itemsize, np.uint8)
+    rows = memory.view(dtype).reshape(4, 3)
+    whole = joined([ArraySource(rows), ArraySource(rows[::-1].copy())])
+    expected = np.concatenate([rows, rows[::-1]])[[7, 0, 5, 2]].astype(dtype)
+    gathered = whole.gather(np.array([7, 0, 5, 2]), np.empty)
+    assert gathered.dtype == expected.dtype
+    assert gathered.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (np.zeros((3, 4)), np.zeros((3, 8))[:, ::2]),
+        (np.zeros(3), np.zeros(3, "f4")),
+        (np.zeros((3, 0)), np.ones((3, 0))),
+        (np.array([b"a", "b", None], object), np.array([1, 2, 3], object)),
+    ],
+    ids=["not contiguous", "another dtype", "of size zero", "objects"],
+)
+def test_others_are_asked_one_by_one(first, second):
+    sources = [as_source(first), as_source(second)]
+    assert sources[0].united(sources[1:]) is None
+    assert sources[0].united([as_source([1, 2, 3])]) is None
+
+
+def test_what_is_changed_in_an_array_is_in_the_next_batch():
+    given = parts()
+    whole = joined(given)
+    given[2]._columns[1][3] = -5
+    assert whole.gather(np.array([11, 0]), np.empty)["y"].tolist() == [-5, 0]
+
+
+@needs_kernel
+def test_a_worker_process_has_them_at_once_too():
+    sent = pickle.loads(pickle.dumps(joined(parts())))
+    assert sent._united is not None
+    numbers = np.array([19, 3, 7])
+    assert_rows(sent, numbers)
+
+
+def test_many_rows_are_gathered_by_each(monkeypatch):
+    monkeypatch.setattr("adapters.sources.stackedarrays._MOST_ROWS", 19)
+    whole: Any = joined(parts())
+    assert whole._united is None
+    numbers = np.array([19, 3, 7])
+    assert_rows(whole, numbers)
+
+
+@pytest.mark.usefixtures("gatherer")
+def test_record_files_of_several_sources_are_gathered_at_once(tmp_path):
+    paths = shards(tmp_path, "tfrecord")
+    second = open_records(paths[2:], decode=SPEC)
+    whole = mix([open_records(paths[:2], decode=SPEC), second.select(range(3, 40, 2)), second])
+    assert whole._united is not None
+    plan = plan_of(whole, 10, shuffle=True)
+    for epoch in range(2):
+        for index in range(len(plan)):
+            batch = batch_of(plan, epoch, index)
+            for row, number in enumerate(plan.order.batch(epoch, index).tolist()):
+                for name, value in whole[number].items():
+                    np.testing.assert_array_equal(batch[name][row], value)
+
+
+def test_records_of_other_features_are_not(tmp_path):
+    paths = shards(tmp_path, "tfrecord")
+    one = open_records(paths[0], decode=SPEC)
+    other = {**SPEC, "label": Feature("int64", default=3)}
+    assert one.united([open_records(paths[1], decode=other)]) is None
+
+
+def test_a_source_that_is_closed_is_closed_in_the_whole(tmp_path):
+    paths = shards(tmp_path, "tfrecord")
+    given = [open_records(path, decode=SPEC) for path in paths[:3]]
+    whole = joined(given)
+    numbers = np.arange(len(whole))
+    rows = [np.empty((len(numbers), *shape), dtype) for shape, dtype in whole.leaves]
+    assert whole.fill(numbers, None, rows) == []
+    given[1].close()
+    with pytest.raises(ClosedError):
+        whole.fill(numbers, None, rows)
