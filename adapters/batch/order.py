@@ -125,7 +125,7 @@ class Order:
 
         Over all batches of an epoch, each stretch is named once.
         """
-        if self.arrangement is None:
+        if self.arrangement is None or type(self.arrangement).coming is Arrangement.coming:
             return []
         count = self.shard[1]
         start = max(0, origin + index * self.batch_size * count)

@@ -123,8 +123,10 @@ def permute_each(
     Returns:
         int64 ``(n,)``.
     """
-    radices, keys = _radices(size), _tweaked_keys(key)
-    mixed = _mix((tweaks ^ (tweaks >> 32)).astype(np.uint32), keys[-1][0])
+    radices = _radices(size)
+    if len(positions) > max(radices) and (tweaks == tweaks[0]).all():
+        return _permute_alike(positions, size, _tables(size, key, int(tweaks[0])))
+    keys, mixed = _tweaked_keys(key), _mixed(tweaks, key)
     images = _tweaked_feistel(positions, radices, keys, mixed)
     outside = np.flatnonzero(images >= size)
     while outside.size:
@@ -132,6 +134,10 @@ def permute_each(
         images[outside] = again
         outside = outside[again >= size]
     return images
+
+
+def _mixed(tweaks: NDArray[np.int64], key: tuple[int, ...]) -> NDArray[np.uint32]:
+    return _mix((tweaks ^ (tweaks >> 32)).astype(np.uint32), _tweaked_keys(key)[-1][0])
 
 
 @functools.lru_cache(maxsize=64)
@@ -175,6 +181,51 @@ def _tweaked_feistel(
             low = mixed - mixed // second * second
     images = high.astype(np.int64)
     images *= radices[1]
+    images += low
+    return images
+
+
+def _permute_alike(
+    positions: NDArray[np.int64], size: int, tables: list[NDArray[np.uint32]]
+) -> NDArray[np.int64]:
+    """``permute_each`` where all tweaks are the same. Worth it: 58 against 190 us for 2,700."""
+    images = _tabulated_feistel(positions, size, tables)
+    outside = np.flatnonzero(images >= size)
+    while outside.size:
+        images[outside] = again = _tabulated_feistel(images[outside], size, tables)
+        outside = outside[again >= size]
+    return images
+
+
+@functools.lru_cache(maxsize=16)
+def _tables(size: int, key: tuple[int, ...], tweak: int) -> list[NDArray[np.uint32]]:
+    """What each round adds to the one half, by the other."""
+    radices, mixed = _radices(size), _mixed(np.array([tweak]), key)
+    tables = []
+    for number, (own, odd) in enumerate(_tweaked_keys(key)[:_ROUNDS]):
+        known, changed = radices[::-1] if number % 2 else radices
+        added = _mix(np.arange(known, dtype=np.uint32) + mixed * odd, own) >> np.uint32(1)
+        tables.append(added % np.uint32(changed))
+    return tables
+
+
+def _tabulated_feistel(
+    values: NDArray[np.int64], size: int, tables: list[NDArray[np.uint32]]
+) -> NDArray[np.int64]:
+    first, second = map(np.uint32, _radices(size))
+    quotients = values // second
+    high = quotients.astype(np.uint32)
+    low = (values - quotients * second).astype(np.uint32)
+    for number, table in enumerate(tables):
+        # Less what it is taken modulo, if that is no more: else the difference wraps around.
+        if number % 2:
+            high += table.take(low)
+            np.minimum(high, high - first, out=high)
+        else:
+            low += table.take(high)
+            np.minimum(low, low - second, out=low)
+    images = high.astype(np.int64)
+    images *= second
     images += low
     return images
 

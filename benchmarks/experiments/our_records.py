@@ -12,6 +12,7 @@ from benchmarks.data.examples import (
     SCALARS,
     find_digit_examples,
     find_digit_headers,
+    find_digit_shards,
     find_table_examples,
 )
 from benchmarks.data.photographs import (
@@ -50,6 +51,15 @@ def pictures_for_keras(size: str = SMALL) -> Any:
     return SafeSequence(source, BATCH, shuffle=True)
 
 
+def mixed_pictures_for_keras() -> Any:
+    """A SafeSequence of as many pictures out of each of three sources."""
+    from adapters import SafeSequence, mix, open_records
+
+    path = find_photographs().tfrecord
+    sources = [open_records(path, decode=training_decoder()) for _ in range(3)]
+    return SafeSequence(mix(sources), BATCH, shuffle=True)
+
+
 def packed_for_keras(encoding: str) -> Any:
     """A SafeSequence of what `pack` made of the pictures, their shorter side 256."""
     from adapters import SafeSequence, open_records
@@ -78,13 +88,31 @@ def scaled(batch: Any) -> Any:
     return np.multiply(pixels, np.float32(1 / 255), dtype=np.float32), labels
 
 
+def digit_features() -> Any:
+    """What anybody's Examples of digits hold."""
+    from adapters import Feature
+
+    return {"image": Feature("uint8", (28, 28, 1), stored="raw"), "label": Feature("int64")}
+
+
 def digit_examples_for_keras(find: Callable[[], Any] = find_digit_examples) -> Any:
     """A SafeSequence of digits in anybody's Examples, as float32."""
-    from adapters import Feature, SafeSequence, open_records
+    from adapters import SafeSequence, open_records
 
-    features = {"image": Feature("uint8", (28, 28, 1), stored="raw"), "label": Feature("int64")}
-    source = open_records(find(), decode=features, outputs=("image", "label"))
+    source = open_records(find(), decode=digit_features(), outputs=("image", "label"))
     return SafeSequence(source, BATCH, shuffle=True, batch_transform=scaled)
+
+
+def mixed_digits_for_keras() -> Any:
+    """A SafeSequence of as many of these out of each of three sources."""
+    from adapters import SafeSequence, mix, open_records
+
+    paths = find_digit_shards()
+    sources = [
+        open_records(paths[part::3], decode=digit_features(), outputs=("image", "label"))
+        for part in range(3)
+    ]
+    return SafeSequence(mix(sources), BATCH, shuffle=True, batch_transform=scaled)
 
 
 def table_for_keras() -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.data.examples import find_digit_shards
 from benchmarks.data.photographs import PICTURES, find_packed, find_photographs
 from benchmarks.experiments import our_records
 from benchmarks.experiments.correctness import (
@@ -90,6 +91,23 @@ def _against_ffcv(encoding: str) -> Contestants:
     }
 
 
+def _mixed_pictures() -> Contestants:
+    return {
+        "SafeSequence, a mix of three": our_records.contestant_of(
+            our_records.mixed_pictures_for_keras
+        ),
+        "SafeSequence, one source": our_records.pictures(),
+    }
+
+
+def _mixed_digits() -> Contestants:
+    one = partial(our_records.digit_examples_for_keras, find_digit_shards)
+    return {
+        "SafeSequence, a mix of three": our_records.digits(our_records.mixed_digits_for_keras),
+        "SafeSequence, one source": our_records.digits(one),
+    }
+
+
 def _packed(encoding: str) -> Callable[[], float]:
     return our_records.contestant_of(partial(our_records.packed_for_keras, encoding))
 
@@ -118,6 +136,14 @@ TABLE: Table = finished(
         "JPEG folder against image_dataset_from_directory": (
             TENSORFLOW,
             Ratio("samples/s", 2, _directory, 3, "tensorflow", correct=_squeezed),
+        ),
+        "a mix of JPEG TFRecords against one": (
+            KERAS,
+            Ratio("samples/s", 0.95, _mixed_pictures, 5),
+        ),
+        "a mix of typed digits against one": (
+            KERAS,
+            Ratio("samples/s", 0, _mixed_digits, 5),
         ),
         **{
             f"{title} of 256 against {other}": (

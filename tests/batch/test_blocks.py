@@ -136,6 +136,16 @@ def test_each_tweak_is_a_bijection(size):
         assert np.array_equal(np.sort(images), np.arange(size))
 
 
+@given(st.integers(1, 10**6), st.integers(0, 2**40), st.integers(0, 2**70))
+def test_a_tweak_maps_alike_whatever_comes_beside_it(size, tweak, key):
+    """Positions of one tweak are mapped by tables, where there are many of them."""
+    positions = np.arange(min(size, 3000)) * (size // min(size, 3000))
+    alone = permute_each(positions, size, (key,), np.full(len(positions), tweak))
+    tweaks = np.append(np.full(len(positions), tweak), tweak + 1)
+    beside = permute_each(np.append(positions, 0), size, (key,), tweaks)
+    assert np.array_equal(alone, beside[:-1])
+
+
 def test_a_batch_of_a_shuffled_file_is_like_one_of_a_full_shuffle():
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(100), 200))
     full = Order(20_000, 256, True)
