@@ -70,7 +70,7 @@ class JoinedShard(Shard):
 
     def __init__(self, shards: Sequence[Shard]) -> None:
         storage = JoinedFiles([shard.storage for shard in shards])  # type: ignore[misc]
-        self._shards = list(shards)
+        self._parts = list(shards)
         self._firsts = np.cumsum([0, *map(len, shards)])
         self.storage, self.codec = storage, shards[0].codec
         self.verify = any(shard.verify for shard in shards)
@@ -83,10 +83,15 @@ class JoinedShard(Shard):
         for shard, first, last in zip(shards, self._firsts.tolist(), self._firsts[1:].tolist()):
             shard.checked = self.checked[first:last]  # What one has checked, the other needn't.
 
+    @property
+    def parts(self) -> list[Shard]:
+        """The shards."""
+        return self._parts
+
     def read(self, number: int) -> memoryview:
         """The payload of a record, of its own file."""
         place = int(np.searchsorted(self._firsts, number, "right")) - 1
-        return self._shards[place].read(number - int(self._firsts[place]))
+        return self._parts[place].read(number - int(self._firsts[place]))
 
     def inside(
         self, starts: NDArray[np.int64], sizes: NDArray[np.int64] | np.int64

@@ -74,6 +74,11 @@ class Shard:
         """The name of its codec."""
         return self.codec.name
 
+    @property
+    def parts(self) -> list[Shard]:
+        """The files that it is, one after another."""
+        return [self]
+
     def __len__(self) -> int:
         return len(self.offsets)
 

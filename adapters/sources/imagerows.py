@@ -1,11 +1,12 @@
 """Images of record files, and their labels, straight into the rows of a batch.
 
-Raw arrays of one shape are gathered a file at a time (``strided``). Of what is left, and of encoded
-images, each is found (``located``) and decoded into its row.
+Raw arrays of one shape are gathered at once, of all files that are alike (``strided``). Of what is
+left, and of encoded images, each is found (``located``) and decoded into its row.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from numpy.typing import NDArray
 from adapters.errors import ContentError, UnlikeError
 from adapters.generators import RngOf, chosen
 from adapters.images import size_of
-from adapters.records import RecordFiles, Shard
+from adapters.records import RecordFiles
+from adapters.records.joined import joined
 from adapters.sources.contents import Images
 from adapters.sources.located import Found, Located
 from adapters.sources.rows import put_image, put_label
@@ -33,8 +35,6 @@ class ImageRows:
     def __init__(self, files: RecordFiles, content: Images) -> None:
         self._files = files
         self._content = content
-        # By the shard: names leave out what tells some URLs apart.
-        self._strided: dict[int, Strided | None] = {}
         self._located: Located | None = None
 
     @property
@@ -43,8 +43,12 @@ class ImageRows:
         decoder = self._content.decoder
         if decoder is not None and decoder.shape is not None:
             return decoder.shape, decoder.dtype
-        strided = self._matrix(self._files.locate(0)[0])
-        return None if strided is None else (strided.shape, strided.dtype)
+        self._files.check_open()
+        return None if self._first is None else (self._first.shape, self._first.dtype)
+
+    @functools.cached_property
+    def _first(self) -> Strided | None:
+        return strided_of(self._files.locate(0)[0], self._content)
 
     def fill(
         self,
@@ -134,32 +138,40 @@ class ImageRows:
     def gather(
         self, numbers: NDArray[np.int64], images: NDArray[Any], labels: NDArray[Any]
     ) -> NDArray[np.bool_]:
-        """Which rows could be written a file at a time."""
+        """Which rows could be written at once."""
         files = self._files
         files.check_open()
-        if len(files.shards) == 1:
-            strided = self._matrix(files.shards[0])
+        numbers, units = files.in_order(numbers), self._units
+        if len(units) == 1:
+            _, strided = units[0]
             if strided is None or not strided.fits(images, labels):
                 return np.zeros(len(numbers), bool)
-            return strided.gather(files.in_order(numbers), images, labels)
-        places, own_numbers = files.places(numbers)
+            return strided.gather(numbers, images, labels)
+        firsts = np.cumsum([0, *(records for records, _ in units)])
+        places = np.searchsorted(firsts, numbers, "right") - 1
         right = np.zeros(len(numbers), bool)
         for place in np.unique(places).tolist():
-            strided = self._matrix(files.shards[place])
+            _, strided = units[place]
             rows = np.flatnonzero(places == place)
             if strided is None or not strided.fits(images, labels):
                 continue
             part = np.empty((len(rows), *images.shape[1:]), images.dtype)
             own = np.empty((len(rows), *labels.shape[1:]), labels.dtype)
-            right[rows] = strided.gather(own_numbers[rows], part, own)
+            right[rows] = strided.gather(numbers[rows] - firsts[place], part, own)
             images[rows], labels[rows] = part, own
         return right
 
-    def _matrix(self, shard: Shard) -> Strided | None:
-        key = id(shard)  # The files hold it for as long as this lives.
-        if key not in self._strided:
-            self._strided[key] = strided_of(shard, self._content)
-        return self._strided[key]
+    @functools.cached_property
+    def _units(self) -> list[tuple[int, Strided | None]]:
+        """How many records the files have, and these; neighbours that are alike are one."""
+        units: list[tuple[int, Strided | None]] = []
+        for unit in joined(self._files.shards):
+            whole = strided_of(unit, self._content)
+            if whole is not None or len(unit.parts) == 1:
+                units.append((len(unit), whole))
+            else:
+                units += [(len(part), strided_of(part, self._content)) for part in unit.parts]
+        return units
 
 
 def _is_image(encoded: memoryview) -> bool:

@@ -18,9 +18,10 @@ from adapters.records import joined as joining
 from adapters.records.joined import joined
 from adapters.records.mapping import living
 from adapters.sources.featurerows import FeatureRows
+from tests.images.pictures import npy
 from tests.plans import batch_of, plan_of
 from tests.sources.example_files import encoded, sample
-from tests.sources.record_files import damage, write
+from tests.sources.record_files import damage, raw, write, write_images
 
 SPEC: dict[str, Any] = {
     "image": Feature("uint8", (2, 3, 4), stored="raw"),
@@ -164,3 +165,40 @@ def test_closing_lets_go_of_the_maps(tmp_path):
     assert living() > before
     source.close()
     assert living() == before
+
+
+def arrays_of(folder: Path, format: str, labels: list[Any]) -> list[Path]:
+    """Files of nine raw arrays each, with such a label."""
+    return [
+        write_images(folder / f"{place}.{format}", format, map(npy, raw(9)), [label] * 9)
+        for place, label in enumerate(labels)
+    ]
+
+
+@pytest.mark.parametrize("format", ["tfrecord", "recordio"])
+@pytest.mark.parametrize(
+    ("labels", "units"),
+    [([3, 5, 7, 9], [36]), ([3, 300, 5, 7], [9, 9, 9, 9]), ([3], [9])],
+    ids=["alike", "a label of two bytes", "one file"],
+)
+def test_raw_arrays_of_files_that_are_alike_are_gathered_at_once(tmp_path, format, labels, units):
+    source: Any = open_records(arrays_of(tmp_path, format, labels), decode="image")
+    plan = plan_of(source, 8, shuffle=True)
+    for epoch in range(2):
+        for index in range(len(plan)):
+            images, found = batch_of(plan, epoch, index)
+            for row, number in enumerate(plan.order.batch(epoch, index).tolist()):
+                np.testing.assert_array_equal(images[row], source[number][0])
+                assert found[row] == labels[number // 9]
+    if format == "tfrecord":  # RecordIO has floats.
+        assert [count for count, _ in source._images()._units] == units
+
+
+def test_a_damaged_array_of_one_of_many_files_is_told(tmp_path):
+    paths = arrays_of(tmp_path, "tfrecord", [1, 2, 3])
+    source: Any = open_records(paths, decode="image")
+    damage(paths[1], int(source._files.shards[1].offsets[4]) + 200)
+    source = open_records(paths, decode="image")
+    with pytest.raises(RecordError, match=r"1\.tfrecord, record 4\b"):
+        batch_of(plan_of(source, 27), 0, 0)
+    batch_of(plan_of(source, 9), 0, 2)

@@ -365,7 +365,8 @@ def test_what_is_remembered_of_a_file_is_small_beside_its_arrays(tmp_path):
     path = raw_file(tmp_path, "tfrecord", raw(3, (200, 200, 3)))
     source = open_records(path, decode="image")
     batch_of(plan_of(source, 3))
-    (strided,) = source._rows._strided.values()
+    ((_, strided),) = source._rows._units
+    assert strided is not None
     assert strided.fixed.nbytes + strided.model.nbytes < 4000
 
 
