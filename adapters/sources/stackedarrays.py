@@ -12,7 +12,7 @@ from adapters.images.rows import Stack
 from adapters.ownership import Allocate
 from adapters.sources.source import Source
 from adapters.sources.stored import Stored
-from adapters.structure import unflatten
+from adapters.structure import flatten, unflatten
 
 # Where a row lies takes 8 bytes for each array: 32 MiB.
 _MOST_ROWS = 1 << 22
@@ -37,12 +37,17 @@ class StackedArrays(Source):
 
     def gather(self, numbers: NDArray[np.int64], allocate: Allocate) -> Any:
         """The rows of these numbers as one batch, in memory from ``allocate``."""
-        return unflatten(self._skeleton, [each.take(numbers, allocate) for each in self._columns])
+        gathered = []
+        for column in self._columns:
+            rows = allocate((len(numbers), *column.shape), column.dtype)
+            column.take(numbers, rows)
+            gathered.append(rows)
+        return unflatten(self._skeleton, gathered)
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """The sample of this number, a copy."""
-        rows = [each.take(np.array([number]), np.empty)[0] for each in self._columns]
-        return unflatten(self._skeleton, rows)
+        columns, skeleton = flatten(self.gather(np.array([number]), np.empty))
+        return unflatten(skeleton, [rows[0] for rows in columns])
 
 
 def stacked(
