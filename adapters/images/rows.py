@@ -61,15 +61,22 @@ class Stack:
     """
 
     def __init__(self, arrays: Sequence[NDArray[Any]]) -> None:
-        self._arrays = list(arrays)
+        self._arrays = [np.asarray(array) for array in arrays]
+        self._lengths = list(map(len, arrays))
         self.shape, self.dtype = arrays[0].shape[1:], arrays[0].dtype
         self._size = math.prod(self.shape) * self.dtype.itemsize
+        self._place()
+
+    def _place(self) -> None:
+        """Find out where the rows lie."""
+        arrays = [array[:length] for array, length in zip(self._arrays, self._lengths)]
         begins = [int(array.__array_interface__["data"][0]) for array in arrays]
         low, high = min(begins), max(b + array.nbytes for b, array in zip(begins, arrays))
         lowest = arrays[begins.index(low)].reshape(-1).view(np.uint8)
         self._whole = np.lib.stride_tricks.as_strided(lowest, (high - low,), (1,), writeable=False)
         rows = [np.arange(len(array)) * self._size for array in arrays]
         self._starts = np.concatenate([b - low + own for b, own in zip(begins, rows)])
+        self._now = list(map(len, self._arrays))
 
     @classmethod
     def of(cls, arrays: Sequence[Any]) -> Stack | None:
@@ -88,14 +95,21 @@ class Stack:
         return len(self._starts)
 
     def take(self, numbers: NDArray[np.int64], out: NDArray[Any]) -> None:
-        """Write these rows into ``(numbers, ...)``, contiguous and of their dtype."""
+        """Write these rows into ``(numbers, ...)``, contiguous and of their dtype.
+
+        Raises:
+            IndexError: There is no such row.
+        """
+        if list(map(len, self._arrays)) != self._now:
+            self._place()  # One was resized where it is, and may lie elsewhere now.
         given, into = _one_field(self._size), (out.view(np.uint8),)
         kernel = load()
         assert kernel is not None
         wrong = kernel.gather(
             self._whole, numbers, None, self._starts, 0, None, *given, into, _NO_DEFAULTS
         )
-        assert wrong is None
+        if wrong is not None:
+            raise IndexError(f"numbers must be in range({len(self)}), got {numbers}")
 
 
 @functools.lru_cache(maxsize=64)

@@ -72,12 +72,18 @@ class RecordFiles:
     @classmethod
     def all_of(cls, several: Sequence[RecordFiles]) -> RecordFiles:
         """The records of all, one after another, until one of these is closed."""
-        whole = cls.of([shard for files in several for shard in files.shards])
+        shards = {id(shard): shard for files in several for shard in files.shards}
+        whole = cls.of(list(shards.values()))
         whole._parts = tuple(several)
-        if any(files._chosen is not None for files in several):
-            starts = np.cumsum([0, *(files._starts[-1] for files in several)]).tolist()
-            own = (files.in_order(np.arange(len(files))) for files in several)
-            whole._chosen = np.concatenate([start + each for start, each in zip(starts, own)])
+        chosen = any(files._chosen is not None for files in several)
+        if chosen or len(shards) < sum(len(files.shards) for files in several):
+            begins = dict(zip(shards, whole._starts.tolist()))
+            numbers = []
+            for files in several:
+                places, inside = files.places(np.arange(len(files)))
+                own = np.array([begins[id(shard)] for shard in files.shards], np.int64)
+                numbers.append(own[places] + inside)
+            whole._chosen = np.concatenate(numbers)
         return whole
 
     def _join(self, shards: list[Shard]) -> None:

@@ -13,19 +13,29 @@ from __future__ import annotations
 
 import itertools
 import mmap
+import os
+import threading
+import weakref
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.records.mapping import Reserved
+from adapters.errors import RecordError
+from adapters.records.mapping import Reserved, most
 from adapters.records.shard import Shard
 from adapters.records.storage import MappedFile, with_room
 
-# Of one range, each of which takes a map; the system has some 65,000.
+# Of one range, and of all. Each takes a map, and of more than the system has room for, ranges would
+# be unmapped for others in each batch.
 _MOST_FILES = 1024
+_MOST_FILES_OF_ALL = most() // 4
 # Where records lie takes 24 bytes for each once more: 1.6 GB at most.
 _MOST_RECORDS = 1 << 26
+
+
+class ApartError(Exception):
+    """Some files can't be taken as one any more: each is to be asked by itself."""
 
 
 def joined(shards: Sequence[Shard]) -> list[Shard]:
@@ -37,7 +47,8 @@ def joined(shards: Sequence[Shard]) -> list[Shard]:
         shards: Of any kind; remote and compressed ones, and those whose index doesn't fit the file,
             stay by themselves.
     """
-    if len(shards) < 2 or sum(map(len, shards)) > _MOST_RECORDS:
+    alone = len(shards) < 2 or len(shards) > _MOST_FILES_OF_ALL
+    if alone or sum(map(len, shards)) > _MOST_RECORDS:
         return list(shards)
     units: list[Shard] = []
     for kind, group in itertools.groupby(shards, _kind):
@@ -47,8 +58,18 @@ def joined(shards: Sequence[Shard]) -> list[Shard]:
             continue
         for first in range(0, len(alike), _MOST_FILES):
             few = alike[first : first + _MOST_FILES]
-            units += few if len(few) < 2 else [JoinedShard(few)]
+            units += few if len(few) < 2 else [_joined(few)]
     return units
+
+
+def _joined(shards: list[Shard]) -> JoinedShard:
+    """These as one, which others who ask have, too: the parts of a split, for one."""
+    key = tuple(map(id, shards))  # They live for as long as what is made of them.
+    with _making:
+        unit = _made.get(key)
+        if unit is None:
+            unit = _made[key] = JoinedShard(shards)
+        return unit
 
 
 def _kind(shard: Shard) -> tuple[str, bool] | None:
@@ -92,6 +113,17 @@ class JoinedShard(Shard):
         """The payload of a record, of its own file."""
         place = int(np.searchsorted(self._firsts, number, "right")) - 1
         return self._parts[place].read(number - int(self._firsts[place]))
+
+    def touch(self, numbers: NDArray[np.int64], size: int) -> memoryview:
+        """All files, of which these records may be read.
+
+        Raises:
+            ApartError: There is no room for all, or one has been changed.
+        """
+        try:
+            return super().touch(numbers, size)
+        except (OSError, RecordError) as error:
+            raise ApartError from error
 
     def inside(
         self, starts: NDArray[np.int64], sizes: NDArray[np.int64] | np.int64
@@ -145,4 +177,18 @@ class JoinedFiles(MappedFile):
             with file._opened() as opened:
                 file._check(opened)
                 whole.put(begin, opened.fileno(), file.size)
+        for file in self._files:
+            file._unmap()  # It has been mapped to be opened.
         return whole
+
+
+_made: weakref.WeakValueDictionary[tuple[int, ...], JoinedShard] = weakref.WeakValueDictionary()
+_making = threading.Lock()
+
+
+def _renew_lock() -> None:
+    global _making
+    _making = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)

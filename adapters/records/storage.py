@@ -310,12 +310,11 @@ def with_room(mapped: Callable[[], _Map]) -> _Map:
     Raises:
         NoMapError: That isn't enough.
     """
-    try:
+    with contextlib.suppress(NoMapError):
         return mapped()
-    except NoMapError:
-        for other in [*_open, *_inflated]:
-            other._unmap()
-        return mapped()
+    for other in [*_open, *_inflated]:
+        other._unmap()
+    return mapped()
 
 
 def _map_of(file: IO[bytes], size: int) -> Mapping:

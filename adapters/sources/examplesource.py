@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -50,14 +51,22 @@ class ExampleSource(RecordSource):
         self._pads = any(field.varies and field.default is not None for field in content.fields)
         self._gatherer: FeatureRows | None = None
         self._located: Located | None = None
+        # What this is a part of, where several are gathered at once.
+        self._wholes: weakref.WeakSet[ExampleSource] = weakref.WeakSet()
 
     def close(self) -> None:
         """Let go of the files."""
-        self._gatherer = self._located = None
+        for each in (self, *self._wholes):
+            each._gatherer = each._located = None
         super().close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_gatherer": None, "_located": None}
+        state = {**super().__getstate__(), "_gatherer": None, "_located": None}
+        del state["_wholes"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _wholes=weakref.WeakSet())
 
     def way(self, transformed: bool) -> str:
         """How samples come from it, for people."""
@@ -93,7 +102,13 @@ class ExampleSource(RecordSource):
         wanted = {pickle.dumps(each._examples) for each in several}
         if len(wanted) > 1 or any(each._kept is not None for each in several):
             return None
-        return ExampleSource(RecordFiles.all_of([each._files for each in several]), self._examples)
+        files = RecordFiles.all_of([each._files for each in several])
+        if len({shard.format for shard in files.shards}) > 1:
+            return None
+        whole = ExampleSource(files, self._examples)
+        for each in several:
+            each._wholes.add(whole)
+        return whole
 
     @property
     def leaves(self) -> tuple[Leaf, ...] | None:

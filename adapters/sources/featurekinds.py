@@ -16,6 +16,7 @@ from adapters.clock import once
 from adapters.errors import RecordError
 from adapters.records import Shard
 from adapters.records.crc import masked_crcs_of
+from adapters.records.joined import ApartError
 from adapters.records.layouts import Layouts
 from adapters.records.tfrecord import FOOTER, HEADER, NAME
 from adapters.records.windows import windows
@@ -168,6 +169,8 @@ class FeatureKinds:
         kind = self._numbers.get(key.tobytes())
         if kind is None:
             if len(self._numbers) >= _MOST_KINDS:
+                if len(self._shard.parts) > 1:
+                    raise ApartError  # By itself, a file may have fewer.
                 return UNKNOWN
             known = self.where
             every = np.concatenate([known[0], places[np.newaxis]])

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from adapters.errors import ContentError
 from adapters.images import kernel
-from adapters.records import RecordFiles, recordio, wire
-from adapters.records.joined import joined
+from adapters.records import RecordFiles, Shard, recordio, wire
+from adapters.records.joined import ApartError, joined
 from adapters.records.layouts import Layouts, Wanted
 from adapters.records.mapping import NoMapError
 from adapters.sources.examples import misfits, of_raw, put
@@ -40,8 +40,32 @@ class FeatureRows:
     """
 
     def __init__(self, files: RecordFiles, fields: Sequence[Field]) -> None:
+        self._files, self._fields = files, fields
+        self._rows = UnitRows(files, fields, joined(files.shards))
+
+    def gather(
+        self, numbers: NDArray[np.int64], columns: Sequence[NDArray[Any]]
+    ) -> NDArray[np.bool_] | None:
+        """Write these records' features; as ``UnitRows`` has it."""
+        try:
+            return self._rows.gather(numbers, columns)
+        except ApartError:
+            self._rows = rows = UnitRows(self._files, self._fields, self._files.shards)
+            return rows.gather(numbers, columns)
+
+
+class UnitRows:
+    """The same of files that are parted into units once and for all.
+
+    Args:
+        files: The records.
+        fields: Their features, in the order of the columns.
+        units: The files, or several of them as one.
+    """
+
+    def __init__(self, files: RecordFiles, fields: Sequence[Field], units: Sequence[Shard]) -> None:
         self._files = files
-        self._units = joined(files.shards)
+        self._units = list(units)
         self._firsts = np.cumsum([0, *map(len, self._units)])
         # Where only some files are RecordIO, what is in these is read one by one.
         self._behind_headers = all(shard.format == recordio.NAME for shard in files.shards)
@@ -226,7 +250,7 @@ class FeatureRows:
         return kinds
 
 
-_all: weakref.WeakSet[FeatureRows] = weakref.WeakSet()
+_all: weakref.WeakSet[UnitRows] = weakref.WeakSet()
 
 
 def _forget_all() -> None:

@@ -7,6 +7,7 @@ left, and of encoded images, each is found (``located``) and decoded into its ro
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,8 @@ from numpy.typing import NDArray
 from adapters.errors import ContentError, UnlikeError
 from adapters.generators import RngOf, chosen
 from adapters.images import size_of
-from adapters.records import RecordFiles
-from adapters.records.joined import joined
+from adapters.records import RecordFiles, Shard
+from adapters.records.joined import ApartError, joined
 from adapters.sources.contents import Images
 from adapters.sources.located import Found, Located
 from adapters.sources.rows import put_image, put_label
@@ -139,9 +140,21 @@ class ImageRows:
         self, numbers: NDArray[np.int64], images: NDArray[Any], labels: NDArray[Any]
     ) -> NDArray[np.bool_]:
         """Which rows could be written at once."""
-        files = self._files
-        files.check_open()
-        numbers, units = files.in_order(numbers), self._units
+        self._files.check_open()
+        numbers = self._files.in_order(numbers)
+        try:
+            return self._gathered(self._units, numbers, images, labels)
+        except ApartError:
+            self._units = units = self._parted(self._files.shards)
+            return self._gathered(units, numbers, images, labels)
+
+    @staticmethod
+    def _gathered(
+        units: Sequence[tuple[int, Strided | None]],
+        numbers: NDArray[np.int64],
+        images: NDArray[Any],
+        labels: NDArray[Any],
+    ) -> NDArray[np.bool_]:
         if len(units) == 1:
             _, strided = units[0]
             if strided is None or not strided.fits(images, labels):
@@ -164,8 +177,11 @@ class ImageRows:
     @functools.cached_property
     def _units(self) -> list[tuple[int, Strided | None]]:
         """How many records the files have, and these; neighbours that are alike are one."""
+        return self._parted(joined(self._files.shards))
+
+    def _parted(self, shards: Sequence[Shard]) -> list[tuple[int, Strided | None]]:
         units: list[tuple[int, Strided | None]] = []
-        for unit in joined(self._files.shards):
+        for unit in shards:
             whole = strided_of(unit, self._content)
             if whole is not None or len(unit.parts) == 1:
                 units.append((len(unit), whole))

@@ -335,7 +335,7 @@ def test_a_forked_process_looks_for_itself(tmp_path):
     """A thread of the other one may have been looking, with the lock."""
     source = open_records(file_of(tmp_path, map(usual, range(SIZE))), decode=SPEC)
     batch_of(plan_of(source, BATCH))
-    with source._gatherer._kinds[0]._noting:
+    with source._gatherer._rows._kinds[0]._noting:
         child = multiprocessing.get_context("fork").Process(
             target=batch_of, args=(plan_of(source, BATCH), 0, 1)
         )
@@ -364,7 +364,7 @@ def test_names_that_no_other_record_has_are_not_all_remembered(tmp_path):
     ]
     source = open_records(file_of(tmp_path, payloads), decode=SPEC)
     assert_gathered(source)
-    names = [bytes(piece.head) for piece in source._gatherer._layouts._pieces]
+    names = [bytes(piece.head) for piece in source._gatherer._rows._layouts._pieces]
     assert sum(b"all" in name for name in names) <= 30
     assert sum(b"all" not in name for name in names) < 40
 

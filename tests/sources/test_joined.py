@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters import Feature, RecordError, open_records
+from adapters import Feature, RecordError, mix, open_records
 from adapters.records import irheader
 from adapters.records import joined as joining
 from adapters.records.joined import joined
-from adapters.records.mapping import living
-from adapters.sources.featurerows import FeatureRows
+from adapters.records.mapping import NoMapError, living
+from adapters.sources import featurekinds
+from adapters.sources.featurerows import UnitRows
 from tests.images.pictures import npy
 from tests.plans import batch_of, plan_of
 from tests.sources.example_files import encoded, sample
@@ -66,7 +67,7 @@ def assert_batches_are_the_samples(source: Any) -> None:
 def test_batches_of_many_files_are_their_samples(tmp_path, format):
     source = source_of(format, shards(tmp_path, format))
     assert_batches_are_the_samples(source)
-    assert len(source._gatherer._units) == 1
+    assert len(source._gatherer._rows._units) == 1
 
 
 @pytest.mark.usefixtures("gatherer")
@@ -75,9 +76,9 @@ def test_a_batch_of_many_files_is_gathered_at_once(tmp_path, monkeypatch):
     plan = plan_of(source, sum(COUNTS), shuffle=True)
     batch_of(plan, 0, 0)
     calls: list[int] = []
-    name = "_written" if source._gatherer._kernel is not None else "_table"
-    real = getattr(FeatureRows, name)
-    monkeypatch.setattr(FeatureRows, name, lambda *each: calls.append(1) or real(*each))
+    name = "_written" if source._gatherer._rows._kernel is not None else "_table"
+    real = getattr(UnitRows, name)
+    monkeypatch.setattr(UnitRows, name, lambda *each: calls.append(1) or real(*each))
     batch_of(plan, 1, 0)
     assert len(calls) == 1
 
@@ -139,13 +140,56 @@ def test_a_damaged_record_is_told_by_its_own_file_and_number(tmp_path):
 
 
 @pytest.mark.usefixtures("gatherer")
-def test_a_file_that_was_changed_since_is_told(tmp_path):
-    paths = shards(tmp_path, "tfrecord")
-    source = source_of("tfrecord", paths)
+@pytest.mark.parametrize("decode", ["features", "image"])
+def test_a_file_that_was_changed_since_is_told_and_the_others_are_read(tmp_path, decode):
+    if decode == "features":
+        paths = shards(tmp_path, "tfrecord", (5,) * 5)
+        source = source_of("tfrecord", paths)
+    else:
+        paths = arrays_of(tmp_path, "tfrecord", [1, 2, 3, 4, 5])
+        source = open_records(paths, decode="image")
+    whole = plan_of(source, len(source))
     source._files.shards[3].close()
     paths[3].write_bytes(b"")
     with pytest.raises(RecordError, match=r"3\.tfrecord"):
-        batch_of(plan_of(source, sum(COUNTS)), 0, 0)
+        batch_of(whole, 0, 0)
+    own = plan_of(source, len(source) // 5)
+    for index in (0, 1, 2, 4):
+        batch_of(own, 0, index)
+
+
+@pytest.mark.usefixtures("gatherer")
+def test_where_there_is_no_room_for_all_each_is_mapped_by_itself(tmp_path, monkeypatch):
+    def no_room(*_: Any, **__: Any) -> Any:
+        raise NoMapError(12, "no room")
+
+    monkeypatch.setattr(joining, "Reserved", no_room)
+    source = source_of("tfrecord", shards(tmp_path, "tfrecord"))
+    assert_batches_are_the_samples(source)
+    assert len(source._gatherer._rows._units) == len(COUNTS)
+
+
+@pytest.mark.usefixtures("gatherer")
+def test_files_of_more_kinds_than_are_numbered_have_theirs_each(tmp_path, monkeypatch):
+    monkeypatch.setattr(featurekinds, "_MOST_KINDS", 3)
+    paths = []
+    for place in range(4):
+        named = [encoded({"name": [b"n" * (3 * place + own)], **sample(own)}) for own in range(3)]
+        paths.append(write(tmp_path / f"{place}.tfrecord", "tfrecord", named))
+    source = source_of("tfrecord", paths)
+    assert_batches_are_the_samples(source)
+    assert len(source._gatherer._rows._units) == 4
+
+
+def test_parts_of_one_source_share_its_files(tmp_path):
+    source = source_of("tfrecord", shards(tmp_path, "tfrecord"))
+    odd, even = source.select(range(1, 57, 2)), source.select(range(0, 57, 2))
+    for part in (odd, even):
+        batch_of(plan_of(part, 10), 0, 0)
+    assert odd._gatherer._rows._units[0] is even._gatherer._rows._units[0]
+    whole: Any = mix([odd, even, source])
+    assert_batches_are_the_samples(whole)
+    assert whole._united._gatherer._rows._units[0] is even._gatherer._rows._units[0]
 
 
 @pytest.mark.usefixtures("gatherer")
@@ -160,10 +204,14 @@ def test_what_one_has_checked_the_other_need_not(tmp_path):
 def test_closing_lets_go_of_the_maps(tmp_path):
     gc.collect()
     before = living()
-    source = source_of("tfrecord", shards(tmp_path, "tfrecord"))
+    paths = shards(tmp_path, "tfrecord")
+    source, other = source_of("tfrecord", paths[:3]), source_of("tfrecord", paths[3:])
     batch_of(plan_of(source, 20, shuffle=True), 0, 0)
+    whole = mix([source, other])
+    batch_of(plan_of(whole, 20, shuffle=True), 0, 0)
     assert living() > before
     source.close()
+    other.close()
     assert living() == before
 
 

@@ -13,6 +13,7 @@ from adapters.images import kernel
 from adapters.sources import ArraySource, as_source
 from adapters.sources.concatenation import Concatenation, joined
 from tests.plans import batch_of, plan_of
+from tests.sources.record_files import write
 from tests.sources.test_joined import SPEC, shards
 
 needs_kernel = pytest.mark.skipif(kernel.load() is None, reason="the kernel wasn't built")
@@ -84,6 +85,29 @@ def test_what_is_changed_in_an_array_is_in_the_next_batch():
     assert whole.gather(np.array([11, 0]), np.empty)["y"].tolist() == [-5, 0]
 
 
+def test_masked_arrays_are_what_they_hold():
+    masked = np.ma.array(np.arange(20.0), mask=np.arange(20) > 3)
+    whole = joined([as_source(masked), as_source(np.arange(20.0) + 20)])
+    assert whole.gather(np.array([3, 15, 25]), np.empty).tolist() == [3, 15, 25]
+
+
+@needs_kernel
+def test_an_array_may_be_resized_where_it_is():
+    first, second = np.zeros((200, 40)), np.ones((200, 40))
+    whole: Any = joined([ArraySource(first), ArraySource(second)])
+    first.resize((40_000, 40), refcheck=False)
+    first[:] = 5
+    assert whole.gather(np.array([3, 250]), np.empty)[:, 0].tolist() == [5, 1]
+
+
+@needs_kernel
+def test_a_row_that_is_not_there_is_an_index_error():
+    whole: Any = joined(parts())
+    for number in (-1, 20):
+        with pytest.raises(IndexError, match=r"range\(20\)"):
+            whole._united.gather(np.array([3, number]), np.empty)
+
+
 @needs_kernel
 def test_a_worker_process_has_them_at_once_too():
     sent = pickle.loads(pickle.dumps(joined(parts())))
@@ -115,9 +139,11 @@ def test_record_files_of_several_sources_are_gathered_at_once(tmp_path):
                     np.testing.assert_array_equal(batch[name][row], value)
 
 
-def test_records_of_other_features_are_not(tmp_path):
+def test_records_of_other_features_or_formats_are_not(tmp_path):
     paths = shards(tmp_path, "tfrecord")
     one = open_records(paths[0], decode=SPEC)
+    other_format = write(tmp_path / "a.rec", "recordio", [b"1234" * 10])
+    assert one.united([open_records(other_format, decode=SPEC)]) is None
     other = {**SPEC, "label": Feature("int64", default=3)}
     assert one.united([open_records(paths[1], decode=other)]) is None
 
