@@ -213,7 +213,7 @@ def _tabulated_feistel(
     values: NDArray[np.int64], size: int, tables: list[NDArray[np.uint32]]
 ) -> NDArray[np.int64]:
     first, second = map(np.uint32, _radices(size))
-    quotients = values // second
+    quotients: NDArray[np.int64] = values // second
     high = quotients.astype(np.uint32)
     low = (values - quotients * second).astype(np.uint32)
     for number, table in enumerate(tables):
@@ -224,7 +224,7 @@ def _tabulated_feistel(
         else:
             low += table.take(high)
             np.minimum(low, low - second, out=low)
-    images = high.astype(np.int64)
+    images: NDArray[np.int64] = high.astype(np.int64)
     images *= second
     images += low
     return images
