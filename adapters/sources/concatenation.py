@@ -86,7 +86,8 @@ class Concatenation(Source):
     def _all_at_once(self) -> Source | None:
         """What gathers or fills batches of all sources at once.
 
-        Worth it: 18 against 87 us for 64 records of three sources of typed features.
+        Worth it: 18 against 87 us for 64 records of three sources of typed features, and 11 against
+        13 ms for JPEGs.
         """
         if self._form is None or any(self._cast) or len(self.parts) < 2:
             return None
@@ -216,8 +217,9 @@ class Concatenation(Source):
         self, numbers: NDArray[np.int64], rng_of: RngOf | None, rows: Sequence[NDArray[Any]]
     ) -> list[tuple[int, Exception]]:
         """Write samples into rows of a batch, a source at a time."""
-        if self._united is not None and not self._gathers:
-            return self._united.fill(numbers, rng_of, rows)
+        united = None if self._gathers else self._united
+        if united is not None and not united.fill(numbers, rng_of, rows):
+            return []  # Else each source tells what is wrong.
         failures: list[tuple[int, Exception]] = []
         for at, own, places in self._by_part(numbers):
             part = self.parts[at]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,7 +20,7 @@ from adapters.sources.featurerows import FeatureRows
 from adapters.sources.located import Located
 from adapters.sources.origin import Origin
 from adapters.sources.records import RecordSource
-from adapters.sources.source import Leaf, Source
+from adapters.sources.source import Leaf
 
 
 class ExampleSource(RecordSource):
@@ -51,22 +49,13 @@ class ExampleSource(RecordSource):
         self._pads = any(field.varies and field.default is not None for field in content.fields)
         self._gatherer: FeatureRows | None = None
         self._located: Located | None = None
-        # What this is a part of, where several are gathered at once.
-        self._wholes: weakref.WeakSet[ExampleSource] = weakref.WeakSet()
 
-    def close(self) -> None:
-        """Let go of the files."""
-        for each in (self, *self._wholes):
-            each._gatherer = each._located = None
-        super().close()
+    def _let_go(self) -> None:
+        super()._let_go()
+        self._gatherer = self._located = None
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {**super().__getstate__(), "_gatherer": None, "_located": None}
-        del state["_wholes"]
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _wholes=weakref.WeakSet())
+        return {**super().__getstate__(), "_gatherer": None, "_located": None}
 
     def way(self, transformed: bool) -> str:
         """How samples come from it, for people."""
@@ -93,22 +82,6 @@ class ExampleSource(RecordSource):
         """Whether a subclass of ``ImageDecoder`` makes samples."""
         decoders = {type(field.decoder) for field in self._examples.fields}
         return not decoders <= {ImageDecoder, type(None)}
-
-    def united(self, others: Sequence[Source]) -> Source | None:
-        """The same features of all files, where these can be gathered."""
-        several = [self, *(each for each in others if type(each) is ExampleSource)]
-        if len(several) <= len(others) or not all(each._fixed for each in several):
-            return None
-        wanted = {pickle.dumps(each._examples) for each in several}
-        if len(wanted) > 1 or any(each._kept is not None for each in several):
-            return None
-        files = RecordFiles.all_of([each._files for each in several])
-        if len({shard.format for shard in files.shards}) > 1:
-            return None
-        whole = ExampleSource(files, self._examples)
-        for each in several:
-            each._wholes.add(whole)
-        return whole
 
     @property
     def leaves(self) -> tuple[Leaf, ...] | None:

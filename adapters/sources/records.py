@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,7 +21,7 @@ from adapters.sources.imageless import how_to_leave_out, is_without_image
 from adapters.sources.imagerows import ImageRows
 from adapters.sources.origin import Origin
 from adapters.sources.selection import chosen_of
-from adapters.sources.source import Leaf
+from adapters.sources.source import Leaf, Source
 
 # Damaged records that are looked past for one that tells what samples are like.
 _TRIES = 100
@@ -46,6 +48,8 @@ class RecordSource(Decoded):
         self._looked = False
         self._rows: ImageRows | None = None
         self._remedy: str | None = None
+        # What this is a part of, where several are asked at once.
+        self._wholes: weakref.WeakSet[RecordSource] = weakref.WeakSet()
 
     def __len__(self) -> int:
         """Number of records."""
@@ -81,13 +85,40 @@ class RecordSource(Decoded):
 
     def close(self) -> None:
         """Let go of the files."""
-        self._rows = None
+        for each in (self, *self._wholes):
+            each._let_go()
         self._files.close()
         if self._kept is not None:
             self._kept.close()
 
+    def _let_go(self) -> None:
+        """Forget what holds the files' maps."""
+        self._rows = None
+
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_rows": None, "_looked": False}
+        state = {**self.__dict__, "_rows": None, "_looked": False}
+        del state["_wholes"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _wholes=weakref.WeakSet())
+
+    def united(self, others: Sequence[Source]) -> Source | None:
+        """The records of all files, where the same becomes of them."""
+        several = [self, *(each for each in others if type(each) is type(self))]
+        if len(several) <= len(others) or any(each._kept is not None for each in several):
+            return None
+        if any(each.makes_samples for each in several):
+            return None
+        files = RecordFiles.all_of([each._files for each in several])
+        formats = {shard.format for shard in files.shards}
+        contents = {pickle.dumps(each._content) for each in several}
+        if len(formats) > 1 or len(contents) > 1:
+            return None
+        whole = type(self)(files, self._content)
+        for each in several:
+            each._wholes.add(whole)
+        return whole
 
     def picture(self, index: int) -> tuple[bytes, Any]:
         """The encoded image of a record, and its label."""

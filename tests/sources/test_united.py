@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters import ClosedError, Feature, mix, open_records
+from adapters import ClosedError, Feature, ImageDecoder, RecordError, mix, open_records
 from adapters.images import kernel
 from adapters.sources import ArraySource, as_source
 from adapters.sources.concatenation import Concatenation, joined
+from adapters.sources.forms import form_of
 from tests.plans import batch_of, plan_of
-from tests.sources.record_files import write
+from tests.sources.record_files import damage, jpeg_file, write
 from tests.sources.test_joined import SPEC, shards
 
 needs_kernel = pytest.mark.skipif(kernel.load() is None, reason="the kernel wasn't built")
@@ -158,3 +159,47 @@ def test_a_source_that_is_closed_is_closed_in_the_whole(tmp_path):
     given[1].close()
     with pytest.raises(ClosedError):
         whole.fill(numbers, None, rows)
+
+
+@pytest.mark.parametrize("format", ["tfrecord", "recordio"])
+@pytest.mark.parametrize("draws", [False, True])
+def test_pictures_of_several_sources_are_decoded_at_once(tmp_path, format, draws):
+    """By the same draws, whoever is asked."""
+    decoder = ImageDecoder(9, crop="random_resized", flip=True) if draws else ImageDecoder(9)
+    sources = []
+    for place in range(3):
+        (tmp_path / str(place)).mkdir()
+        path = jpeg_file(tmp_path / str(place), format)
+        sources.append(open_records(path, decode=decoder))
+    whole: Any = joined(sources)
+    assert whole._united is not None
+    apart = Concatenation(sources, [form_of(source) for source in sources])
+    apart._united = None
+    for epoch in range(2):
+        batches = [batch_of(plan_of(each, 20, shuffle=True), epoch, 0) for each in (whole, apart)]
+        for found, expected in zip(*batches):
+            np.testing.assert_array_equal(found, expected, strict=True)
+
+
+def test_a_damaged_picture_is_told_by_its_own_source(tmp_path):
+    sources = []
+    for place in range(2):
+        (tmp_path / str(place)).mkdir()
+        path = jpeg_file(tmp_path / str(place), "tfrecord")
+        sources.append(open_records(path, decode=ImageDecoder(9)))
+    whole: Any = joined(sources)
+    damage(path, int(sources[1]._files.shards[0].offsets[4]) + 300)
+    with pytest.raises(RecordError, match=r"1/jpeg\.tfrecord, record 4\b"):
+        batch_of(plan_of(whole, len(whole)), 0, 0)
+
+
+def test_decoders_that_differ_are_asked_one_by_one(tmp_path):
+    path = jpeg_file(tmp_path, "tfrecord")
+    one = open_records(path, decode=ImageDecoder(9))
+    assert one.united([open_records(path, decode=ImageDecoder(9, flip=True))]) is None
+    assert one.united([open_records(path, decode=Own(9))]) is None
+    assert one.united([open_records(path, decode=ImageDecoder(9))]) is not None
+
+
+class Own(ImageDecoder):
+    """Somebody's own."""
