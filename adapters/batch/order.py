@@ -113,19 +113,25 @@ class Order:
     ) -> NDArray[np.int64]:
         chunk = arrangement.chunk
         first, last = start // chunk, (stop - 1) // chunk
-        blocks = [
-            self._recent.block(arrangement, self.size, self.shard, epoch, number)
-            for number in range(first, last + 1)
-        ]
-        samples = blocks[0] if last == first else _read_only(np.concatenate(blocks))
+        of_order = arrangement, self.size, self.shard, epoch
+        samples = self._recent.block(*of_order, first)
+        if last > first:
+            rest = [self._recent.block(*of_order, number) for number in range(first + 1, last + 1)]
+            samples = _read_only(np.concatenate([samples, *rest]))
         return samples[start - first * chunk : stop - first * chunk]
+
+    @functools.cached_property
+    def foretells(self) -> bool:
+        """Whether ``coming`` names anything."""
+        order = self.arrangement
+        return order is not None and type(order).coming is not Arrangement.coming
 
     def coming(self, epoch: int, index: int, origin: int = 0) -> list[Stretch]:
         """Stretches of the data set that will be read some time after this batch.
 
         Over all batches of an epoch, each stretch is named once.
         """
-        if self.arrangement is None or type(self.arrangement).coming is Arrangement.coming:
+        if self.arrangement is None or not self.foretells:
             return []
         count = self.shard[1]
         start = max(0, origin + index * self.batch_size * count)

@@ -321,7 +321,7 @@ class SourcePlan(Plan):
 
     def _foretell(self, key: BatchKey) -> None:
         """Tell the source what comes soon after this batch, where the order reads in blocks."""
-        if getattr(self.order, "arrangement", None) is not None:
+        if getattr(self.order, "foretells", False):
             for stretch in self.order.coming(*key.place):
                 self.source.will_read(*stretch)
 

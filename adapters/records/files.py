@@ -128,7 +128,7 @@ class RecordFiles:
         Raises:
             ClosedError: After it.
         """
-        if self._closed or any(part._closed for part in self._parts):
+        if self._closed or (self._parts and any(part._closed for part in self._parts)):
             raise ClosedError("the record files have been closed; open them anew")
 
     def in_order(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
