@@ -233,17 +233,21 @@ class RangeServer:
         return True
 
 
-_etags: dict[int, str] = {}
+# Of large objects, which are kept: a new one may lie where another has lain.
+_etags: dict[int, tuple[Any, str]] = {}
+_MOST_ETAGS = 16
 
 
 def etag_of(data: Any) -> str:
-    """Of an object: of its content, where that is small, else of its memory's place and size."""
+    """Of an object's content; of a large one it is computed once."""
     if len(data) <= 1 << 20:
         return hashlib.sha256(data).hexdigest()[:16]
     known = _etags.get(id(data))
     if known is None:
-        known = _etags[id(data)] = hashlib.sha256(data).hexdigest()[:16]
-    return known
+        for old in [*_etags][: max(0, len(_etags) + 1 - _MOST_ETAGS)]:
+            _etags.pop(old, None)
+        known = _etags[id(data)] = data, hashlib.sha256(data).hexdigest()[:16]
+    return known[1]
 
 
 class ServerProcess:
