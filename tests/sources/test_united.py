@@ -15,7 +15,7 @@ from adapters.sources.concatenation import Concatenation, joined
 from adapters.sources.forms import form_of
 from tests.plans import batch_of, plan_of
 from tests.sources.record_files import damage, jpeg_file, write
-from tests.sources.test_joined import SPEC, shards
+from tests.sources.test_joined import SPEC, assert_batches_are_the_samples, shards
 
 needs_kernel = pytest.mark.skipif(kernel.load() is None, reason="the kernel wasn't built")
 
@@ -131,13 +131,7 @@ def test_record_files_of_several_sources_are_gathered_at_once(tmp_path):
     second = open_records(paths[2:], decode=SPEC)
     whole = mix([open_records(paths[:2], decode=SPEC), second.select(range(3, 40, 2)), second])
     assert whole._united is not None
-    plan = plan_of(whole, 10, shuffle=True)
-    for epoch in range(2):
-        for index in range(len(plan)):
-            batch = batch_of(plan, epoch, index)
-            for row, number in enumerate(plan.order.batch(epoch, index).tolist()):
-                for name, value in whole[number].items():
-                    np.testing.assert_array_equal(batch[name][row], value)
+    assert_batches_are_the_samples(whole)
 
 
 def test_records_of_other_features_or_formats_are_not(tmp_path):
