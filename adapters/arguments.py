@@ -93,24 +93,24 @@ def check_shard(shard: Any) -> None:
         raise ValueError(f"shard must be (index, count) with 0 <= index < count, got {shard!r}")
 
 
-def check_shard_size(size: int, shard: tuple[int, int]) -> None:
+def check_shard_size(size: int | None, shard: tuple[int, int]) -> None:
     """Check that every shard of so many samples has one.
 
     Raises:
         ValueError: It hasn't.
     """
-    if size < shard[1]:
+    if size is not None and size < shard[1]:
         raise ValueError(
             f"shard must leave every shard a sample, got {shard[1]} shards of {size} samples"
         )
 
 
-def samples_of(state: Any, size: int, kind: str) -> tuple[int, int] | None:
+def samples_of(state: Any, size: int | None, kind: str) -> tuple[int, int] | None:
     """(epoch, samples) of what ``state_dict`` has returned; None where it counts batches.
 
     Args:
         state: What the user gives.
-        size: Samples in the global order of an epoch.
+        size: Samples in the global order of an epoch; None if it has no end.
         kind: What has the samples, for the message.
 
     Raises:
@@ -122,9 +122,10 @@ def samples_of(state: Any, size: int, kind: str) -> tuple[int, int] | None:
         epoch, samples = operator.index(state["epoch"]), operator.index(state["samples"])
     except (KeyError, TypeError) as error:
         raise ValueError(f"state must be what state_dict() returned, got {state!r}") from error
-    if epoch < 0 or not 0 <= samples < max(1, size):
+    if epoch < 0 or samples < 0 or (size is not None and samples >= max(1, size)):
+        allowed = ">= 0" if size is None else f"in range({size})"
         raise ValueError(
-            f"state must have epoch >= 0 and samples in range({size}), got {state!r}: it belongs "
+            f"state must have epoch >= 0 and samples {allowed}, got {state!r}: it belongs "
             f"to a {kind} of another data set"
         )
     return epoch, samples

@@ -36,7 +36,7 @@ def batch_of(plan: SourcePlan, epoch: int = 0, index: int = 0) -> Any:
 
 def epoch_of(plan: SourcePlan, epoch: int = 0) -> list[Any]:
     """All batches of an epoch."""
-    return [batch_of(plan, epoch, index) for index in range(len(plan))]
+    return [batch_of(plan, epoch, index) for index in range(plan.num_batches)]
 
 
 def samples_of(plan: SourcePlan, epoch: int = 0) -> list[Any]:

@@ -77,7 +77,7 @@ def test_a_kind_of_source(squares, settings, transform, monkeypatch):
     engine = Engine(plan, settings)
     try:
         stream = engine.stream(0, 0, shuffled=False)
-        found = np.sort(np.concatenate([stream.next() for _ in range(len(plan))]))
+        found = np.sort(np.concatenate([stream.next() for _ in range(plan.num_batches)]))
         assert found.tolist() == [i * i for i in range(SIZE)]
     finally:
         engine.close()
@@ -249,7 +249,11 @@ class Feed:
 
     def __init__(self, data: Any, batch_size: int, workers: int) -> None:
         plan = SourcePlan(as_source(data), Order(len(data), batch_size, shuffle=True))
-        self._engine, self._epoch, self._batches = Engine(plan, Settings(workers)), 0, len(plan)
+        self._engine, self._epoch, self._batches = (
+            Engine(plan, Settings(workers)),
+            0,
+            plan.num_batches,
+        )
 
     def __iter__(self) -> Iterator[list[Any]]:
         stream = self._engine.stream(self._epoch, 0, shuffled=False)

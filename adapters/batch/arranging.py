@@ -54,7 +54,7 @@ def blocks_of(shuffle: Any) -> Blocks | None:
 
 
 def order_of(
-    size: int,
+    size: int | None,
     batch_size: int,
     shuffle: Any = False,
     seed: int = 0,
@@ -68,7 +68,7 @@ def order_of(
     """The order that these arguments mean.
 
     Args:
-        size: Samples in the data set.
+        size: Samples in the data set; None if it has no end, and no other order than its own.
         batch_size: Samples in a batch.
         shuffle: True or False, ``"blocks"`` or ``Blocks``.
         seed: Of the order.
@@ -84,6 +84,8 @@ def order_of(
     blocks = blocks_of(shuffle)
     asked = {"shuffle": blocks, "weights": weights, "bucket_by": bucket_by}
     _check_combination({name: value for name, value in asked.items() if value is not None}, source)
+    if size is None:
+        return Order(None, batch_size, False, seed, drop_remainder, shard)
     arrangement: Arrangement | None = None
     if source is not None:
         arrangement = source.arranged(shuffle, seed)

@@ -24,6 +24,6 @@ def lengthened(plan: Any, epoch: int) -> list[Any]:
         longer = replace(plan, lengthened=1)
     else:
         return []
-    last = len(plan) - 1
+    last = len(plan.order) - 1
     indices = sorted({0, last // 2, last})
     return [longer.batch(BatchKey(epoch, index), aligned_empty).batch for index in indices]

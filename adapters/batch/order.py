@@ -36,7 +36,8 @@ class Order:
     """The order in which one shard visits the samples of a data set, batch by batch.
 
     Args:
-        size: Positions in an epoch: the samples of the data set, or what the arrangement says.
+        size: Positions in an epoch: the samples of the data set, or what the arrangement says; None
+            for a data set without an end, whose order is its own.
         batch_size: Samples in a batch.
         shuffle: Permute the samples, differently in every epoch.
         seed: Non-negative; same seed, same order.
@@ -46,7 +47,7 @@ class Order:
             ``shuffle`` then says no more than that it isn't the data set's.
     """
 
-    size: int
+    size: int | None
     batch_size: int
     shuffle: bool = False
     seed: int = 0
@@ -67,7 +68,18 @@ class Order:
     @property
     def shard_size(self) -> int:
         """Samples that this shard visits in an epoch; the same number on every shard."""
-        return self.size // self.shard[1]
+        return self._positions // self.shard[1]
+
+    @property
+    def _positions(self) -> int:
+        if self.size is None:
+            raise TypeError("an order without an end has no length")
+        return self.size
+
+    @property
+    def num_batches(self) -> int | None:
+        """Batches in an epoch; None for one without an end."""
+        return None if self.size is None else self._batches
 
     @functools.cached_property
     def _batches(self) -> int:
@@ -75,7 +87,11 @@ class Order:
         return full + (rest > 0 and not self.drop_remainder)
 
     def __len__(self) -> int:
-        """Batches in an epoch; the same number on every shard."""
+        """Batches in an epoch; the same number on every shard.
+
+        Raises:
+            TypeError: It has no end.
+        """
         return self._batches
 
     def batch(self, epoch: int, index: int, origin: int = 0) -> NDArray[np.int64]:
@@ -89,7 +105,9 @@ class Order:
         if origin:
             return _continued(self, epoch, index, origin)
         start = index * self.batch_size
-        stop = min(start + self.batch_size, self.shard_size)
+        stop = start + self.batch_size
+        if self.size is not None:
+            stop = min(stop, self.shard_size)
         if self.arrangement is not None:
             return self._arranged(self.arrangement, epoch, start, stop)
         if not self.shuffle:
@@ -98,10 +116,11 @@ class Order:
                 np.arange(start * count + shard, stop * count + shard, count, dtype=np.int64)
             )
         first, last = start // _BLOCK_SAMPLES, (stop - 1) // _BLOCK_SAMPLES
-        samples = _shuffled_block(self.size, self.shard, self.seed, epoch, first)
+        size = self._positions
+        samples = _shuffled_block(size, self.shard, self.seed, epoch, first)
         if last > first:
             blocks = [
-                _shuffled_block(self.size, self.shard, self.seed, epoch, number)
+                _shuffled_block(size, self.shard, self.seed, epoch, number)
                 for number in range(first, last + 1)
             ]
             samples = _read_only(np.concatenate(blocks))
@@ -113,7 +132,7 @@ class Order:
     ) -> NDArray[np.int64]:
         chunk = arrangement.chunk
         first, last = start // chunk, (stop - 1) // chunk
-        of_order = arrangement, self.size, self.shard, epoch
+        of_order = arrangement, self._positions, self.shard, epoch
         samples = self._recent.block(*of_order, first)
         if last > first:
             rest = [self._recent.block(*of_order, number) for number in range(first + 1, last + 1)]
@@ -147,7 +166,8 @@ class Order:
 
     def likeness(self) -> dict[str, Any]:
         """Plain values that tell it from another order, by the names that users know them by."""
-        positions = [self.size * part // _PROBED for part in range(min(self.size, _PROBED))]
+        size = self.size or 0
+        positions = [size * part // _PROBED for part in range(min(size, _PROBED))]
         way = bool(self.shuffle) if self.arrangement is None else self.arrangement.way
         known = {
             "the number of samples": self.size,
@@ -175,7 +195,7 @@ class Order:
             return self.arrangement.numbers(epoch, positions)
         if not self.shuffle:
             return positions
-        return permute(positions, self.size, (self.seed, epoch, SAMPLES))
+        return permute(positions, self._positions, (self.seed, epoch, SAMPLES))
 
     def consumed(self, step: int, origin: int = 0) -> int:
         """Samples that all shards together have consumed before a batch: the first of the order."""
@@ -190,6 +210,9 @@ class Order:
         Returns:
             None where no batch is left.
         """
+        if self.size is None:
+            step = -(-samples // self.consumed(1))
+            return Continuation(epoch, step, samples - self.consumed(step))
         full, rest = divmod((self.size - samples) // self.shard[1], self.batch_size)
         left = full + (rest > 0 and not self.drop_remainder)
         step = len(self) - left
@@ -247,7 +270,9 @@ def _arranged_block(
 
 def _continued(order: Order, epoch: int, index: int, origin: int) -> NDArray[np.int64]:
     (shard, count), start = order.shard, index * order.batch_size
-    stop = min(start + order.batch_size, (order.size - origin) // count)
+    stop = start + order.batch_size
+    if order.size is not None:
+        stop = min(stop, (order.size - origin) // count)
     first = origin + shard
     positions = np.arange(first + start * count, first + stop * count, count, dtype=np.int64)
     return _read_only(order.numbers(epoch, positions))

@@ -61,9 +61,10 @@ class Assembled(NamedTuple):
 class Plan(abc.ABC):
     """Makes the batches of one loader."""
 
+    @property
     @abc.abstractmethod
-    def __len__(self) -> int:
-        """Batches in an epoch."""
+    def num_batches(self) -> int | None:
+        """Batches in an epoch; None if it has no end, or nobody knows."""
 
     @property
     @abc.abstractmethod

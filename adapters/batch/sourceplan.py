@@ -91,9 +91,10 @@ class SourcePlan(Plan):
         self._own_transform = getattr(self.batch_transform, "keeps_nothing", False)
         self._only_reads = plain and not (self.source.makes_samples or callable(self.on_error))
 
-    def __len__(self) -> int:
-        """Batches in an epoch."""
-        return len(self.order)
+    @property
+    def num_batches(self) -> int | None:
+        """Batches in an epoch; None if it has no end."""
+        return self.order.num_batches
 
     @property
     def batch_size(self) -> int:

@@ -13,7 +13,6 @@ plan.
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -71,13 +70,9 @@ class Repeated(Order):
     batches: Sequence[Any] = field(kw_only=True)
 
     @classmethod
-    def of(cls, batches: Sequence[Any], size: int) -> Repeated:
-        """An order of these batches alone, of a data set of so many samples."""
-        return cls(size, max(map(len, batches)), batches=batches)
-
-    def __len__(self) -> int:
-        """No end."""
-        return sys.maxsize
+    def of(cls, batches: Sequence[Any]) -> Repeated:
+        """An order of these batches alone."""
+        return cls(None, max(map(len, batches)), batches=batches)
 
     def batch(self, epoch: int, index: int, origin: int = 0) -> Any:
         """The numbers of one of the batches."""
@@ -138,7 +133,7 @@ def ablations_of(plan: SourcePlan, epoch: int) -> Ablations:
         order.batch(epoch, index) for index in range(min(_KEPT_BATCHES, len(order)))
     ]
     storage = Fetching(source, order, seed=plan.seed, on_error=plan.on_error)
-    kept = dataclasses.replace(plan, order=Repeated.of(batches, order.size))
+    kept = dataclasses.replace(plan, order=Repeated.of(batches))
     if source.whole_batches:
         whole = {int(numbers[0]): source.batch(int(numbers[0])) for numbers in batches}
         again = SequenceSource(KeptSamples(whole, len(source)), own_epochs=False)
@@ -147,7 +142,7 @@ def ablations_of(plan: SourcePlan, epoch: int) -> Ablations:
         fetched, left = _made(plan, batches, source.sample)
         if left:
             known = MapSource(KeptSamples(fetched, len(source)))
-            kept = dataclasses.replace(kept, source=known, order=Repeated.of(left, order.size))
+            kept = dataclasses.replace(kept, source=known, order=Repeated.of(left))
             batches = left
     else:
         kept = dataclasses.replace(kept, source=held_of(source, np.concatenate(batches)))
@@ -155,7 +150,7 @@ def ablations_of(plan: SourcePlan, epoch: int) -> Ablations:
     packed = None
     if (smaller := repacked(plan, batches)) is not None:
         pictures, batches = smaller
-        same = Repeated.of(batches, len(pictures))
+        same = Repeated.of(batches)
         packed = dataclasses.replace(plan, source=pictures, order=same)
     decodes, gathers = source.holds_images, source.gathers
     store = store_of(source)
@@ -193,5 +188,5 @@ def _collation(
     if not batches:
         return None
     source = MapSource(KeptSamples(made, len(kept.source)))
-    order = Repeated.of(batches, len(source))
+    order = Repeated.of(batches)
     return SourcePlan(source, order, seed=kept.seed, collate=kept.collate)

@@ -120,8 +120,11 @@ class Parts:
         The second is as if no other thread had been given the CPU meanwhile.
         """
         best = float("inf"), 0.0
-        for place in range(min(_ALONE, len(plan))):
-            index = (self._made + place) % len(plan)
+        num_batches = plan.num_batches
+        for place in range(_ALONE if num_batches is None else min(_ALONE, num_batches)):
+            index = self._made + place
+            if num_batches is not None:
+                index %= num_batches
             before, cpu = Spent.now(), time.thread_time()
             plan.wait_for(plan.batch(BatchKey(0, index), aligned_empty))
             spent, cpu = before.until_now(), time.thread_time() - cpu

@@ -49,7 +49,7 @@ class Engine(Supply):
             if (parked.position, parked.way) == ((epoch, step), (shuffled, continuation)):
                 return parked
             parked.close()
-        stream = Stream(self, epoch, step, shuffled, len(self.plan), continuation)
+        stream = Stream(self, epoch, step, shuffled, self.plan.num_batches, continuation)
         self._streams.add(stream)
         return stream
 

@@ -32,7 +32,7 @@ class Stream:
         epoch: Of the first batch.
         step: Of the first batch in its epoch.
         shuffled: Permute the batches of an epoch as wholes.
-        batches: In an epoch; infinite if nobody knows.
+        num_batches: In an epoch; None if it has no end, or nobody knows.
         continuation: The rest of an epoch, whose batches aren't permuted.
     """
 
@@ -42,13 +42,13 @@ class Stream:
         epoch: int,
         step: int,
         shuffled: bool,
-        batches: float,
+        num_batches: int | None,
         continuation: Continuation = WHOLE,
     ) -> None:
         self._supply = supply
         self.way = shuffled, continuation
         """What, beside the position, says which batches come."""
-        self._batches = self._expected = batches
+        self._batches = self._expected = math.inf if num_batches is None else num_batches
         self._window: collections.deque[Pending] = collections.deque()
         self._asked = epoch, step
         self.position = epoch, step
@@ -233,7 +233,7 @@ class DrawnStream(Stream):
         step: int = 0,
         entropy: int | None = None,
     ) -> None:
-        super().__init__(supply, epoch, step, False, math.inf)
+        super().__init__(supply, epoch, step, False, None)
         if count is not None:
             self._expected = count
         self._drawn = batches

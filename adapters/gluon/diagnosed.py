@@ -147,7 +147,7 @@ def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
             f"loader must have batches each time, got none from its {type(batch_sampler).__name__}"
         )
     known_order = not isinstance(plan.order, DrawnOrder)
-    whole = plan if known_order else dataclasses.replace(plan, order=Repeated.of(drawn, len(data)))
+    whole = plan if known_order else dataclasses.replace(plan, order=Repeated.of(drawn))
     storage = GluonFetching(whole.order, plan.recipe, on_error=plan.on_error)
     kept_batches = drawn[:_KEPT_BATCHES]
     if plan.on_error != "raise":
@@ -161,7 +161,7 @@ def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
     elif recipe.records is not None and recipe.records is recipe.base:
         held = held_of(recipe.records, np.asarray(recipe.base_numbers(keys), np.int64))
         recipe = dataclasses.replace(recipe, records=held, base=held)
-    order = Repeated.of(kept_batches, len(data))
+    order = Repeated.of(kept_batches)
     memory = dataclasses.replace(plan, order=order, recipe=recipe)
     alone = dataclasses.replace(memory, batch_transform=None)
     collation: GluonPlan | None = None

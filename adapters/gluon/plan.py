@@ -94,15 +94,10 @@ class GluonPlan(Plan):
             "_remote": True,
         }
 
-    def __len__(self) -> int:
-        """Batches in an epoch, where that is known.
-
-        Raises:
-            TypeError: A sampler draws them.
-        """
-        if isinstance(self.order, DrawnOrder):
-            raise TypeError("how many batches a sampler draws isn't known")
-        return len(self.order)
+    @property
+    def num_batches(self) -> int | None:
+        """Batches in an epoch; None where a sampler draws them."""
+        return None if isinstance(self.order, DrawnOrder) else self.order.num_batches
 
     @property
     def batch_size(self) -> int:

@@ -145,11 +145,12 @@ class ShuffledBatchSampler(Sampler):  # type: ignore[misc]
     def __init__(
         self, size: int, batch_size: int, drop_remainder: bool, generators: Any = np.random
     ) -> None:
+        self._size = size
         self._order = Order(size, batch_size, drop_remainder=drop_remainder)
         self.generators = generators
 
     def __iter__(self) -> Iterator[Any]:
-        samples = np.arange(self._order.size)
+        samples = np.arange(self._size)
         self.generators.shuffle(samples)
         for index in range(len(self._order)):
             yield samples[index * self._order.batch_size :][: self._order.batch_size]

@@ -6,6 +6,7 @@ differs between backends and versions; tests/keras/ runs them all.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Iterator
 from typing import Any, NoReturn
@@ -109,7 +110,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
     @property
     def num_batches(self) -> int | None:
         """Batches that Keras may ask an iterator for; None for an endless one."""
-        return None if self._endless else len(self._engine.plan)
+        return None if self._endless else self._engine.plan.num_batches
 
     @property
     def done(self) -> int:
@@ -179,8 +180,9 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         self._engine.ahead_elsewhere = 2 if ahead else 0
         stream = self._open_stream(self._next_start())
         try:
-            left = len(self._engine.plan) - stream.position[1]
-            peeked = stream.peek(min(_BATCHES_FOR_SIGNATURE, left))
+            num_batches = self._engine.plan.num_batches
+            left = math.inf if num_batches is None else num_batches - stream.position[1]
+            peeked = stream.peek(int(min(_BATCHES_FOR_SIGNATURE, left)))
             self._engine.batches_left = left
             if self._engine.depth:
                 self._engine.start_workers()

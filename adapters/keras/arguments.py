@@ -109,7 +109,7 @@ def check_order(order: Order) -> None:
         ValueError: It hasn't.
     """
     check_shard_size(order.size, order.shard)
-    if not len(order):
+    if order.num_batches == 0:
         raise ValueError(
             f"batch_size must be <= {order.shard_size}, the samples in the data set (or shard), "
             f"with drop_remainder=True, got {order.batch_size}"
@@ -208,8 +208,8 @@ def check_steps(batches: int | None, steps: int | None) -> None:
         )
 
 
-def index_of(index: Any, length: int, endless: bool = False) -> int:
-    """A batch number from an index as lists take it.
+def index_of(index: Any, length: int | None) -> int:
+    """A batch number from an index as lists take it; without a length, only from 0 on.
 
     Raises:
         IndexError: Out of range.
@@ -219,8 +219,10 @@ def index_of(index: Any, length: int, endless: bool = False) -> int:
         number = operator.index(index)
     except TypeError:
         raise TypeError(f"batch index must be an integer, got {index!r}") from None
-    if endless and number < 0:
-        raise IndexError(f"batch index must be >= 0 as the source has no end, got {number}")
+    if length is None:
+        if number < 0:
+            raise IndexError(f"batch index must be >= 0 as the source has no end, got {number}")
+        return number
     if not -length <= number < length:
         raise IndexError(f"batch index must be in range({-length}, {length}), got {number}")
     return number % length

@@ -29,7 +29,8 @@ def explanation(plan: SourcePlan, engine: Engine) -> Iterator[str]:
     if order.arrangement is not None:
         yield f"order: {order.arrangement.way}"
     if order.shard[1] > 1:
-        yield f"shard: {order.shard[0]} of {order.shard[1]}, {order.shard_size} of {order.size}"
+        samples = "" if order.size is None else f", {order.shard_size} of {order.size}"
+        yield f"shard: {order.shard[0]} of {order.shard[1]}{samples}"
     if plan.own_epochs:
         yield "epochs: nothing is read beyond the end of one, as hooks may change what comes next"
     if internals.by_own_adapter:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import operator
 import threading
 from collections.abc import Callable, Mapping
@@ -30,7 +31,7 @@ from adapters.errors import ClosedError
 from adapters.keras.arguments import check_steps
 from adapters.keras.hooks import turn
 from adapters.keras.internals import tensorflow
-from adapters.keras.progress import Account
+from adapters.keras.progress import Account, place_after
 from adapters.keras.sequence import SafeSequence
 
 # Batches that are asked for before the trainer begins.
@@ -80,11 +81,12 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
     @property
     def num_batches(self) -> int | None:
         """Batches that Keras may ask for in a pass; None for one that goes on over the epochs."""
-        if self._endless:
+        num_batches = self._engine.plan.num_batches
+        if self._endless or num_batches is None:
             return None
         # The iterator of a pass asks when it begins, which may be within an epoch; whoever asks
         # before that wants to know the length of all of them.
-        return len(self._engine.plan) - (self._start()[1] if self._running else 0)
+        return num_batches - (self._start()[1] if self._running else 0)
 
     def __getitem__(self, index: int) -> Any:
         """The next batch, if Keras asks in turn.
@@ -208,16 +210,16 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
         epoch, step = start = self._start()
         if number >= _PROBED:
             return self._computed(epoch, step, number)
-        stream, left = self._open(start), len(self._engine.plan) - step
-        batch = stream.peek(min(number + 1, left))[-1]
+        num_batches = self._engine.plan.num_batches
+        stream, left = self._open(start), math.inf if num_batches is None else num_batches - step
+        batch = stream.peek(int(min(number + 1, left)))[-1]
         self._engine.batches_left = left
         if self._engine.depth:
             self._engine.start_workers()  # Not from a thread of TensorFlow's.
         return batch
 
     def _place(self, epoch: int, step: int, further: int) -> tuple[int, int]:
-        epochs, step = divmod(step + further, len(self._engine.plan))
-        return epoch + epochs, step
+        return place_after(epoch, step, further, self._engine.plan.num_batches)
 
     def _computed(self, epoch: int, step: int, further: int) -> Any:
         if self._closed.is_set():

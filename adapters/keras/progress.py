@@ -6,22 +6,31 @@ nothing, so the next one starts where it started. No class here knows a worker o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from adapters.batch.key import WHOLE, Continuation
+
+
+def place_after(epoch: int, step: int, count: int, num_batches: int | None) -> tuple[int, int]:
+    """(epoch, step) so many batches further; None is the length of an epoch without an end."""
+    if num_batches is None:
+        return epoch, step + count
+    epochs, step = divmod(step + count, num_batches)
+    return epoch + epochs, step
 
 
 class Account:
     """The account of one walk through batches, over the ends of epochs if it is endless.
 
     Args:
-        batches: In an epoch.
+        num_batches: In an epoch; None if it has no end.
         epoch: Of the first batch.
         step: Of the first batch in its epoch.
     """
 
-    def __init__(self, batches: int, epoch: int, step: int) -> None:
-        self._batches = batches
+    def __init__(self, num_batches: int | None, epoch: int, step: int) -> None:
+        self._num_batches = num_batches
         self.epoch = epoch
         self.step = step
         self.shuffled = False
@@ -34,14 +43,16 @@ class Account:
         """Counts the batches that have reached the trainer, where the framework can tell."""
 
     @property
-    def left(self) -> int:
-        """Batches to hand out until the end of the first epoch."""
-        return self._batches - self.step - self.taken
+    def left(self) -> float:
+        """Batches to hand out until the end of the first epoch; infinite if it has none."""
+        if self._num_batches is None:
+            return math.inf
+        return self._num_batches - self.step - self.taken
 
     @property
     def place(self) -> int:
-        """Of the batch that is handed out next, among those of all epochs."""
-        return self.epoch * self._batches + self.step + self.taken
+        """Of the batch that is handed out next, among those of all epochs that have an end."""
+        return self.epoch * (self._num_batches or 0) + self.step + self.taken
 
     @property
     def consumed(self) -> int:
@@ -51,8 +62,7 @@ class Account:
     @property
     def position(self) -> tuple[int, int]:
         """(epoch, step) of the batch that the trainer needs next."""
-        epochs, step = divmod(self.step + self.consumed, self._batches)
-        return self.epoch + epochs, step
+        return place_after(self.epoch, self.step, self.consumed, self._num_batches)
 
     @property
     def start_of_next(self) -> tuple[int, int]:
@@ -65,12 +75,12 @@ class Progress:
     """The state of a sequence: two integers, and the pass that moves them.
 
     Args:
-        batches: In an epoch.
+        num_batches: In an epoch; None if it has no end.
         on_advance: Called with the new epoch whenever it advances.
     """
 
-    def __init__(self, batches: int, on_advance: Callable[[int], None]) -> None:
-        self._batches = batches
+    def __init__(self, num_batches: int | None, on_advance: Callable[[int], None]) -> None:
+        self._num_batches = num_batches
         self._on_advance = on_advance
         self._start = 0, 0
         self.continuation = WHOLE
@@ -93,7 +103,7 @@ class Progress:
 
     def begin(self, start: tuple[int, int] | None = None) -> Account:
         """Start a pass, at the start of the current epoch or at ``start``."""
-        self._latest = Account(self._batches, *(start or self.start))
+        self._latest = Account(self._num_batches, *(start or self.start))
         return self._latest
 
     def hand_out(self, account: Account) -> None:

@@ -40,7 +40,7 @@ class Replayable(Standing):
         """
         check_integer("epoch", epoch, 0)
         plan, epoch = self._settled()._plan, int(epoch)
-        number = index_of(batch, len(plan), self._endless)
+        number = index_of(batch, plan.num_batches)
         rest = continued(self._progress.continuation, plan.order, epoch, state, "sequence")
         permuted = shuffled and not self._endless and not plan.order.shuffle
         key = key_of(rest, plan.order, epoch, number, plan.shuffled if permuted else None)

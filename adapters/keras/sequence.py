@@ -184,7 +184,8 @@ class SafeSequence(Replayable):
             )
         self._shard = AskedShard(shard)
         size, part = int(batch_size), self._shard.part
-        given = len(self._source), size, shuffle, int(seed), bool(drop_remainder), part
+        samples = None if self._source.endless else len(self._source)
+        given = samples, size, shuffle, int(seed), bool(drop_remainder), part
         order = order_of(*given, source=self._source, weights=weights, bucket_by=bucket_by)
         check_order(order)
         code = self._source.own_code if isinstance(source, Source) else (source,)
@@ -221,17 +222,17 @@ class SafeSequence(Replayable):
 
     def _begin(self, epoch: int, step: int, continuation: Continuation = WHOLE) -> None:
         """Stand at this batch, with workers of its own."""
-        settings, batches = self._settings, len(self._plan)
+        settings, num_batches = self._settings, self._plan.num_batches
         if self._endless and self._plan.own_epochs:
             # Only Keras knows when its epochs end, which change what comes after them.
             settings = dataclasses.replace(settings, workers=0, max_queue_size=1)
         self._hook_calls = list(self._hook_calls)
         if self._hooked:
             self._engine: Engine = HookedEngine(self._plan, settings, self)
-            self._progress = Progress(batches, self._engine.leave_for)
+            self._progress = Progress(num_batches, self._engine.leave_for)
         else:
             self._engine = Engine(self._plan, settings)
-            self._progress = Progress(batches, self._engine.enter_epoch)
+            self._progress = Progress(num_batches, self._engine.enter_epoch)
         self._progress.move(epoch, step, continuation)
         self._served: set[int] | None = None
         self._finalizer = weakref.finalize(self, self._engine.close)
@@ -272,7 +273,7 @@ class SafeSequence(Replayable):
         consumed = self._plan.order.consumed(step, before.origin if goes_on else 0)
         self._finalizer()
         self._plan = dataclasses.replace(self._plan, order=order)
-        self._begin(epoch, min(step, len(self._plan) - 1))
+        self._begin(epoch, step if order.size is None else min(step, len(order) - 1))
         if step and order.elastic:  # Batches of the order before, which others have other sizes of.
             self._go_on(epoch, consumed)
 
@@ -293,12 +294,12 @@ class SafeSequence(Replayable):
                 "a SafeSequence of a source without an end (num_batches is None) has no length: "
                 "give fit steps_per_epoch, or the source a __len__"
             )
-        return len(self._settled()._plan)
+        return len(self._settled()._plan.order)
 
     @property
     def num_batches(self) -> int | None:
         """Batches in an epoch; None if the source has no end."""
-        return None if self._endless else len(self._settled()._plan)
+        return self._settled()._plan.num_batches
 
     def __getitem__(self, index: int) -> Any:
         """Batch ``index`` of the current epoch, computed in the calling thread.
@@ -307,7 +308,7 @@ class SafeSequence(Replayable):
             IndexError: ``index`` is not in ``range(-len(seq), len(seq))``; below 0, if the source
                 has no end.
         """
-        number = index_of(index, len(self._settled()._plan), self._endless)
+        number = index_of(index, self._settled()._plan.num_batches)
         self._engine.enter_epoch(self.epoch)
         key = self._progress.continuation.key(self.epoch, number)
         batch = self._engine.compute(key).batch
@@ -341,7 +342,7 @@ class SafeSequence(Replayable):
         """
         check_integer("batches", batches, 1)
         plan = self._settled()._plan
-        count = int(batches) if self._endless else min(int(batches), len(plan))
+        count = int(batches) if self._endless else min(int(batches), len(plan.order))
         self._engine.enter_epoch(self.epoch)
         continuation = self._progress.continuation
         keys = (continuation.key(self.epoch, index) for index in range(count))
@@ -382,7 +383,7 @@ class SafeSequence(Replayable):
 
     def _keras_ends(self) -> None:
         """Advance the epoch if Keras has asked for every batch since it began."""
-        if self._served is not None and len(self._served) == len(self._plan):
+        if self._served is not None and len(self._served) == self._plan.num_batches:
             self._progress.move(self.epoch + 1, 0)
             self._progress.advanced()
         self._served = None

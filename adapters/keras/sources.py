@@ -32,7 +32,7 @@ class Inner:
     @property
     def num_batches(self) -> int | None:
         """Batches in an epoch; None for one without an end."""
-        return None if self._plan.source.endless else len(self._plan)
+        return self._plan.num_batches
 
     def __getitem__(self, index: int) -> Any:
         return self._plan.batch(BatchKey(self._epoch, index), aligned_empty).batch

@@ -86,7 +86,7 @@ class Standing(Asked, abc.ABC):
             ValueError: Not a state of a sequence of this length, or of an epoch that a
                 ``PyDataset`` with hooks of its own has left.
         """
-        count = len(self._settled()._plan)
+        count = self._settled()._plan.num_batches
         order = self._plan.order
         if order.elastic and (at := samples_of(state, order.size, "sequence")) is not None:
             self._go_on(*at)

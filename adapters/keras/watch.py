@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from adapters.keras.fits import Fit, FitCallback
+from adapters.keras.progress import place_after
 from adapters.keras.resume import Resume
 
 log = logging.getLogger("adapters")
@@ -140,7 +141,7 @@ class Watch(FitCallback):
         sequence = self._fit.sequence
         assert sequence is not None
         epoch, step = sequence._progress.position()
-        return epoch * len(sequence._plan) + step
+        return epoch * (sequence._plan.num_batches or 0) + step
 
     def _notice(self, kind: str, loss: float, places: range) -> None:
         if kind in self._noticed_now:
@@ -150,11 +151,13 @@ class Watch(FitCallback):
         assert fit is not None
         assert fit.sequence is not None
         sequence, plan = fit.sequence, fit.sequence._plan
+        # Places count the batches of all epochs, or of the one that has no end.
+        first_epoch = sequence._progress.position()[0] if plan.num_batches is None else 0
         usual = statistics.median(self._losses) if len(self._losses) >= _LEAST else None
         shuffled = fit.shuffle and not sequence._endless and not plan.order.shuffle
         rest = sequence._progress.continuation
         for place in places:
-            own_epoch, own_step = divmod(place, len(plan))
+            own_epoch, own_step = place_after(first_epoch, 0, place, plan.num_batches)
             key = rest.key(own_epoch, own_step, plan.shuffled if shuffled else None)
             state = (
                 {"epoch": own_epoch, "samples": plan.order.consumed(rest.step, rest.origin)}

@@ -61,7 +61,7 @@ class Feature:
     default: Any = None
 
     def __post_init__(self) -> None:
-        keep = object.__setattr__
+        keep = object.__setattr__  # How a frozen dataclass's fields are made what they stand for.
         keep(self, "dtype", _dtype(self.dtype))
         keep(self, "shape", _shape(self.shape))
         if self.stored not in ("values", "raw"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sys
 import threading
 import types
 from typing import Any
@@ -48,13 +47,19 @@ class SequenceSource(Source):
         self._seconds = self._waited = 0.0
         self._warned = False
         self._own_epochs = own_epochs
-        if len(self) < 1:
+        if self._count() == 0:
             raise ValueError("source must hold at least one batch, got 0")
 
     def __len__(self) -> int:
-        """Batches in an epoch; of an endless sequence, more than anybody reads."""
+        """Batches in an epoch.
+
+        Raises:
+            TypeError: The sequence has no end.
+        """
         count = self._count()
-        return sys.maxsize if count is None else count
+        if count is None:
+            raise TypeError(f"{type(self._sequence).__name__} has no end, and so no length")
+        return count
 
     @property
     def endless(self) -> bool:
@@ -68,7 +73,7 @@ class SequenceSource(Source):
             return None
         if count is None and hasattr(type(self._sequence), "__len__"):
             count = len(self._sequence)
-        return None if count is None else int(count)
+        return None if count is None else max(0, int(count))
 
     @property
     def own_epochs(self) -> bool:

@@ -49,7 +49,7 @@ def draw(sample: tuple[int, int], rng: np.random.Generator) -> tuple[int, int]:
 
 def replacements(plan: SourcePlan, epoch: int = 0) -> dict[int, int]:
     """Sample number -> number of the sample that came in its place."""
-    asked = [plan.order.batch(epoch, index).tolist() for index in range(len(plan))]
+    asked = [plan.order.batch(epoch, index).tolist() for index in range(plan.num_batches)]
     given = [batch[0].tolist() for batch in epoch_of(plan, epoch)]
     pairs = zip(itertools.chain(*asked), itertools.chain(*given), strict=True)
     return {number: other for number, other in pairs if number != other}

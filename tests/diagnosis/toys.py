@@ -49,7 +49,7 @@ class Feed:
     def __iter__(self) -> Iterator[Any]:
         stream = self.engine.stream(0, 0, shuffled=False)
         try:
-            for _ in range(len(self.plan)):
+            for _ in range(self.plan.num_batches):
                 yield stream.next()
         finally:
             stream.close()

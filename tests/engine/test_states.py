@@ -85,7 +85,7 @@ class Streaming(RuleBasedStateMachine):
 
     def after(self, position: tuple[int, int]) -> tuple[int, int]:
         epoch, step = position
-        return (epoch, step + 1) if step + 1 < len(self.model) else (epoch + 1, 0)
+        return (epoch, step + 1) if step + 1 < self.model.num_batches else (epoch + 1, 0)
 
     def following(self, position: tuple[int, int], count: int) -> list[Any]:
         found = []

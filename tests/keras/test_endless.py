@@ -185,3 +185,21 @@ def test_shards_have_their_own_batches():
             batches = iter(sequence)
             found.append([numbers(next(batches)) for _ in range(2)])
     assert found == [[IN_ORDER[0], IN_ORDER[2]], [IN_ORDER[1], IN_ORDER[3]]]
+
+
+def test_an_explanation_counts_no_samples(capsys):
+    SafeSequence(Round(), shard=(1, 2)).explain()
+    assert "shard: 1 of 2\n" in capsys.readouterr().out
+
+
+def test_a_state_of_two_shards_goes_on_in_one():
+    with SafeSequence(Round(), shard=(1, 2)) as sequence:
+        batches = iter(sequence)
+        next(batches)
+        state = sequence.state_dict()
+    assert state == {"epoch": 0, "samples": 2}
+    with SafeSequence(Round(), shard=(0, 1)) as sequence:
+        sequence.load_state_dict(state)
+        assert numbers(next(iter(sequence))) == IN_ORDER[2]
+        with pytest.raises(ValueError, match="samples >= 0, got"):
+            sequence.load_state_dict({"epoch": 0, "samples": -1})

@@ -24,7 +24,7 @@ def batches(source: Any, size: int = 16) -> list[list[np.ndarray]]:
     """All batches of a shuffled epoch, as arrays, by way of ``fill`` or one by one."""
     plan = plan_of(source, size, shuffle=True)
     found = []
-    for index in range(len(plan)):
+    for index in range(plan.num_batches):
         numbers = plan.order.batch(0, index)
         source.expect(numbers, elsewhere=False)
         source.bring(numbers)

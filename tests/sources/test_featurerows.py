@@ -299,7 +299,7 @@ def test_fewer_looks_than_batches_are_needed(tmp_path, monkeypatch, shuffle):
         for row, number in enumerate(plan.order.batch(0, index).tolist()):
             np.testing.assert_array_equal(batch["image"][row], source[number]["image"])
     assert sum(looks) == SIZE
-    assert len(looks) < len(plan)
+    assert len(looks) < plan.num_batches
 
 
 def test_a_damaged_record_that_was_looked_at_ahead_is_an_error_when_it_is_asked_for(tmp_path):
@@ -308,11 +308,11 @@ def test_a_damaged_record_that_was_looked_at_ahead_is_an_error_when_it_is_asked_
     open_records(path).close()  # Writes the index.
     damage(path, place)
     plan = plan_of(open_records(path, decode=SPEC), 6)
-    for index in range(len(plan) - 1):
+    for index in range(plan.num_batches - 1):
         batch_of(plan, 0, index)
     for _ in range(2):
         with pytest.raises(RecordError, match=rf"record {SIZE - 1}, .* the CRC of the data"):
-            batch_of(plan, 0, len(plan) - 1)
+            batch_of(plan, 0, plan.num_batches - 1)
 
 
 @pytest.mark.parametrize(("workers", "processes"), [(0, False), (2, False), (2, True)])

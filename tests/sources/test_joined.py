@@ -55,7 +55,7 @@ def source_of(format: str, paths: list[Path]) -> Any:
 def assert_batches_are_the_samples(source: Any) -> None:
     plan = plan_of(source, 16, shuffle=True)
     for epoch in range(3):
-        for index in range(len(plan)):
+        for index in range(plan.num_batches):
             batch = batch_of(plan, epoch, index)
             for row, number in enumerate(plan.order.batch(epoch, index).tolist()):
                 for name, value in source[number].items():
@@ -233,7 +233,7 @@ def test_raw_arrays_of_files_that_are_alike_are_gathered_at_once(tmp_path, forma
     source: Any = open_records(arrays_of(tmp_path, format, labels), decode="image")
     plan = plan_of(source, 8, shuffle=True)
     for epoch in range(2):
-        for index in range(len(plan)):
+        for index in range(plan.num_batches):
             images, found = batch_of(plan, epoch, index)
             for row, number in enumerate(plan.order.batch(epoch, index).tolist()):
                 np.testing.assert_array_equal(images[row], source[number][0])
