@@ -18,8 +18,8 @@ from setuptools import Extension, setup
 STABLE_ABI = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 SOURCES = "adapters/images/native"
 UNITS = (
-    *("arguments", "batch", "colours", "crops", "decode", "find", "gather", "huffman", "jpeg"),
-    *("picture", "planes", "records", "resize", "yuv"),
+    *("arguments", "batch", "colours", "crcs", "crops", "decode", "find", "floats", "gather"),
+    *("huffman", "jpeg", "picture", "planes", "records", "resize", "yuv"),
 )
 PREFIX = os.environ.get("ADAPTERS_JPEG")
 LINUX = sys.platform == "linux"

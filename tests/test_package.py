@@ -47,8 +47,8 @@ ALLOWED = {
     "seeding": {"generators"},
     "failure": set(),
     "ranks": set(),
-    "remote": set(),
-    "records": {"errors", "remote"},
+    "remote": {"images"},  # The kernel, for CRCs.
+    "records": {"errors", "images", "remote"},
     "images": {"errors", "generators"},
     "sources": {
         "records",

@@ -65,7 +65,7 @@ class Order:
             arrangement = arrangement.in_groups(self.batch_size * shard[1])
         return replace(self, shard=shard, arrangement=arrangement)
 
-    @property
+    @functools.cached_property
     def shard_size(self) -> int:
         """Samples that this shard visits in an epoch; the same number on every shard."""
         return self._positions // self.shard[1]

@@ -79,16 +79,17 @@ class SourcePlan(Plan):
     _only_reads: bool = field(init=False, repr=False)
     _own_collate: bool = field(init=False, repr=False)
     _own_transform: bool = field(init=False, repr=False)
+    _batch_function: Callable[..., Any] | None = field(init=False, repr=False)
     _turns: Turns = field(init=False, repr=False, compare=False, default_factory=Turns)
     _known: Layout | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
         named = generator_argument
         self._generator_arguments = named(self.transform), named(self.batch_transform)
-        functions = (self.transform, self.collate, self.batch_transform)
-        plain = all(function is None for function in functions) and not self.draws
+        plain = self.transform is self.collate is self.batch_transform is None and not self.draws
         self._own_collate = getattr(self.collate, "only_reads", self.collate is None)
         self._own_transform = getattr(self.batch_transform, "keeps_nothing", False)
+        self._batch_function = getattr(self.batch_transform, "on_own_batch", self.batch_transform)
         self._only_reads = plain and not (self.source.makes_samples or callable(self.on_error))
 
     @property
@@ -292,8 +293,7 @@ class SourcePlan(Plan):
         return batch
 
     def _batch_transformed(self, batch_of: Callable[[], Any], key: BatchKey) -> Any:
-        # Transforms of this package write into a batch that is its own.
-        function = getattr(self.batch_transform, "on_own_batch", self.batch_transform)
+        function = self._batch_function
         if function is None:
             return batch_of()
         epoch, index = key.epoch, key.index
@@ -322,7 +322,7 @@ class SourcePlan(Plan):
 
     def _foretell(self, key: BatchKey) -> None:
         """Tell the source what comes soon after this batch, where the order reads in blocks."""
-        if getattr(self.order, "foretells", False):
+        if self.order.foretells:
             for stretch in self.order.coming(*key.place):
                 self.source.will_read(*stretch)
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from adapters.gluon.blocks import call
 from adapters.gluon.ndarrays import DTYPES, as_ndarray, as_numpy, copy_into
+from adapters.images.kernel import load
 from adapters.ownership import Allocate
 
 Rows = NDArray[Any]
@@ -69,6 +70,10 @@ class _ToTensor(Stage):
             return None
         turned = rows.transpose(0, 3, 1, 2)
         out = allocate(turned.shape, _FLOAT32)
+        kernel = load()
+        if kernel is not None and rows.size and rows.dtype == np.uint8 and rows.flags.c_contiguous:
+            kernel.floats(rows, len(rows), rows.shape[3], out)
+            return out
         # Two passes, as dividing integers goes through NumPy's small buffer (1.4x for 32x32x3).
         np.copyto(out, turned)
         np.divide(out, np.float32(255), out=out)

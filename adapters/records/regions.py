@@ -140,7 +140,7 @@ class CachedRegion(Region):
         for run in np.split(units, cuts):
             first, last = int(run[0]), int(run[-1]) + 1
             pages = whole[first * PAGE_BYTES : last * PAGE_BYTES]
-            good = np.array(right(pages, table[run - number * self._pages]), bool)
+            good = right(pages, table[run - number * self._pages])
             self.here[run[good]] = True
             if not good.all() and not self._told:
                 self._told = True

@@ -21,6 +21,8 @@ import zlib
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.images.kernel import load
+
 PAGE_BYTES = 4096
 _ENTRY = np.dtype("<u8")
 
@@ -96,9 +98,7 @@ class Segment:
         count = -(-len(data) // PAGE_BYTES)
         if len(data) < count * PAGE_BYTES:
             data = memoryview(bytes(data).ljust(count * PAGE_BYTES, b"\0"))
-        entries = np.array(
-            [crc_of(data[at : at + PAGE_BYTES]) for at in range(0, len(data), PAGE_BYTES)], _ENTRY
-        )
+        entries = _entries(data)
         descriptor = self._own()
         if descriptor is None:
             raise FileNotFoundError(self.path)
@@ -146,12 +146,20 @@ class Segment:
         os.close(descriptor)
 
 
-def right(pages: memoryview, entries: NDArray[np.uint64]) -> list[bool]:
+def right(pages: memoryview, entries: NDArray[np.uint64]) -> NDArray[np.bool_]:
     """Which pages, one after another, are those that the entries tell of."""
-    return [
-        entry >> 32 == _OWN and crc_of(pages[at : at + PAGE_BYTES]) == entry
-        for at, entry in zip(range(0, len(pages), PAGE_BYTES), entries.tolist())
-    ]
+    found: NDArray[np.bool_] = _entries(pages) == entries
+    return found
+
+
+def _entries(pages: memoryview) -> NDArray[np.uint64]:
+    """What the table has of these pages."""
+    begins = np.arange(0, len(pages), PAGE_BYTES)
+    kernel = load()
+    if kernel is None:
+        return np.array([crc_of(pages[at : at + PAGE_BYTES]) for at in begins.tolist()], _ENTRY)
+    crcs = np.frombuffer(kernel.crcs(pages, begins, begins + PAGE_BYTES), np.uint32)
+    return crcs.astype(_ENTRY) | np.uint64(_CASTAGNOLI << 32)
 
 
 def _written(descriptor: int, data: bytes | memoryview, offset: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.images.rows import take
+from adapters.images.rows import LEAST_BYTES, take
 from adapters.ownership import Allocate, detached
 from adapters.sources.source import Source
 from adapters.sources.stackedarrays import stacked
@@ -152,7 +152,8 @@ def take_rows(
     elif stretch is not None:
         rows[...] = column[stretch]
     elif column.flags.c_contiguous:
-        if not (rows.flags.c_contiguous and take(column, numbers, rows)):
+        long = rows.nbytes >= LEAST_BYTES * len(numbers) and rows.flags.c_contiguous
+        if not (long and take(column, numbers, rows)):
             # NumPy buffers `out` in its default mode, "raise".
             column.take(numbers, 0, rows, "clip")
     else:

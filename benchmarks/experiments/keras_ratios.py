@@ -37,10 +37,12 @@ def _ours(
     counted: int, amount: Callable[[Any], float], source: Any, skipped: int = 14, **arguments: Any
 ) -> Contestant:
     from adapters import SafeSequence
+    from adapters.diagnosis.loaders import settled_of
 
     def contestant() -> float:
         with SafeSequence(source, BATCH, **arguments) as sequence:
-            return pace(endless(sequence), skipped, counted, amount)
+            # Batches don't wait for processes that start.
+            return pace(endless(sequence), skipped, counted, amount, settled_of(sequence))
 
     return contestant
 

@@ -47,6 +47,7 @@ DIGITS = 60_000
 LIMIT_SECONDS = 240
 
 SMOKE_BATCHES = 2
+MOST_SKIPPED = 2000  # Batches, until what they start is there.
 
 Contestant = Callable[[], float]
 
@@ -150,12 +151,20 @@ def measure_ratio(
 
 
 def pace(
-    batches: Iterator[Any], skipped: int, counted: int, amount: Callable[[Any], float]
+    batches: Iterator[Any],
+    skipped: int,
+    counted: int,
+    amount: Callable[[Any], float],
+    started: Callable[[], bool] = lambda: True,
 ) -> Pace:
-    """Amount per second, once the first batches have started what they start."""
+    """Amount per second, once the first batches have started what they start, and it is there."""
     if _short:
         skipped, counted = min(skipped, 1), min(counted, SMOKE_BATCHES)
     for _ in range(skipped):
+        next(batches)
+    for _ in range(MOST_SKIPPED):
+        if _short or started():
+            break
         next(batches)
     cpu_started, total, started = tree_cpu_seconds(), 0.0, time.perf_counter()
     for _ in range(counted):

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "crcs.c"
 #include "records.c"
 
 static uint64_t state;
@@ -19,6 +20,14 @@ static void check_crcs(void) {
         bytes[size] = (uint8_t)draw(256);
         for (size_t from = 0; from < 8 && from <= size; from++)
             if (crc_by_table(bytes + from, size - from) != crc32c(bytes + from, size - from)) exit(5);
+    }
+    for (int64_t size = 0; size < 40; size++) { /* Three of a size, and others. */
+        int64_t begins[8], ends[8];
+        uint32_t found[8];
+        for (int i = 0; i < 8; i++) begins[i] = draw(200), ends[i] = begins[i] + size + (i == 4);
+        crcs32c(bytes, begins, ends, 8, found);
+        for (int i = 0; i < 8; i++)
+            if (found[i] != crc_by_table(bytes + begins[i], (size_t)(ends[i] - begins[i]))) exit(6);
     }
 }
 

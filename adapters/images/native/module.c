@@ -6,6 +6,7 @@
 #include "crops.h"
 #include "decode.h"
 #include "find.h"
+#include "floats.h"
 #include "gather.h"
 #include "huffman.h"
 
@@ -40,6 +41,9 @@ static PyMethodDef methods[] = {
      "Where the images of records lie, and their labels: records.h's Contents of each. records:\n"
      "int64 (count, 5), number of a buffer, first byte, bytes or 0, which kind of record, and\n"
      "whether to verify it; image, label: what the features are called."},
+    {"crcs", kernel_crcs, METH_VARARGS,
+     "crcs(data, begins, ends) -> bytes\n\n"
+     "The CRC-32C of parts of data, uint32 (parts); where they lie: int64 (parts)."},
     {"gather", kernel_gather, METH_VARARGS,
      "gather(file, numbers, rows, starts, stride, kinds, places, lengths, sizes, varints, columns,\n"
      "       defaults)\n\n"
@@ -59,6 +63,9 @@ static PyMethodDef methods[] = {
     {"channel_sums", kernel_channel_sums, METH_VARARGS,
      "channel_sums(images, count, channels_first, sums)\n\n"
      "The sums of the channels of uint8 RGB images: int64, (count, 3)."},
+    {"floats", kernel_floats, METH_VARARGS,
+     "floats(images, count, channels, out)\n\n"
+     "Write uint8 (count, pixels, channels) to float32 (count, channels, pixels), divided by 255."},
     {"crop", kernel_crop, METH_VARARGS,
      "crop(size, key, counter, asked, goal) -> bytes\n\n"
      "The numbers of what is wanted of an image of a size, row 0; None where they are beyond it."},

@@ -2,10 +2,7 @@
 
 #include <string.h>
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#define HAVE_X86 1
-#include <immintrin.h>
-#endif
+#include "crcs.h"
 
 enum {
     BYTES_LIST = 1,
@@ -41,42 +38,6 @@ static float float_at(const uint8_t *bytes) {
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
-}
-
-static uint32_t crc_by_table(const uint8_t *bytes, size_t size) {
-    static const uint32_t NIBBLES[16] = {
-        0x00000000, 0x105EC76F, 0x20BD8EDE, 0x30E349B1, 0x417B1DBC, 0x5125DAD3,
-        0x61C69362, 0x7198540D, 0x82F63B78, 0x92A8FC17, 0xA24BB5A6, 0xB21572C9,
-        0xC38D26C4, 0xD3D3E1AB, 0xE330A81A, 0xF36E6F75,
-    };
-    uint32_t crc = ~0u;
-    for (size_t i = 0; i < size; i++) {
-        crc ^= bytes[i];
-        crc = crc >> 4 ^ NIBBLES[crc & 15];
-        crc = crc >> 4 ^ NIBBLES[crc & 15];
-    }
-    return ~crc;
-}
-
-#ifdef HAVE_X86
-__attribute__((target("sse4.2"))) static uint32_t crc_by_processor(const uint8_t *bytes,
-                                                                   size_t size) {
-    uint64_t crc = 0xFFFFFFFF;
-    for (; size >= 8; bytes += 8, size -= 8) {
-        uint64_t eight;
-        memcpy(&eight, bytes, sizeof eight);
-        crc = _mm_crc32_u64(crc, eight);
-    }
-    for (; size; bytes++, size--) crc = _mm_crc32_u8((uint32_t)crc, *bytes);
-    return ~(uint32_t)crc;
-}
-#endif
-
-uint32_t crc32c(const uint8_t *bytes, size_t size) {
-#ifdef HAVE_X86
-    if (__builtin_cpu_supports("sse4.2")) return crc_by_processor(bytes, size);
-#endif
-    return crc_by_table(bytes, size);
 }
 
 /* Whether the masked CRC behind so many bytes is theirs. */

@@ -40,7 +40,4 @@ typedef struct {
 Contents record_look(const uint8_t *file, size_t file_size, size_t offset, size_t record_size,
                      int kind, int verify, Name image, Name label);
 
-/* CRC-32C. */
-uint32_t crc32c(const uint8_t *bytes, size_t size);
-
 #endif

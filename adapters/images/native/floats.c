@@ -1,0 +1,90 @@
+/* Images as networks take them: floats from 0 to 1, channels first.
+
+One pass, in loops that the compiler makes vectors of: FIGURE for 64 x 28 x 28 pixels, where NumPy
+takes NUMPY for a cast and a division (one core). */
+#include "floats.h"
+
+#include <stdint.h>
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define HAVE_X86 1
+#define AVX2 __attribute__((target("avx2")))
+#define INLINE static inline __attribute__((always_inline))
+#else
+#define INLINE static inline
+#endif
+
+enum {
+    /* Below it, the GIL is kept: who gives it away may wait long to have it back. */
+    MUCH_BYTES = 1 << 18,
+};
+
+/* Of a byte, this is its 255th part as IEEE 754 divides, to the bit: three bytes are exact, and a
+   765th of them rounds as it should, for each of the 256. Multiplying is four times as fast. */
+INLINE float part(uint8_t byte) { return (float)byte * 3.0f * (1.0f / 765.0f); }
+
+INLINE void turn(const uint8_t *restrict image, float *restrict out, Py_ssize_t pixels,
+                 Py_ssize_t channels) {
+    if (channels == 1)
+        for (Py_ssize_t i = 0; i < pixels; i++) out[i] = part(image[i]);
+    else if (channels == 3)
+        for (Py_ssize_t i = 0; i < pixels; i++) {
+            out[i] = part(image[3 * i]);
+            out[pixels + i] = part(image[3 * i + 1]);
+            out[2 * pixels + i] = part(image[3 * i + 2]);
+        }
+    else
+        for (Py_ssize_t channel = 0; channel < channels; channel++)
+            for (Py_ssize_t i = 0; i < pixels; i++)
+                out[channel * pixels + i] = part(image[channels * i + channel]);
+}
+
+static void turn_plain(const uint8_t *image, float *out, Py_ssize_t pixels, Py_ssize_t channels) {
+    turn(image, out, pixels, channels);
+}
+
+#ifdef HAVE_X86
+AVX2 static void turn_avx2(const uint8_t *image, float *out, Py_ssize_t pixels,
+                           Py_ssize_t channels) {
+    turn(image, out, pixels, channels);
+}
+#endif
+
+static void turn_all(const uint8_t *images, float *out, Py_ssize_t count, Py_ssize_t pixels,
+                     Py_ssize_t channels) {
+    void (*run)(const uint8_t *, float *, Py_ssize_t, Py_ssize_t) = turn_plain;
+#ifdef HAVE_X86
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2")) run = turn_avx2;
+#endif
+    if (channels == 1) pixels *= count, count = 1; /* One stretch. */
+    for (Py_ssize_t i = 0; i < count; i++)
+        run(images + i * pixels * channels, out + i * pixels * channels, pixels, channels);
+}
+
+PyObject *kernel_floats(PyObject *self, PyObject *arguments) {
+    (void)self;
+    PyObject *given, *into;
+    Py_ssize_t count, channels;
+    Py_buffer images, out;
+    if (!PyArg_ParseTuple(arguments, "OnnO:floats", &given, &count, &channels, &into)) return NULL;
+    if (PyObject_GetBuffer(given, &images, PyBUF_C_CONTIGUOUS) < 0) return NULL;
+    if (PyObject_GetBuffer(into, &out, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS) < 0) {
+        PyBuffer_Release(&images);
+        return NULL;
+    }
+    Py_ssize_t bytes = images.len, part_bytes = (Py_ssize_t)sizeof(float);
+    if (count < 1 || channels < 1 || channels > bytes / count || bytes % (count * channels) ||
+        out.len % part_bytes || out.len / part_bytes != bytes ||
+        (uintptr_t)out.buf % (uintptr_t)part_bytes)
+        PyErr_SetString(PyExc_ValueError, "images must be count images of channels, out as many floats");
+    else if (bytes > MUCH_BYTES) {
+        Py_BEGIN_ALLOW_THREADS
+        turn_all(images.buf, out.buf, count, bytes / count / channels, channels);
+        Py_END_ALLOW_THREADS
+    } else
+        turn_all(images.buf, out.buf, count, bytes / count / channels, channels);
+    PyBuffer_Release(&out);
+    PyBuffer_Release(&images);
+    return PyErr_Occurred() ? NULL : Py_BuildValue("");
+}
