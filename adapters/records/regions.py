@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from adapters.records.mapping import Reserved
 from adapters.remote.cache import CachedObject
-from adapters.remote.segments import PAGE_BYTES, Segment, right
+from adapters.remote.segments import PAGE_BYTES, Segment, entries_of
 
 log = logging.getLogger("adapters")
 
@@ -135,20 +135,16 @@ class CachedRegion(Region):
                 self._check(number, known, table)
 
     def _check(self, number: int, units: NDArray[np.int64], table: NDArray[np.uint64]) -> None:
-        whole = self.memory.view()
-        cuts = np.flatnonzero(np.diff(units) != 1) + 1
-        for run in np.split(units, cuts):
-            first, last = int(run[0]), int(run[-1]) + 1
-            pages = whole[first * PAGE_BYTES : last * PAGE_BYTES]
-            good = right(pages, table[run - number * self._pages])
-            self.here[run[good]] = True
-            if not good.all() and not self._told:
-                self._told = True
-                log.warning(
-                    "%s holds a damaged page, %d; it is fetched again",
-                    self._segments[number].path,
-                    int(run[~good][0]) - number * self._pages,
-                )
+        own = units - number * self._pages
+        good = entries_of(self.memory.view(), units) == table[own]
+        self.here[units[good]] = True
+        if not good.all() and not self._told:
+            self._told = True
+            log.warning(
+                "%s holds a damaged page, %d; it is fetched again",
+                self._segments[number].path,
+                int(own[~good][0]),
+            )
 
     def put(self, first: int, data: bytes | memoryview) -> None:
         """Write what was fetched into the cache, from this unit on.

@@ -98,7 +98,7 @@ class Segment:
         count = -(-len(data) // PAGE_BYTES)
         if len(data) < count * PAGE_BYTES:
             data = memoryview(bytes(data).ljust(count * PAGE_BYTES, b"\0"))
-        entries = _entries(data)
+        entries = entries_of(data, np.arange(count))
         descriptor = self._own()
         if descriptor is None:
             raise FileNotFoundError(self.path)
@@ -146,19 +146,12 @@ class Segment:
         os.close(descriptor)
 
 
-def right(pages: memoryview, entries: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Which pages, one after another, are those that the entries tell of."""
-    found: NDArray[np.bool_] = _entries(pages) == entries
-    return found
-
-
-def _entries(pages: memoryview) -> NDArray[np.uint64]:
-    """What the table has of these pages."""
-    begins = np.arange(0, len(pages), PAGE_BYTES)
-    kernel = load()
+def entries_of(data: memoryview, pages: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """What the table has of these pages of ``data``, by their numbers there, if they are right."""
+    begins, kernel = pages * PAGE_BYTES, load()
     if kernel is None:
-        return np.array([crc_of(pages[at : at + PAGE_BYTES]) for at in begins.tolist()], _ENTRY)
-    crcs = np.frombuffer(kernel.crcs(pages, begins, begins + PAGE_BYTES), np.uint32)
+        return np.array([crc_of(data[at : at + PAGE_BYTES]) for at in begins.tolist()], _ENTRY)
+    crcs = np.frombuffer(kernel.crcs(data, begins, begins + PAGE_BYTES), np.uint32)
     return crcs.astype(_ENTRY) | np.uint64(_CASTAGNOLI << 32)
 
 
