@@ -43,6 +43,13 @@ CONNECT_SECONDS = 5.0
 _PUT_AT_ONCE_BYTES = 16 << 20
 # What a web server answers that lists nothing, but no "too many" and no "too late".
 _LISTS_NOTHING = re.compile(r"PROPFIND .* status code: (4(?!08|29)\d\d|501)")
+# Where machines of AWS, Azure and Google are asked for their role, once nothing else was found.
+_ASKS_THE_MACHINE = re.compile(r"169\.254\.169\.254|fd00:ec2::254|metadata\.google\.internal")
+_NO_CREDENTIALS = (
+    "no credentials were found, and this machine has no role: set AWS_ACCESS_KEY_ID and "
+    "AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS or AZURE_STORAGE_ACCOUNT_KEY; "
+    "AWS_SKIP_SIGNATURE=true or GOOGLE_SKIP_SIGNATURE=true for a public bucket"
+)
 _STATUS = re.compile(r"status code: (\d{3})")
 
 # The process in which obstore was first used: its threads don't survive a fork.
@@ -93,10 +100,12 @@ class Obstore:
         self._root = root
         self._store = _store(root)
         self._is_web = _is_web(root)
+        self.has_answered = False
+        """Whether a request has ever succeeded, so that credentials were found."""
 
     def head(self, key: str) -> Head:
         """Size and version of an object."""
-        with _Translated():
+        with _Translated(self):
             return _head(self._obstore.head(self._store, self._name(key)))
 
     def get(self, key: str, begin: int, end: int, head: Head | None) -> memoryview:
@@ -104,33 +113,33 @@ class Obstore:
         options: Any = {"range": (begin, end)}
         if head is not None and head.is_etag:
             options["if_match"] = head.version
-        with _Translated(f"{self._root}/{key}"):
+        with _Translated(self, f"{self._root}/{key}"):
             result = self._obstore.get(self._store, self._name(key), options=options)
             _check(head, result.meta)
             return memoryview(result.bytes())
 
     def get_all(self, key: str) -> tuple[bytes, Head]:
         """An object as a whole."""
-        with _Translated():
+        with _Translated(self):
             result = self._obstore.get(self._store, self._name(key))
             return bytes(result.bytes()), _head(result.meta)
 
     def list(self, folder: str) -> Iterator[tuple[str, Head | None]]:
         """All below a folder; times are no version, as who is asked for one object has an ETag."""
-        with _Translated():
+        with _Translated(self):
             for some in self._obstore.list(self._store, prefix=folder or None):
                 for meta in some:
                     yield meta["path"], _head(meta) if meta.get("e_tag") else None
 
     def put(self, key: str, data: bytes | str) -> None:
         """Write an object; a large one in parts, of which nothing is seen before the last."""
-        with _Translated():
+        with _Translated(self):
             given: Any = data if isinstance(data, bytes) else Path(data)
             self._obstore.put(self._store, self._name(key), given, chunk_size=_PUT_AT_ONCE_BYTES)
 
     def delete(self, key: str) -> None:
         """Remove an object."""
-        with _Translated():
+        with _Translated(self):
             self._obstore.delete(self._store, self._name(key))
 
     def _name(self, key: str) -> str:
@@ -205,10 +214,12 @@ class _Translated:
     """Errors of obstore as those that ``client`` names; others may pass.
 
     Args:
+        store: Who is asked.
         ranged: The URL of which a range is asked for.
     """
 
-    def __init__(self, ranged: str | None = None) -> None:
+    def __init__(self, store: Obstore, ranged: str | None = None) -> None:
+        self._store = store
         self._ranged = ranged
 
     def __enter__(self) -> None:
@@ -216,6 +227,7 @@ class _Translated:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if error is None:
+            self._store.has_answered = True
             return
         text = str(error).partition("\n")[0]
         answered = _STATUS.search(text)
@@ -239,6 +251,8 @@ class _Translated:
             raise Changed("a shorter one") from None
         if status == 410:
             raise FileNotFoundError(errno.ENOENT, "No such object") from None
+        if _ASKS_THE_MACHINE.search(text) and not self._store.has_answered:
+            raise Refused(_NO_CREDENTIALS) from None
         # Of S3, a 400 that says so passes.
         if is_final(status) and "RequestTimeout" not in str(error):
             raise Refused(_said(text)) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from urllib.parse import unquote
 
 import pytest
@@ -136,3 +137,27 @@ def test_a_user_and_a_password_are_sent(server, url, query, user):
         assert "very" not in source._files.shards[0].storage.name
     with pytest.raises(PermissionError):
         open_records(url.replace("//", "//you:too@") + query)
+
+
+class Unanswered(Exception):
+    """As obstore's own."""
+
+    __module__ = "obstore.exceptions"
+
+
+def test_missing_credentials_are_told_at_once_and_not_where_they_were_found():
+    """obstore asks the machine for its role then, which on most machines nobody answers."""
+    store = SimpleNamespace(has_answered=False)
+    asked = "Generic S3 error: Error performing PUT http://169.254.169.254/latest/api/token in 5s"
+
+    def ask() -> None:
+        with obstores._Translated(store):
+            raise Unanswered(f"{asked}, after 0 retries - HTTP error: operation timed out")
+
+    with pytest.raises(Refused, match="no credentials were found.*AWS_SKIP_SIGNATURE=true"):
+        ask()
+    with obstores._Translated(store):
+        pass
+    with pytest.raises(ConnectionError, match="operation timed out") as caught:
+        ask()
+    assert not isinstance(caught.value, Refused)
