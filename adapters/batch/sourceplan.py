@@ -79,6 +79,7 @@ class SourcePlan(Plan):
     _only_reads: bool = field(init=False, repr=False)
     _own_collate: bool = field(init=False, repr=False)
     _own_transform: bool = field(init=False, repr=False)
+    _transforms: bool = field(init=False, repr=False)  # What it is given isn't the batch yet.
     _batch_function: Callable[..., Any] | None = field(init=False, repr=False)
     _turns: Turns = field(init=False, repr=False, compare=False, default_factory=Turns)
     _known: Layout | None = field(init=False, repr=False, compare=False, default=None)
@@ -89,6 +90,7 @@ class SourcePlan(Plan):
         plain = self.transform is self.collate is self.batch_transform is None and not self.draws
         self._own_collate = getattr(self.collate, "only_reads", self.collate is None)
         self._own_transform = getattr(self.batch_transform, "keeps_nothing", False)
+        self._transforms = self.batch_transform is not None and not self._own_transform
         self._batch_function = getattr(self.batch_transform, "on_own_batch", self.batch_transform)
         self._only_reads = plain and not (self.source.makes_samples or callable(self.on_error))
 
@@ -168,6 +170,8 @@ class SourcePlan(Plan):
         if self._only_reads:
             held, layout, skipped = self._collated(key, allocate)
             return Assembled(held[0], layout, skipped)
+        if not self.draws:
+            return self._turns.compute(self._assembled, key, allocate)
         with seeded(self.draws):
             return self._turns.compute(self._assembled, key, allocate)
 
@@ -180,7 +184,7 @@ class SourcePlan(Plan):
             if hasattr(self.batch_transform, "on_own_batch") and not self._own_collate:
                 collated = self._taken_first(collated)
             return Assembled(self._finished(key, collated, allocate), None, samples.skipped)
-        held, layout, skipped = self._collated(key, self._memory(allocate))
+        held, layout, skipped = self._collated(key, np.empty if self._transforms else allocate)
         return Assembled(self._finished(key, held.pop, allocate), layout, skipped)
 
     def _collated(self, key: BatchKey, allocate: Allocate) -> tuple[list[Any], Layout | None, int]:
@@ -272,10 +276,6 @@ class SourcePlan(Plan):
                 return self._turns.compute_once(self._finished, key, new, aligned_empty, leaves)
         except Mixed:
             raise LayoutChanged from None
-
-    def _memory(self, allocate: Allocate) -> Allocate:
-        """Where a batch is collated: what a function of the user's is given isn't the batch yet."""
-        return allocate if self.batch_transform is None or self._own_transform else np.empty
 
     def _finished(
         self,
@@ -391,7 +391,7 @@ class SourcePlan(Plan):
         epoch, index = key.epoch, key.index
         try:
             seed(self.draws, self.seed, epoch, index, GLOBAL)
-            batch = self.source.batch(number, self._memory(allocate))
+            batch = self.source.batch(number, np.empty if self._transforms else allocate)
             if batch is None:
                 raise ValueError(f"source must return a batch for number {number}, got None")
         except BaseException as error:

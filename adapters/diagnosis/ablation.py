@@ -129,14 +129,14 @@ def ablations_of(plan: SourcePlan, epoch: int) -> Ablations:
         epoch: Whose first batches are kept.
     """
     order, source = plan.order, plan.source
-    batches: Sequence[Any] = [
-        order.batch(epoch, index) for index in range(min(_KEPT_BATCHES, len(order)))
-    ]
+    count = _KEPT_BATCHES if order.num_batches is None else min(_KEPT_BATCHES, order.num_batches)
+    batches: Sequence[Any] = [order.batch(epoch, index) for index in range(count)]
     storage = Fetching(source, order, seed=plan.seed, on_error=plan.on_error)
     kept = dataclasses.replace(plan, order=Repeated.of(batches))
     if source.whole_batches:
         whole = {int(numbers[0]): source.batch(int(numbers[0])) for numbers in batches}
-        again = SequenceSource(KeptSamples(whole, len(source)), own_epochs=False)
+        size = max(whole) + 1 if source.endless else len(source)
+        again = SequenceSource(KeptSamples(whole, size), own_epochs=False)
         return Ablations(plan, storage, dataclasses.replace(kept, source=again), None, False)
     if source.stored:
         fetched, left = _made(plan, batches, source.sample)

@@ -70,8 +70,8 @@ class _ToTensor(Stage):
             return None
         turned = rows.transpose(0, 3, 1, 2)
         out = allocate(turned.shape, _FLOAT32)
-        kernel = load()
-        if kernel is not None and rows.size and rows.dtype == np.uint8 and rows.flags.c_contiguous:
+        kernel = load() if rows.dtype == np.uint8 and rows.size else None
+        if kernel is not None and rows.flags.c_contiguous and out.flags.carray:
             kernel.floats(rows, len(rows), rows.shape[3], out)
             return out
         # Two passes, as dividing integers goes through NumPy's small buffer (1.4x for 32x32x3).

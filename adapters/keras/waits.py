@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.engine import Wait
+from adapters.keras.progress import place_after
 from adapters.keras.sequence import SafeSequence
 
 log = logging.getLogger("adapters")
@@ -65,8 +66,7 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """An epoch begins: its first batch is the one that the sequence says comes next."""
-        state = self._sequence.state_dict()
-        self._start = state["epoch"], state["batch"]
+        self._start = self._sequence._settled()._progress.position()
         self._asked, self._waits, self._ended, self._first = [], [], None, None
         self._began = time.perf_counter()
 
@@ -111,14 +111,14 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
     def _look_up(self) -> None:
         """What became of the batches that were asked for since the last time."""
         latest = {(wait.epoch, wait.step): wait for wait in self._sequence.waits.latest()}
-        batches = len(self._sequence)
+        num_batches = self._sequence.num_batches
         together = getattr(self.model, "steps_per_execution", 1)
         most = (self.params or {}).get("steps") or sys.maxsize
         for place, asked in self._asked:
             # Of several in one execution, each is asked for when the one before is there.
             for number in range(place, min(place + together, most)):
-                epochs, step = divmod(self._start[1] + number - (self._first or 0), batches)
-                wait = latest.get((self._start[0] + epochs, step))
+                count = number - (self._first or 0)
+                wait = latest.get(place_after(*self._start, count, num_batches))
                 if wait is not None:
                     self._waits.append(_of_the_trainer(wait, asked))
                     asked = max(asked, wait.ready)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from adapters.records.mapping import Reserved
 from adapters.remote.cache import CachedObject
-from adapters.remote.segments import PAGE_BYTES, Segment, entries_of
+from adapters.remote.segments import PAGE_BYTES, Segment, right
 
 log = logging.getLogger("adapters")
 
@@ -136,7 +136,7 @@ class CachedRegion(Region):
 
     def _check(self, number: int, units: NDArray[np.int64], table: NDArray[np.uint64]) -> None:
         own = units - number * self._pages
-        good = entries_of(self.memory.view(), units) == table[own]
+        good = right(self.memory.view(), units, table[own])
         self.here[units[good]] = True
         if not good.all() and not self._told:
             self._told = True

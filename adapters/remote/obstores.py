@@ -45,6 +45,7 @@ _PUT_AT_ONCE_BYTES = 16 << 20
 _LISTS_NOTHING = re.compile(r"PROPFIND .* status code: (4(?!08|29)\d\d|501)")
 # Where machines of AWS, Azure and Google are asked for their role, once nothing else was found.
 _ASKS_THE_MACHINE = re.compile(r"169\.254\.169\.254|fd00:ec2::254|metadata\.google\.internal")
+_VENDOR = Path("/sys/class/dmi/id/sys_vendor")
 _NO_CREDENTIALS = (
     "no credentials were found, and this machine has no role: set AWS_ACCESS_KEY_ID and "
     "AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS or AZURE_STORAGE_ACCOUNT_KEY; "
@@ -251,12 +252,22 @@ class _Translated:
             raise Changed("a shorter one") from None
         if status == 410:
             raise FileNotFoundError(errno.ENOENT, "No such object") from None
-        if _ASKS_THE_MACHINE.search(text) and not self._store.has_answered:
+        asks_the_machine = _ASKS_THE_MACHINE.search(text) and not self._store.has_answered
+        if asks_the_machine and (is_final(status) or not (status or _may_have_a_role())):
             raise Refused(_NO_CREDENTIALS) from None
         # Of S3, a 400 that says so passes.
         if is_final(status) and "RequestTimeout" not in str(error):
             raise Refused(_said(text)) from None
         raise ConnectionError(without_secrets(text)) from None
+
+
+def _may_have_a_role() -> bool:
+    """Whether this machine may be one of a provider's, where somebody answers for its role."""
+    try:
+        vendor = _VENDOR.read_text()
+    except OSError:
+        return True
+    return any(name in vendor for name in ("Amazon", "Google", "Microsoft", "Xen"))
 
 
 def _said(text: str) -> str:

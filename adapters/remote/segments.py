@@ -147,12 +147,24 @@ class Segment:
 
 
 def entries_of(data: memoryview, pages: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """What the table has of these pages of ``data``, by their numbers there, if they are right."""
+    """What the table has of these pages of ``data``, by their numbers there."""
     begins, kernel = pages * PAGE_BYTES, load()
     if kernel is None:
         return np.array([crc_of(data[at : at + PAGE_BYTES]) for at in begins.tolist()], _ENTRY)
     crcs = np.frombuffer(kernel.crcs(data, begins, begins + PAGE_BYTES), np.uint32)
     return crcs.astype(_ENTRY) | np.uint64(_CASTAGNOLI << 32)
+
+
+def right(
+    data: memoryview, pages: NDArray[np.int64], entries: NDArray[np.uint64]
+) -> NDArray[np.bool_]:
+    """Which of these pages are those that the entries tell of, in either CRC."""
+    good: NDArray[np.bool_] = entries_of(data, pages) == entries
+    for place in np.flatnonzero(~good & (entries >> np.uint64(32) == _ZLIB)).tolist():
+        begin = int(pages[place]) * PAGE_BYTES
+        crc = zlib.crc32(data[begin : begin + PAGE_BYTES])
+        good[place] = crc | _ZLIB << 32 == int(entries[place])
+    return good
 
 
 def _written(descriptor: int, data: bytes | memoryview, offset: int) -> None:

@@ -60,9 +60,18 @@ class ArraySource(Source):
                 "a list or tuple is an input or output, and has a row for each sample (np.stack "
                 "makes one array of a list of samples)"
             )
+        self._lengths = lengths
 
     def __len__(self) -> int:
         return len(self._columns[0])
+
+    def _check_lengths(self) -> None:
+        found = list(map(len, self._columns))
+        if found != self._lengths and min(found) < self._lengths[0]:
+            raise ValueError(
+                f"arrays of source must keep their {self._lengths[0]} rows, got {min(found)} by "
+                "now: make another source of what was resized"
+            )
 
     @property
     def skeleton(self) -> Any:
@@ -70,7 +79,12 @@ class ArraySource(Source):
         return self._skeleton
 
     def gather(self, numbers: NDArray[np.int64], allocate: Allocate) -> Any:
-        """The rows of these numbers as one batch, in memory from ``allocate``."""
+        """The rows of these numbers as one batch, in memory from ``allocate``.
+
+        Raises:
+            ValueError: An array was made shorter in place.
+        """
+        self._check_lengths()
         stretch = stretch_of(numbers)
         gathered = [take_rows(column, numbers, stretch, allocate) for column in self._columns]
         return tuple(gathered) if self._is_tuple else unflatten(self._skeleton, gathered)
@@ -79,6 +93,7 @@ class ArraySource(Source):
         self, numbers: NDArray[np.int64], places: NDArray[np.int64], rows: Sequence[NDArray[Any]]
     ) -> bool:
         """Gather these rows into rows of a batch at these places, without a copy between."""
+        self._check_lengths()
         for column, into in zip(self._columns, rows):
             if isinstance(column, Stored) or column.dtype != into.dtype or column.dtype.hasobject:
                 return False

@@ -42,6 +42,12 @@ class Counted:
         return np.float32([number])
 
 
+class Unending(Counted):
+    """The same without a length."""
+
+    num_batches = None
+
+
 def batches_of(plan: SourcePlan, count: int = 9) -> list[Any]:
     return [batch_of(plan, 0, index) for index in range(count)]
 
@@ -216,6 +222,15 @@ def test_files_of_images_are_read_as_storage_and_decoded_into_the_batch(tmp_path
 
 
 # --- an order without an end ---
+
+
+def test_a_source_without_an_end_is_taken_apart():
+    data = Unending()
+    plan = SourcePlan(SequenceSource(data, own_epochs=False), Order(None, 1))
+    ablations = ablations_of(plan, 0)
+    data.asked.clear()
+    assert [batch[0] for batch in batches_of(ablations.memory, 5)] == [0, 1, 2, 3, 0]
+    assert data.asked == []
 
 
 def test_batches_are_repeated_without_an_end():

@@ -151,3 +151,25 @@ def test_waits_of_a_loop_of_ones_own_are_kept():
 def test_only_a_safe_sequence_can_be_reported_on():
     with pytest.raises(TypeError, match=r"sequence must be the SafeSequence .* got list"):
         WaitReport([1, 2])
+
+
+class Endless(keras.utils.PyDataset):
+    """Batches without an end."""
+
+    num_batches = None
+
+    def __getitem__(self, index: int) -> Any:
+        return numbered(BATCH_SIZE)
+
+
+def test_a_source_without_an_end_is_reported_too():
+    fit = {"epochs": 2, "steps_per_epoch": BATCHES, "shuffle": False}
+    report = reported(SafeSequence(Endless(), workers=0), **fit)
+    assert (len(report.waits_seconds), len(report.shares)) == (BATCHES, 2)
+
+
+def test_a_shard_is_reported_too():
+    x, y = numbered(2 * BATCHES * BATCH_SIZE)
+    sequence = SafeSequence((x, y), BATCH_SIZE, shuffle=True, shard=(1, 2), workers=0)
+    report = reported(sequence, epochs=2)
+    assert (len(report.waits_seconds), len(report.shares)) == (BATCHES, 2)

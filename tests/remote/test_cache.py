@@ -302,3 +302,20 @@ def test_a_full_disk_is_tried_again_where_another_process_evicts(url, tmp_path, 
         with open_records(url, cache=tmp_path / "cache") as source:
             assert source[:] == expected
             assert not source._files.shards[0].storage._uncached
+
+
+def test_pages_of_either_crc_are_right(monkeypatch):
+    """zlib's are of a process without google-crc32c and without the kernel."""
+    data = memoryview(np.random.default_rng(0).bytes(3 * segments.PAGE_BYTES))
+    pages = np.array([2, 0])
+    own = segments.entries_of(data, pages)
+    monkeypatch.setattr(segments, "load", lambda: None)
+    monkeypatch.setattr(segments, "_crc32c", None)
+    monkeypatch.setattr(segments, "_OWN", segments._ZLIB)
+    zlibs = segments.entries_of(data, pages)
+    monkeypatch.undo()
+    mixed = np.array([zlibs[0], own[1]])
+    for entries in (own, zlibs, mixed):
+        assert segments.right(data, pages, entries).tolist() == [True, True]
+        assert segments.right(data, pages, entries ^ np.uint64(1)).tolist() == [False, False]
+    assert segments.right(data, pages, np.zeros(2, np.uint64)).tolist() == [False, False]

@@ -233,3 +233,16 @@ class Generating:
 def test_a_generator_of_samples_is_refused():
     with pytest.raises(TypeError, match="Generating must return a list of samples, got generator"):
         as_source(Generating()).samples(np.arange(2))
+
+
+@pytest.mark.parametrize("width", [3, 999])
+def test_an_array_that_was_made_shorter_is_an_error_and_not_another_row(width):
+    array = np.arange(100 * width).reshape(100, width)
+    source = as_source((array, np.arange(100)))
+    array.resize((50, width), refcheck=False)
+    with pytest.raises(ValueError, match="must keep their 100 rows, got 50 by now"):
+        source.gather(np.array([5, 99]), np.empty)
+    array.resize((200, width), refcheck=False)
+    rows, numbers = source.gather(np.array([5, 99]), np.empty)
+    assert rows[0].tolist() == array[5].tolist()
+    assert numbers.tolist() == [5, 99]

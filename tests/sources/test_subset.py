@@ -54,6 +54,8 @@ def test_a_batch_is_that_of_the_same_samples_of_the_whole(source):
 class _Fixed:
     """An order of one batch."""
 
+    foretells = False
+
     def __init__(self, numbers):
         self.numbers, self.size, self.batch_size = numbers, len(numbers), len(numbers)
 
