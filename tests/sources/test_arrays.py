@@ -237,7 +237,7 @@ def test_a_generator_of_samples_is_refused():
 
 @pytest.mark.parametrize("width", [3, 999])
 def test_an_array_that_was_made_shorter_is_an_error_and_not_another_row(width):
-    array = np.arange(100 * width).reshape(100, width)
+    array = np.arange(100 * width).reshape(100, width).copy()
     source = as_source((array, np.arange(100)))
     array.resize((50, width), refcheck=False)
     with pytest.raises(ValueError, match="must keep their 100 rows, got 50 by now"):
