@@ -152,7 +152,8 @@ def entries_of(data: memoryview, pages: NDArray[np.int64]) -> NDArray[np.uint64]
     if kernel is None:
         return np.array([crc_of(data[at : at + PAGE_BYTES]) for at in begins.tolist()], _ENTRY)
     crcs = np.frombuffer(kernel.crcs(data, begins, begins + PAGE_BYTES), np.uint32)
-    return crcs.astype(_ENTRY) | np.uint64(_CASTAGNOLI << 32)
+    entries: NDArray[np.uint64] = crcs.astype(_ENTRY) | np.uint64(_CASTAGNOLI << 32)
+    return entries
 
 
 def right(
