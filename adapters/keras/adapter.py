@@ -122,6 +122,8 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
     def on_epoch_begin(self) -> None:
         """Keras begins an epoch, or the symbolic build that looks like one."""
         self._within, self._used = True, False
+        if self._endless and self._account is not None and self._stamp == self._progress.stamp:
+            self._progress.go_on(self._account)  # Its batches may have been handed out before.
 
     def on_epoch_end(self) -> None:
         """Keras ends an epoch, or forgets its iterators before the first.

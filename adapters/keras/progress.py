@@ -111,6 +111,10 @@ class Progress:
         account.taken += 1
         self._latest = account
 
+    def go_on(self, account: Account) -> None:
+        """Another epoch of the pass begins: it is the one that ``position`` is about."""
+        self._latest = account
+
     def advance_past(self, account: Account) -> None:
         """Advance the epoch if the pass has come to the end of one."""
         start = account.start_of_next

@@ -131,6 +131,32 @@ def test_a_state_is_where_it_goes_on():
     assert recorder.trained == [IN_ORDER[2], IN_ORDER[3], IN_ORDER[0]]
 
 
+class States(keras.callbacks.Callback):
+    """What a sequence says of itself after each batch."""
+
+    def __init__(self, sequence: SafeSequence) -> None:
+        super().__init__()
+        self.sequence = sequence
+        self.seen: list[int] = []
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.seen.append(self.sequence.state_dict()["batch"])
+
+
+@VALIDATES_ON_WHERE_IT_STOPPED
+@pytest.mark.parametrize("workers", [INLINE, TWO_THREADS])
+def test_a_state_is_that_of_training_though_it_validates_too(workers):
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse")
+    with SafeSequence(Round(), **workers) as sequence:
+        states = States(sequence)
+        steps = {"steps_per_epoch": 2, "validation_steps": 2}
+        model.fit(
+            sequence, epochs=3, validation_data=sequence, callbacks=[states], verbose=0, **steps
+        )
+    assert states.seen == [1, 2, 3, 4, 5, 6]
+
+
 @pytest.mark.parametrize("model", [Recorder, built_recorder])
 @pytest.mark.parametrize("workers", [INLINE, TWO_THREADS, AUTO])
 def test_its_hooks_are_called_between_the_epochs_of_keras(workers, model):
