@@ -143,7 +143,6 @@ class States(keras.callbacks.Callback):
         self.seen.append(self.sequence.state_dict()["batch"])
 
 
-@VALIDATES_ON_WHERE_IT_STOPPED
 @pytest.mark.parametrize("workers", [INLINE, TWO_THREADS])
 def test_a_state_is_that_of_training_though_it_validates_too(workers):
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
