@@ -71,10 +71,7 @@ class Turns:
 
     def compute(self, batch: Callable[..., T], *arguments: Any) -> T:
         """What ``batch(*arguments)`` returns, which runs the user's functions, perhaps twice."""
-        me = threading.get_ident()
         try:
-            if not (self._first or me in self._inside):
-                return self._computed(me, batch, *arguments)
             return self.compute_once(batch, *arguments)
         except Mixed:
             pass  # An error of the second time has nothing to do with it.

@@ -206,8 +206,6 @@ class Stream:
 
     def _key(self, epoch: int, step: int) -> BatchKey:
         shuffled, continuation = self.way
-        if not shuffled and continuation is WHOLE:
-            return BatchKey(epoch, step)
         return continuation.key(epoch, step, self._supply.plan.shuffled if shuffled else None)
 
     def _after(self, epoch: int, step: int) -> tuple[int, int]:

@@ -6,7 +6,6 @@ differs between backends and versions; tests/keras/ runs them all.
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections.abc import Iterator
 from typing import Any, NoReturn
@@ -20,7 +19,7 @@ from adapters.keras.dataset import Groups, small, tf_dataset
 from adapters.keras.fits import Fit
 from adapters.keras.hooks import turn
 from adapters.keras.internals import PyDatasetAdapter, get_tensor_spec, jax_lag, tensorflow
-from adapters.keras.progress import Account
+from adapters.keras.progress import Account, left_after
 from adapters.keras.scaling import scales
 from adapters.keras.sequence import SafeSequence
 from adapters.structure import flatten, map_leaves
@@ -182,8 +181,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         self._engine.ahead_elsewhere = 2 if ahead else 0
         stream = self._open_stream(self._next_start())
         try:
-            num_batches = self._engine.plan.num_batches
-            left = math.inf if num_batches is None else num_batches - stream.position[1]
+            left = left_after(stream.position[1], self._engine.plan.num_batches)
             peeked = stream.peek(int(min(_BATCHES_FOR_SIGNATURE, left)))
             self._engine.batches_left = left
             if self._engine.depth:

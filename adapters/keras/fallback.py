@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import operator
 import threading
 from collections.abc import Callable, Mapping
@@ -31,7 +30,7 @@ from adapters.errors import ClosedError
 from adapters.keras.arguments import check_steps
 from adapters.keras.hooks import turn
 from adapters.keras.internals import tensorflow
-from adapters.keras.progress import Account, place_after
+from adapters.keras.progress import Account, left_after, place_after
 from adapters.keras.sequence import SafeSequence
 
 # Batches that are asked for before the trainer begins.
@@ -210,8 +209,7 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
         epoch, step = start = self._start()
         if number >= _PROBED:
             return self._computed(epoch, step, number)
-        num_batches = self._engine.plan.num_batches
-        stream, left = self._open(start), math.inf if num_batches is None else num_batches - step
+        stream, left = self._open(start), left_after(step, self._engine.plan.num_batches)
         batch = stream.peek(int(min(number + 1, left)))[-1]
         self._engine.batches_left = left
         if self._engine.depth:

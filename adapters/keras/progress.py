@@ -20,6 +20,16 @@ def place_after(epoch: int, step: int, count: int, num_batches: int | None) -> t
     return epoch + epochs, step
 
 
+def place_of(epoch: int, step: int, num_batches: int | None) -> int:
+    """Of a batch among those of all epochs, or among those of one without an end."""
+    return epoch * (num_batches or 0) + step
+
+
+def left_after(step: int, num_batches: int | None) -> float:
+    """Batches from this one to the end of its epoch; infinite if it has none."""
+    return math.inf if num_batches is None else num_batches - step
+
+
 class Account:
     """The account of one walk through batches, over the ends of epochs if it is endless.
 
@@ -45,14 +55,12 @@ class Account:
     @property
     def left(self) -> float:
         """Batches to hand out until the end of the first epoch; infinite if it has none."""
-        if self._num_batches is None:
-            return math.inf
-        return self._num_batches - self.step - self.taken
+        return left_after(self.step + self.taken, self._num_batches)
 
     @property
     def place(self) -> int:
-        """Of the batch that is handed out next, among those of all epochs that have an end."""
-        return self.epoch * (self._num_batches or 0) + self.step + self.taken
+        """Of the batch that is handed out next, see ``place_of``."""
+        return place_of(self.epoch, self.step + self.taken, self._num_batches)
 
     @property
     def consumed(self) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from adapters.keras.fits import Fit, FitCallback
-from adapters.keras.progress import place_after
+from adapters.keras.progress import place_after, place_of
 from adapters.keras.resume import Resume
 
 log = logging.getLogger("adapters")
@@ -141,7 +141,7 @@ class Watch(FitCallback):
         sequence = self._fit.sequence
         assert sequence is not None
         epoch, step = sequence._progress.position()
-        return epoch * (sequence._plan.num_batches or 0) + step
+        return place_of(epoch, step, sequence._plan.num_batches)
 
     def _notice(self, kind: str, loss: float, places: range) -> None:
         if kind in self._noticed_now:
@@ -151,7 +151,6 @@ class Watch(FitCallback):
         assert fit is not None
         assert fit.sequence is not None
         sequence, plan = fit.sequence, fit.sequence._plan
-        # Places count the batches of all epochs, or of the one that has no end.
         first_epoch = sequence._progress.position()[0] if plan.num_batches is None else 0
         usual = statistics.median(self._losses) if len(self._losses) >= _LEAST else None
         shuffled = fit.shuffle and not sequence._endless and not plan.order.shuffle

@@ -155,7 +155,7 @@ def pace(
     skipped: int,
     counted: int,
     amount: Callable[[Any], float],
-    started: Callable[[], bool] = lambda: True,
+    is_there: Callable[[], bool] = lambda: True,
 ) -> Pace:
     """Amount per second, once the first batches have started what they start, and it is there."""
     if _short:
@@ -163,7 +163,7 @@ def pace(
     for _ in range(skipped):
         next(batches)
     for _ in range(MOST_SKIPPED):
-        if _short or started():
+        if _short or is_there():
             break
         next(batches)
     cpu_started, total, started = tree_cpu_seconds(), 0.0, time.perf_counter()
