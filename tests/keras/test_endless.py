@@ -143,6 +143,7 @@ class States(keras.callbacks.Callback):
         self.seen.append(self.sequence.state_dict()["batch"])
 
 
+@LOSES_THE_FIRST_BATCH
 @pytest.mark.parametrize("workers", [INLINE, TWO_THREADS])
 def test_a_state_is_that_of_training_though_it_validates_too(workers):
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
