@@ -19,7 +19,7 @@ STABLE_ABI = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GI
 SOURCES = "adapters/images/native"
 UNITS = (
     *("arguments", "batch", "colours", "crcs", "crops", "decode", "find", "floats", "gather"),
-    *("huffman", "jpeg", "picture", "planes", "records", "resize", "yuv"),
+    *("huffman", "jpeg", "picture", "planes", "records", "resize", "take", "yuv"),
 )
 PREFIX = os.environ.get("ADAPTERS_JPEG")
 LINUX = sys.platform == "linux"
@@ -37,7 +37,7 @@ setup(
         Extension(
             "adapters.images._kernel",
             [f"{SOURCES}/{name}.c" for name in (*UNITS, "module")],
-            depends=[f"{SOURCES}/{name}.h" for name in UNITS],
+            depends=[f"{SOURCES}/{name}.h" for name in (*UNITS, "ahead")],
             include_dirs=[str(JPEG / "include")] if PREFIX else [],
             extra_objects=[str(JPEG / "lib/libjpeg.a")] if PREFIX else [],
             libraries=["m"] if PREFIX else ["jpeg", "m"],

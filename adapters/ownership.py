@@ -22,7 +22,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from sys import getrefcount
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import getweakrefcount
 
 import numpy as np
@@ -40,15 +40,9 @@ _ndarray = np.ndarray
 _NEVER_CHANGE = (str, bytes, int, float, complex, type(None), np.generic)
 
 
-class Taken(NamedTuple):
-    """A batch that nobody else can write into."""
-
-    batch: Any
-    kept: bool
-    """Whether somebody else keeps some of its memory, and may write to it again."""
-
-
-def taken(call: Callable[[], Any], allocate: Allocate, ours: Sequence[Any] = ()) -> Taken:
+def taken(
+    call: Callable[[], Any], allocate: Allocate, ours: Sequence[Any] = ()
+) -> tuple[Any, bool]:
     """Call a function of the user's, and take what it returns.
 
     Args:
@@ -57,7 +51,8 @@ def taken(call: Callable[[], Any], allocate: Allocate, ours: Sequence[Any] = ())
         ours: Arrays that ``call`` is given and may return, in memory that is the batch's own.
 
     Returns:
-        The structure with NumPy arrays in it, as ``as_arrays`` has them.
+        The structure with NumPy arrays in it, as ``as_arrays`` has them, into which nobody else can
+        write; and whether somebody else keeps some of its memory, and may write to that again.
     """
     census = Census(ours) if ours else None
     batch = call()
@@ -75,7 +70,7 @@ def taken(call: Callable[[], Any], allocate: Allocate, ours: Sequence[Any] = ())
     for place in range(len(leaves)):
         leaves[place] = as_array(leaves[place])
     kept = census.detach(leaves, allocate) or kept
-    return Taken(unflatten(skeleton, leaves), kept)
+    return unflatten(skeleton, leaves), kept
 
 
 class Census:
@@ -156,7 +151,9 @@ def detached(item: Any) -> Any:
     return copied
 
 
-def _simply_taken(batch: tuple[Any, ...], kept: bool, allocate: Allocate) -> Taken | None:
+def _simply_taken(
+    batch: tuple[Any, ...], kept: bool, allocate: Allocate
+) -> tuple[Any, bool] | None:
     """The same without a ``Census``; None if ``batch`` has anything but arrays with own memory.
 
     Saves the usual batch 12 us of 45 (digits by 64, two arrays, two cores).
@@ -174,7 +171,7 @@ def _simply_taken(batch: tuple[Any, ...], kept: bool, allocate: Allocate) -> Tak
         if getrefcount(leaf) != own or not leaf.flags.owndata or getweakrefcount(leaf):
             all_own = False
     if all_own:
-        return Taken(batch, False)
+        return batch, False
     if len(set(map(id, batch))) < len(batch):
         return None
     leaves, somebody_writes = [], False
@@ -184,7 +181,7 @@ def _simply_taken(batch: tuple[Any, ...], kept: bool, allocate: Allocate) -> Tak
             somebody_writes = somebody_writes or (shared and leaf.flags.writeable)
             leaf = _copied(leaf, allocate)
         leaves.append(leaf)
-    return Taken(tuple(leaves), somebody_writes)
+    return tuple(leaves), somebody_writes
 
 
 def _chains(

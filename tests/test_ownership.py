@@ -141,7 +141,7 @@ def test_what_somebody_else_can_reach_is_copied(made):
         seen.extend(addresses_of(batch))
         return batch
 
-    batch = taken(call, aligned_empty).batch
+    batch = taken(call, aligned_empty)[0]
     assert not set(addresses_of(batch)) & set(seen)
 
 
@@ -171,7 +171,7 @@ def test_copies_lie_in_the_memory_that_is_given_unless_they_are_small():
         return given[-1]
 
     large = np.zeros(1 << 14)
-    batch = taken(lambda: (keep(large), keep(fresh()), fresh()), allocate).batch
+    batch = taken(lambda: (keep(large), keep(fresh()), fresh()), allocate)[0]
     assert [each is batch[0] for each in given] == [True]
 
 
@@ -182,7 +182,7 @@ def test_copies_lie_in_the_memory_that_is_given_unless_they_are_small():
 def test_copies_of_any_kind_may_be_written_to(shape, dtype):
     original = keep(np.ones(shape, "i8").astype(np.dtype(dtype)))
     original.flags.writeable = False
-    copy, _ = taken(lambda: (original, 1), aligned_empty).batch
+    copy, _ = taken(lambda: (original, 1), aligned_empty)[0]
     assert exact(copy) == exact(original)
     assert copy.flags.writeable
     assert not np.shares_memory(copy, original)
@@ -190,7 +190,7 @@ def test_copies_of_any_kind_may_be_written_to(shape, dtype):
 
 def test_one_array_in_two_places_stays_one():
     x = keep(fresh())
-    first, second = taken(lambda: (x, x), aligned_empty).batch
+    first, second = taken(lambda: (x, x), aligned_empty)[0]
     assert first is second
 
 
@@ -214,7 +214,7 @@ def test_objects_in_an_array_of_objects_are_copied():
     item = np.zeros(2)
     array = np.empty(2, object)
     array[:] = [item, "text"]
-    batch = taken(lambda: array, aligned_empty).batch
+    batch = taken(lambda: array, aligned_empty)[0]
     item += 1
     assert exact(batch[0]) == exact(np.zeros(2))
 

@@ -226,11 +226,8 @@ class Order:
 
     def shuffled_batch(self, epoch: int, step: int) -> int:
         """Number of the batch that comes at ``step`` when the batches are permuted as a whole."""
-        return int(
-            _shuffled_batches(self._batches, self.seed, epoch, step // _BLOCK_SAMPLES)[
-                step % _BLOCK_SAMPLES
-            ]
-        )
+        block = _shuffled_batches(self._batches, self.seed, epoch, step // _BLOCK_SAMPLES)
+        return block.item(step % _BLOCK_SAMPLES)
 
 
 @dataclass(frozen=True)

@@ -191,8 +191,7 @@ class SourcePlan(Plan):
         """The batch before ``batch_transform``, which nothing but this list refers to."""
         layout, skipped, source = None, 0, self.source
         if source.whole_batches:
-            number = self.order.first(*key.place)
-            return [self._whole(number, key, allocate)], None, 0
+            return [self._whole(key, allocate)], None, 0
         numbers = self.order.batch(*key.place)
         self._foretell(key)
         if source.gathers and self.transform is None:
@@ -387,8 +386,9 @@ class SourcePlan(Plan):
         rng_of = functools.partial(generator, self.seed, epoch, number, stream)
         return call_with(rng_of, self._generator_arguments[stream], function, item)
 
-    def _whole(self, number: int, key: BatchKey, allocate: Allocate) -> Any:
-        epoch, index = key.epoch, key.index
+    def _whole(self, key: BatchKey, allocate: Allocate) -> Any:
+        epoch, index, origin = key.place
+        number = self.order.first(epoch, index, origin)
         try:
             seed(self.draws, self.seed, epoch, index, GLOBAL)
             batch = self.source.batch(number, np.empty if self._transforms else allocate)

@@ -22,7 +22,9 @@ class Consumer:
     def was_busy(self, seconds: float) -> None:
         """Between two batches."""
         # Between two epochs, it has other things to do than what it does with each batch.
-        seconds, self._latest_busy = min(seconds, self._latest_busy), seconds
+        latest, self._latest_busy = self._latest_busy, seconds
+        if latest < seconds:
+            seconds = latest
         if self.busy_seconds:
             self.busy_seconds += (seconds - self.busy_seconds) / 8
         else:

@@ -1,7 +1,7 @@
 """The one iterator: how a loop, or a framework, reads a stream's batches.
 
     first next --> _begin: a stream
-    next       --> the stream's batch --> _made --> _hand_out
+    next       --> the stream's batch --> _made, and a face that counts them takes note
     no more    --> _finish --> close
     an error   --> close --> raised as itself
     close      --> the stream is parked for whoever goes on there, or closed
@@ -13,6 +13,7 @@ waits, which then gets a ``ClosedError``. Nothing happens before the first batch
 from __future__ import annotations
 
 import abc
+import math
 from typing import Any, NoReturn
 
 from adapters.engine.engine import Engine
@@ -32,14 +33,14 @@ class Reading(abc.ABC):
         self._engine = engine
         self._stream: Stream | None = None
         self._begun = self._over = False
+        self._left = math.inf
+        """Batches of the pass to fetch yet; ``_begin`` sets it, where that is known."""
 
     def __iter__(self) -> Reading:
         return self
 
     def __next__(self) -> Any:
-        batch = self._fetch()
-        self._hand_out()
-        return batch
+        return self._fetch()
 
     def _fetch(self) -> Any:
         """The next batch.
@@ -53,20 +54,22 @@ class Reading(abc.ABC):
         if not self._begun:
             self._begun = True
             self._stream = self._begin()
-        if self._at_end:
+        if not self._left:
             self._finish()
             raise StopIteration
         stream = self._stream
         if stream is None:  # Closed from another thread.
             raise StopIteration
         try:
-            return self._made(stream.next())
+            batch = self._made(stream.next())
         except Exhausted:
             self._finish()
             raise StopIteration from None
         except BaseException as error:
             self.close()
             self._fail(error)
+        self._left -= 1
+        return batch
 
     def close(self) -> None:
         """Let go of what is under way."""
@@ -92,18 +95,9 @@ class Reading(abc.ABC):
         """Start the pass: what it reads; None where there are no batches."""
 
     @property
-    @abc.abstractmethod
-    def _at_end(self) -> bool:
-        """Whether all batches of the pass were fetched, as far as that is known."""
-
-    @property
     def _parks(self) -> bool:
         """Whether somebody may go on where the stream stands."""
-        return self._at_end
-
-    @abc.abstractmethod
-    def _hand_out(self) -> None:
-        """The reader is given a batch."""
+        return not self._left
 
     def _made(self, batch: Any) -> Any:
         """What the reader is given."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -42,9 +43,10 @@ class Begun:
     endless: bool = False
 
     @property
-    def at_end(self) -> bool:
-        """Whether the stream was read up to the last batch, if that is known."""
-        return self.endless and self.account.fetched == self.account.count
+    def left(self) -> float:
+        """Batches that the stream is to be read for, if it doesn't end by itself."""
+        count = self.account.count
+        return count - self.account.first if self.endless and count is not None else math.inf
 
     def read_ahead(self) -> None:
         """Have workers begin with the first batches."""
@@ -126,7 +128,8 @@ class Iteration(Reading):
                 pass
             except Exception as error:  # Belongs to the next batch.
                 self._ahead.append(error)
-        self._hand_out()
+        assert self._pass is not None
+        self._loader._progress.hand_out(self._pass.account)
         return batch
 
     next = __next__
@@ -138,12 +141,9 @@ class Iteration(Reading):
         loader = self._loader
         begun, loader._begun = loader._begun, None
         self._pass = begun = begun or begin(loader)
+        self._left = begun.left
         loader._progress.enter(begun.account)
         return begun.stream
-
-    @property
-    def _at_end(self) -> bool:
-        return self._pass is not None and self._pass.at_end
 
     def _fetch(self) -> Any:
         if not self._over:
@@ -160,10 +160,6 @@ class Iteration(Reading):
         assert self._pass is not None
         self._pass.account.fetched += 1
         return moved
-
-    def _hand_out(self) -> None:
-        assert self._pass is not None
-        self._loader._progress.hand_out(self._pass.account)
 
     def _finish(self) -> None:
         assert self._pass is not None

@@ -115,8 +115,8 @@ class Steps:
         rows: Any = names
         if self._indices is not None:
             rows = self._indices[_in_range(rows, len(self._indices))]
-        if self._indices is not None or self._checked:
-            # Our own order gives numbers in range.
+        if self._indices is not None or self._checked or not isinstance(rows, np.ndarray):
+            # Our own order gives an array of numbers in range.
             rows = _in_range(rows, len(recipe.columns[0].array))
         stretch = stretch_of(rows)
         gathered: list[Column | list[Any]] = []

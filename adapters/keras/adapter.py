@@ -260,7 +260,6 @@ class _Batches(Reading):
         super().__init__(adapter._engine)
         self._owner = weakref.ref(adapter)
         self._account: Account | None = None
-        self._endless = adapter._endless
         self._finished = False
 
     @property
@@ -273,17 +272,18 @@ class _Batches(Reading):
         adapter = self._owner()  # Which stays as long as somebody waits for a batch here.
         if adapter is None:
             raise StopIteration
-        return super().__next__()
+        batch = self._fetch()
+        assert self._account is not None
+        adapter._progress.hand_out(self._account)
+        return batch
 
     def _begin(self) -> Stream:
         adapter = self._adapter
         self._account, stream = adapter._begin()
         adapter._batches = weakref.ref(self)
+        if not adapter._endless:
+            self._left = self._account.left
         return stream
-
-    @property
-    def _at_end(self) -> bool:
-        return self._account is not None and not (self._endless or self._account.left)
 
     @property
     def _parks(self) -> bool:
@@ -293,7 +293,8 @@ class _Batches(Reading):
         return self._account is not None and not (self._account.left or own_epochs)
 
     def _made(self, batch: Any) -> Any:
-        adapter = self._adapter
+        adapter = self._owner()
+        assert adapter is not None
         assert self._account is not None
         batch = adapter._ready(batch)
         if adapter._signature is not None:
@@ -304,10 +305,6 @@ class _Batches(Reading):
         if adapter._inspection is not None and not adapter._inspection.done:
             adapter._inspection.look(batch)
         return batch
-
-    def _hand_out(self) -> None:
-        assert self._account is not None
-        self._adapter._progress.hand_out(self._account)
 
     def _finish(self) -> None:
         """The epoch has been handed out; on TensorFlow the trainer may not have seen it yet."""

@@ -23,18 +23,17 @@ class Iteration(Reading):
         self._progress = progress
         self._account: Account | None = None
 
-    def _begin(self) -> Stream:
-        self._account = account = self._progress.begin()
-        continuation = self._progress.continuation
-        return self._engine.stream(account.epoch, account.step, False, continuation)
-
-    @property
-    def _at_end(self) -> bool:
-        return self._account is not None and not self._account.left
-
-    def _hand_out(self) -> None:
+    def __next__(self) -> Any:
+        batch = self._fetch()
         assert self._account is not None
         self._progress.hand_out(self._account)
+        return batch
+
+    def _begin(self) -> Stream:
+        self._account = account = self._progress.begin()
+        self._left = account.left
+        continuation = self._progress.continuation
+        return self._engine.stream(account.epoch, account.step, False, continuation)
 
     def close(self) -> None:
         """Let go of what is under way; a pass that has come to its end counts."""

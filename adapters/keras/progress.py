@@ -41,6 +41,7 @@ class Account:
 
     def __init__(self, num_batches: int | None, epoch: int, step: int) -> None:
         self._num_batches = num_batches
+        self._most = left_after(step, num_batches)
         self.epoch = epoch
         self.step = step
         self.shuffled = False
@@ -55,7 +56,7 @@ class Account:
     @property
     def left(self) -> float:
         """Batches to hand out until the end of the first epoch; infinite if it has none."""
-        return left_after(self.step + self.taken, self._num_batches)
+        return self._most - self.taken
 
     @property
     def place(self) -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.images.rows import LEAST_BYTES, take
+from adapters.images.rows import can_be_taken, take
 from adapters.ownership import Allocate, detached
 from adapters.sources.source import Source
 from adapters.sources.stackedarrays import stacked
@@ -20,6 +20,8 @@ from adapters.structure import flatten, in_order, unflatten
 _MOST_LISTED = 8
 # More arrays in a list are samples without a doubt.
 _MOST_PARTS = 3
+# Of NumPy's ``take``, which buffers ``out`` in its default mode, "raise".
+_UNBUFFERED: Literal["clip"] = "clip"
 
 
 class ArraySource(Source):
@@ -47,7 +49,7 @@ class ArraySource(Source):
             isinstance(member, int) for member in self._skeleton
         )
         paths = _member_names(arrays)
-        self._columns = [_as_rows(column, path) for column, path in zip(columns, paths)]
+        self._columns = tuple(_as_rows(column, path) for column, path in zip(columns, paths))
         if not self._columns:
             raise ValueError(f"source must hold at least one array, got {arrays!r}")
         lengths = [len(column) for column in self._columns]
@@ -61,6 +63,10 @@ class ArraySource(Source):
                 "makes one array of a list of samples)"
             )
         self._lengths = lengths
+        arrays_alone = tuple(each for each in self._columns if isinstance(each, np.ndarray))
+        at_once = len(arrays_alone) == len(columns) and all(map(can_be_taken, arrays_alone))
+        # The columns, where rows of all can be taken by one call.
+        self._arrays = arrays_alone if at_once else ()
 
     def __len__(self) -> int:
         return len(self._columns[0])
@@ -86,8 +92,19 @@ class ArraySource(Source):
         """
         self._check_lengths()
         stretch = stretch_of(numbers)
-        gathered = [take_rows(column, numbers, stretch, allocate) for column in self._columns]
+        if stretch is None and self._arrays:
+            gathered = self._taken(numbers, allocate)
+        else:
+            gathered = [take_rows(column, numbers, stretch, allocate) for column in self._columns]
         return tuple(gathered) if self._is_tuple else unflatten(self._skeleton, gathered)
+
+    def _taken(self, numbers: NDArray[np.int64], allocate: Allocate) -> list[NDArray[Any]]:
+        count, arrays = len(numbers), self._arrays
+        rows = [allocate((count, *array.shape[1:]), array.dtype) for array in arrays]
+        if not take(arrays, numbers, tuple(rows)):
+            for array, into in zip(arrays, rows):
+                array.take(numbers, 0, into, _UNBUFFERED)
+        return rows
 
     def gather_into(
         self, numbers: NDArray[np.int64], places: NDArray[np.int64], rows: Sequence[NDArray[Any]]
@@ -97,10 +114,10 @@ class ArraySource(Source):
         for column, into in zip(self._columns, rows):
             if isinstance(column, Stored) or column.dtype != into.dtype or column.dtype.hasobject:
                 return False
-        for column, into in zip(self._columns, rows):
-            assert isinstance(column, np.ndarray)
-            both = column.flags.c_contiguous and into.flags.c_contiguous
-            if not (both and take(column, numbers, into, places)):
+        straight = self._arrays and all(into.flags.c_contiguous for into in rows)
+        if not (straight and take(self._arrays, numbers, tuple(rows), places)):
+            for column, into in zip(self._columns, rows):
+                assert isinstance(column, np.ndarray)
                 into[places] = column[numbers]
         return True
 
@@ -166,11 +183,10 @@ def take_rows(
         column.read(numbers, rows)
     elif stretch is not None:
         rows[...] = column[stretch]
+    elif can_be_taken(column) and take((column,), numbers, (rows,)):
+        return rows
     elif column.flags.c_contiguous:
-        long = rows.nbytes >= LEAST_BYTES * len(numbers) and rows.flags.c_contiguous
-        if not (long and take(column, numbers, rows)):
-            # NumPy buffers `out` in its default mode, "raise".
-            column.take(numbers, 0, rows, "clip")
+        column.take(numbers, 0, rows, _UNBUFFERED)
     else:
         # take() would first make a contiguous copy of the whole array.
         rows[...] = column[numbers]
@@ -182,7 +198,7 @@ def stretch_of(numbers: NDArray[np.int64]) -> slice | None:
 
     4x for 64 rows of 28 x 28 bytes; a batch that isn't shuffled is one.
     """
-    first, last, steps = int(numbers[0]), int(numbers[-1]), len(numbers) - 1
+    first, last, steps = numbers.item(0), numbers.item(-1), len(numbers) - 1
     if not steps:
         return slice(first, first + 1)
     step, rest = divmod(last - first, steps)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
+import operator
 import threading
 import types
 from typing import Any
@@ -120,16 +122,17 @@ class SequenceSource(Source):
             number: Of the batch.
             allocate: Gives the memory for what the sequence keeps; what it hands over isn't copied.
         """
+        ask = functools.partial(operator.getitem, self._sequence, number)
         most = self.most_at_once
         if most is None:
-            return taken(lambda: self._sequence[number], allocate).batch
+            return taken(ask, allocate)[0]
         if most > 1:
             with self._gate:
-                return taken(lambda: self._sequence[number], allocate).batch
+                return taken(ask, allocate)[0]
         with self._lock:
             started = Spent.now()
             # Within the lock, as the next call may fill the same buffer.
-            batch = taken(lambda: self._sequence[number], allocate).batch
+            batch = taken(ask, allocate)[0]
             spent = started.until_now()
             self._waited += spent.own_seconds - spent.busy_seconds
             self._seconds += spent.own_seconds

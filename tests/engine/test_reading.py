@@ -26,19 +26,18 @@ class Epoch(Reading):
         super().__init__(engine)
         self.fetched = self.handed_out = self.finished = 0
 
-    def _begin(self) -> Stream:
-        return self._engine.stream(0, 0, False)
+    def __next__(self) -> Any:
+        batch = self._fetch()
+        self.handed_out += 1
+        return batch
 
-    @property
-    def _at_end(self) -> bool:
-        return self.fetched == BATCHES
+    def _begin(self) -> Stream:
+        self._left = BATCHES
+        return self._engine.stream(0, 0, False)
 
     def _made(self, batch: Any) -> Any:
         self.fetched += 1
         return batch.tolist()
-
-    def _hand_out(self) -> None:
-        self.handed_out += 1
 
     def _finish(self) -> None:
         self.finished += 1

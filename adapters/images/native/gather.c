@@ -9,15 +9,11 @@ against the file's end and its varints, and one that isn't right is told, and le
 #include <stdlib.h>
 #include <string.h>
 
+#include "ahead.h"
+
 enum {
     MOST_FIELDS = 1 << 12,
     MOST_VARINT_BYTES = 10,
-    LINE_BYTES = 64,
-    /* Rows ahead that memory is asked for, into the L2 cache, as L1's would wait for it: 4.8 us for
-       64 rows of 784 bytes; 10.7 without, 5.6 with 4, 4.6 with 16, 8.1 into L1 (one core). */
-    ROWS_AHEAD = 8,
-    INTO_L2 = 2,
-    MOST_ASKED_BYTES = 2048,
     /* Below it, the GIL is kept: who gives it away may wait long to have it back. Above, the disk
        may be waited for, and others read on meanwhile. */
     MUCH_BYTES = 1 << 14,
@@ -72,20 +68,14 @@ static Py_ssize_t kind_at(const Gather *g, Py_ssize_t at, int64_t *start) {
 }
 
 static void ask_for(const Gather *g, Py_ssize_t at) {
-#ifdef __GNUC__
     int64_t start;
     Py_ssize_t kind = kind_at(g, at, &start);
     for (Py_ssize_t field = 0; kind >= 0 && field < g->fields; field++) {
         int64_t place = g->places[kind * g->fields + field];
         int64_t bytes = g->lengths[kind * g->fields + field];
-        if (place < 0 || bytes <= 0) continue;
-        if (bytes > MOST_ASKED_BYTES) bytes = MOST_ASKED_BYTES;
-        uintptr_t first = (uintptr_t)g->file + (uint64_t)start + (uint64_t)place;
-        uintptr_t last = first + (uint64_t)bytes;
-        for (uintptr_t line = first & -(uintptr_t)LINE_BYTES; line < last; line += LINE_BYTES)
-            __builtin_prefetch((const void *)line, 0, INTO_L2);
+        if (place >= 0 && bytes > 0)
+            ask_for_bytes((const uint8_t *)((uintptr_t)g->file + (uint64_t)start + (uint64_t)place), bytes);
     }
-#endif
 }
 
 /* The same for what says where a record begins. */

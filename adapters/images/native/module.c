@@ -9,6 +9,7 @@
 #include "floats.h"
 #include "gather.h"
 #include "huffman.h"
+#include "take.h"
 
 static PyObject *kernel_use_own_huffman(PyObject *self, PyObject *wanted) {
     (void)self;
@@ -49,6 +50,10 @@ static PyMethodDef methods[] = {
      "       defaults)\n\n"
      "Write fields of records into rows of columns: bytes as they are, or varints as int64. None\n"
      "if all are right, else a byte for each record, 1 for one that isn't, whose row is undefined."},
+    {"take", (PyCFunction)(void (*)(void))kernel_take, METH_FASTCALL,
+     "take(arrays, numbers, outs, places)\n\n"
+     "Write rows of each array, int64 (count), into rows of its out: int64 (count), or None for one\n"
+     "after another."},
     {"mix", kernel_mix, METH_VARARGS,
      "mix(images, count, order, shares)\n\n"
      "Mix uint8 images with the ones behind them in an order of all, the last with the first: their\n"
