@@ -122,6 +122,10 @@ def batchify_default(
         TypeError: Of items that MXNet has no type for.
         ValueError: Items of different shapes.
     """
+    if not single and all(type(column) is np.ndarray for column in columns):
+        for column in columns:
+            _check_dtype(column)
+        return columns, _flat(len(columns))
     leaves: list[Any] = []
 
     def stack(items: list[Any]) -> Any:

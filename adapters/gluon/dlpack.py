@@ -5,8 +5,8 @@ thread of its engine, in the middle of whatever the program does. A deleter that
 interpreter, as the one of ``mx.nd.from_numpy``, hangs a ``fork`` that MXNet stops its engine for,
 and ends the process badly when the interpreter is gone. So ours is the C library's ``sem_post``:
 
-    | dl_tensor (48 bytes) | manager_ctx | deleter = sem_post |     what MXNet reads, once
-    | a semaphore of 0     |  ...        | deleter = sem_post |     what is there from then on
+    | dl_tensor (48 bytes)     | manager_ctx | deleter = sem_post |     what MXNet reads, once
+    | a semaphore of 0 |  ...                | deleter = sem_post |     what is there from then on
 
 It counts the semaphore up to 1, and nothing else. Whoever lends the next array, ends a pass, or
 runs the garbage collector looks whose semaphore has been counted up, and lets go of these arrays.
@@ -25,13 +25,14 @@ from numpy.typing import NDArray
 
 from adapters.alignment import address_of
 
-# sizeof(sem_t) in glibc and musl; the first word is the count.
-_SEMAPHORE_BYTES = 32
+# In glibc and musl, a semaphore begins with its count and with how many wait for it; what is behind
+# them says how those are woken.
+_Semaphore = ctypes.c_int64
 # Arrays that are looked at each time that another one is lent: more than are lent meanwhile.
 _LOOKED_AT = 8
 
-_lent: collections.deque[tuple[ctypes.c_int, NDArray[Any]]] = collections.deque()
-_sem_post = _ndarray.DeleterFunc(ctypes.cast(ctypes.CDLL(None).sem_post, ctypes.c_void_p).value)
+_lent: collections.deque[tuple[ctypes.c_int64, NDArray[Any]]] = collections.deque()
+sem_post = _ndarray.DeleterFunc(ctypes.cast(ctypes.CDLL(None).sem_post, ctypes.c_void_p).value)
 
 
 def lend(array: NDArray[Any], template: Any) -> Any:
@@ -39,7 +40,7 @@ def lend(array: NDArray[Any], template: Any) -> Any:
 
     Args:
         array: Kept until MXNet is done with it.
-        template: The ``DLManagedTensor`` of such arrays.
+        template: The ``DLManagedTensor`` of such arrays, whose deleter is ``sem_post``.
 
     Returns:
         The ``NDArrayHandle``.
@@ -47,12 +48,12 @@ def lend(array: NDArray[Any], template: Any) -> Any:
     take_back(_LOOKED_AT)
     managed = _ndarray.DLManagedTensor.from_buffer_copy(template)
     managed.dl_tensor.data = address_of(array)
-    managed.deleter = _sem_post
     handle = NDArrayHandle()
     # Not a transient one, of which MXNet would make a copy that we don't know.
     check_call(_LIB.MXNDArrayFromDLPackEx(ctypes.byref(managed), False, ctypes.byref(handle)))
-    ctypes.memset(ctypes.addressof(managed), 0, _SEMAPHORE_BYTES)
-    _lent.append((ctypes.c_int.from_buffer(managed), array))
+    semaphore = _Semaphore.from_buffer(managed)
+    semaphore.value = 0
+    _lent.append((semaphore, array))
     return handle
 
 
@@ -60,11 +61,11 @@ def take_back(most: int) -> None:
     """Let go of arrays that MXNet is done with, looking at this many of them."""
     for _ in range(min(most, len(_lent))):
         try:
-            count, array = _lent.popleft()
+            semaphore, array = _lent.popleft()
         except IndexError:  # Another thread looks, too.
             return
-        if not count.value:
-            _lent.append((count, array))
+        if not semaphore.value:
+            _lent.append((semaphore, array))
 
 
 def _when_collecting(phase: str, info: dict[str, Any]) -> None:

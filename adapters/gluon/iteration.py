@@ -17,6 +17,7 @@ from adapters.gluon.plan import GluonPlan
 from adapters.gluon.progress import Account, Progress
 from adapters.gluon.randomness import fresh_entropy
 from adapters.gluon.samplers import (
+    OWN_SAMPLERS,
     EpochBatchSampler,
     drawn_batches,
     length_of,
@@ -114,7 +115,7 @@ class Iteration(Reading):
         self._pass: Begun | None = None
         self._ahead: list[Any] = []
         self._finished = False
-        self._own_sampler = not isinstance(loader._batch_sampler, EpochBatchSampler)
+        self._own_sampler = not isinstance(loader._batch_sampler, OWN_SAMPLERS)
         self._looks: Any = None
 
     def __next__(self) -> Any:

@@ -18,7 +18,7 @@ from mxnet.ndarray import ndarray as _ndarray
 from numpy.typing import NDArray
 
 from adapters.engine import parcel
-from adapters.gluon.dlpack import lend
+from adapters.gluon.dlpack import lend, sem_post
 
 # What nd.array takes: MXNet has no other types.
 DTYPES = frozenset(each for each in _ndarray._DTYPE_NP_TO_MX if isinstance(each, type))
@@ -64,6 +64,7 @@ def _template(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     tensor.ndim = len(shape)
     tensor.dtype = number
     tensor.shape = (ctypes.c_int64 * max(1, len(shape)))(*shape)
+    managed.deleter = sem_post
     return managed
 
 

@@ -207,11 +207,14 @@ def drawn_batches(batch_sampler: Any, epoch: int, first: int) -> Iterator[Any]:
         yield from batch_sampler.batches(epoch, first)
         return
     drawn = 0
+    is_own = isinstance(batch_sampler, ShuffledBatchSampler)
     for samples in batch_sampler:
         drawn += 1
         if drawn > first:
-            # The sampler may fill the same list again.
-            yield samples.copy() if isinstance(samples, np.ndarray) else list(samples)
+            if is_own:
+                yield samples
+            else:  # It may fill the same list again.
+                yield samples.copy() if isinstance(samples, np.ndarray) else list(samples)
     if drawn < first:
         raise ValueError(
             f"load_state_dict: the pass was to go on at batch {first}, and the sampler gave "

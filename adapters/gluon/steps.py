@@ -9,6 +9,7 @@ after the other. What comes out is a function of the seed, the epoch and the sam
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -225,7 +226,7 @@ class Steps:
     ) -> NDArray[np.float64]:
         draws = run.stage.draws
         if not draws:
-            return np.empty((len(names), 0))
+            return _none_drawn(len(names))
         return uniforms(self._seed, epoch, _numbers(names, index, first), run.number, draws)
 
     def _called(
@@ -300,6 +301,11 @@ class Steps:
                 note(error, f"in {run.stage.name}, sample {name!r}")
                 raise
         return Members(results, state.rest, single)
+
+
+@functools.lru_cache(maxsize=8)
+def _none_drawn(count: int) -> NDArray[np.float64]:
+    return np.empty((count, 0))
 
 
 def _is_flat(skeleton: Any) -> bool:

@@ -131,7 +131,8 @@ static int read_records(Gather *g) {
 
 /* --- arguments --- */
 
-enum { FILE_, NUMBERS, ROWS, STARTS, KINDS, PLACES, LENGTHS, SIZES, VARINTS, VIEWS };
+enum { FILE_, NUMBERS, ROWS, STARTS, STRIDE, KINDS, PLACES, LENGTHS, SIZES, VARINTS, VIEWS };
+enum { COLUMNS = VIEWS, DEFAULTS, ARGUMENTS };
 
 static int open_view(PyObject *object, Py_buffer *view, Py_ssize_t item, const char *name) {
     view->buf = NULL;
@@ -171,18 +172,19 @@ static int check(const Gather *g, const Py_buffer *views, const Py_buffer *rows)
     return wrong != NULL ? -1 : bytes * g->count > MUCH_BYTES;
 }
 
-PyObject *kernel_gather(PyObject *self, PyObject *arguments) {
+PyObject *kernel_gather(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
     (void)self;
-    static const Py_ssize_t items[VIEWS] = {1, 8, 8, 8, 2, 4, 4, 8, 8};
-    static const char *names[VIEWS] = {"file",   "numbers", "rows",  "starts", "kinds",
-                                       "places", "lengths", "sizes", "varints"};
-    long long stride;
-    PyObject *given[VIEWS], *columns, *defaults, *result = NULL;
-    if (!PyArg_ParseTuple(arguments, "OOOOLOOOOOO!O!:gather", &given[FILE_], &given[NUMBERS],
-                          &given[ROWS], &given[STARTS], &stride, &given[KINDS], &given[PLACES],
-                          &given[LENGTHS], &given[SIZES], &given[VARINTS], &PyTuple_Type, &columns,
-                          &PyTuple_Type, &defaults))
+    static const Py_ssize_t items[VIEWS] = {1, 8, 8, 8, 0, 2, 4, 4, 8, 8};
+    static const char *names[VIEWS] = {"file",  "numbers", "rows",    "starts", "stride",
+                                       "kinds", "places",  "lengths", "sizes",  "varints"};
+    if (given != ARGUMENTS || !PyTuple_Check(arguments[COLUMNS]) ||
+        !PyTuple_Check(arguments[DEFAULTS])) {
+        PyErr_SetString(PyExc_TypeError, "gather asks for 12 arguments, the last two tuples");
         return NULL;
+    }
+    PyObject *columns = arguments[COLUMNS], *defaults = arguments[DEFAULTS], *result = NULL;
+    long long stride = PyLong_AsLongLong(arguments[STRIDE]);
+    if (stride == -1 && PyErr_Occurred()) return NULL;
     Py_buffer views[VIEWS] = {{0}};
     Py_ssize_t fields = PyTuple_Size(columns), opened = 0;
     if (fields < 1 || fields > MOST_FIELDS || PyTuple_Size(defaults) != fields) {
@@ -196,11 +198,12 @@ PyObject *kernel_gather(PyObject *self, PyObject *arguments) {
         goto end;
     }
     for (int i = 0; i < VIEWS; i++) {
-        if (given[i] == Py_None && i != ROWS && i != STARTS && i != KINDS) {
+        if (i == STRIDE) continue;
+        if (arguments[i] == Py_None && i != ROWS && i != STARTS && i != KINDS) {
             PyErr_Format(PyExc_TypeError, "%s must not be None", names[i]);
             goto end;
         }
-        if (open_view(given[i], &views[i], items[i], names[i]) < 0) goto end;
+        if (open_view(arguments[i], &views[i], items[i], names[i]) < 0) goto end;
     }
     for (; opened < fields; opened++) {
         PyObject *column = PyTuple_GetItem(columns, opened);

@@ -7,6 +7,6 @@
 
 /* gather(file, numbers, rows, starts, stride, kinds, places, lengths, sizes, varints, columns, defaults),
    as module.c describes it. */
-PyObject *kernel_gather(PyObject *self, PyObject *arguments);
+PyObject *kernel_gather(PyObject *self, PyObject *const *arguments, Py_ssize_t given);
 
 #endif
