@@ -198,7 +198,7 @@ def test_a_batch_belongs_to_the_consumer(crew, transform):
 
 @every_crew
 def test_batches_lie_where_frameworks_take_them_without_a_copy(crew):
-    data = (np.ones((26, 3), np.uint8), np.ones(26))
+    data = (np.ones((26, 5000), np.uint8), np.ones((26, 700)))
     with opened(data, crew, transform=lambda sample: sample) as engine:
         arrays = [array for batch in read(engine, 14) for array in flatten(batch)[0]]
     assert {array.ctypes.data % ALIGNMENT_BYTES for array in arrays} == {0}
