@@ -18,6 +18,8 @@ from adapters.images.kernel import load
 _MOST_BYTES = 2**31 - 1  # Of a row; which the kernel counts with.
 _NO_DEFAULTS = (None,)
 _NUMBERS = frozenset("biufc")
+MOST_ARRAYS = 64
+"""That ``take`` takes rows of at once."""
 
 
 def can_be_taken(array: NDArray[Any]) -> bool:
@@ -34,7 +36,7 @@ def take(
     """Write rows of arrays into others, each like the one that it is for, if there is a kernel.
 
     Args:
-        arrays: Each ``(rows, ...)``, and as ``can_be_taken`` asks.
+        arrays: Up to ``MOST_ARRAYS``, each ``(rows, ...)`` and as ``can_be_taken`` asks.
         numbers: Of the rows.
         outs: Each ``(numbers, ...)``, contiguous.
         places: Into which rows of ``outs`` they go; None for one after another.

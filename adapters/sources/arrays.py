@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.images.rows import can_be_taken, take
+from adapters.images.rows import MOST_ARRAYS, can_be_taken, take
 from adapters.ownership import Allocate, detached
 from adapters.sources.source import Source
 from adapters.sources.stackedarrays import stacked
@@ -64,7 +64,8 @@ class ArraySource(Source):
             )
         self._lengths = lengths
         arrays_alone = tuple(each for each in self._columns if isinstance(each, np.ndarray))
-        at_once = len(arrays_alone) == len(columns) and all(map(can_be_taken, arrays_alone))
+        at_once = len(arrays_alone) == len(columns) <= MOST_ARRAYS
+        at_once = at_once and all(map(can_be_taken, arrays_alone))
         # The columns, where rows of all can be taken by one call.
         self._arrays = arrays_alone if at_once else ()
 

@@ -80,6 +80,16 @@ def test_any_numbers_are_gathered(numbers, as_slice):
     assert gathered(data, numbers).tolist() == data[numbers].tolist()
 
 
+@pytest.mark.parametrize("count", [1, 64, 65, 200])
+@pytest.mark.parametrize("dtype", ["u1", "f2", "f8", "?", "c16", "g", ">i4", "M8[s]", "U3", "O"])
+def test_any_number_of_arrays_of_any_dtype_is_gathered(count, dtype):
+    arrays = tuple(np.arange(place, place + 30).astype(dtype) for place in range(count))
+    numbers = np.array([7, 29, 0, 7])
+    for array, rows in zip(arrays, ArraySource(arrays).gather(numbers, np.empty)):
+        assert rows.dtype == array.dtype
+        np.testing.assert_array_equal(rows, array[numbers])
+
+
 @pytest.mark.parametrize("numbers", [[2, 3, 4], [7, 0]], ids=["a stretch", "scattered"])
 def test_a_batch_is_a_copy(numbers):
     data = np.zeros(8)
