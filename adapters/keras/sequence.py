@@ -80,7 +80,8 @@ class SafeSequence(Replayable):
             turns out to wait). Or the ``Client`` of a Dask cluster (dask.distributed), whose
             workers compute for a host that lacks CPUs; they must find files under the same names.
         use_multiprocessing: Workers are processes. Source and transforms are sent to them once, by
-            cloudpickle; arrays in them are shared.
+            cloudpickle; arrays in them are shared. ``workers="auto"`` may choose processes without
+            it.
         max_queue_size: Batches that may be ready ahead of the trainer; bounds the memory. Of more
             workers than that, some may have nothing to do.
         collate: ``collate(list of samples)`` returns the batch; ``adapters.pad()`` makes one for

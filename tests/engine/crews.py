@@ -61,11 +61,13 @@ def read(
 def workers() -> list[psutil.Process]:
     """Worker processes of this process that are alive, but for those that are idle."""
     idle = pool.kept().idle_pids
-    return [
-        child
-        for child in psutil.Process().children()
-        if "popen_loky_posix" in command_line(child) and child.pid not in idle
-    ]
+    return [each for each in workers_and_idle() if each.pid not in idle]
+
+
+def workers_and_idle() -> list[psutil.Process]:
+    """Worker processes of this process that are alive."""
+    children = psutil.Process().children()
+    return [each for each in children if "popen_loky_posix" in command_line(each)]
 
 
 def end_idle_workers() -> None:

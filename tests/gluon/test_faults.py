@@ -16,7 +16,7 @@ from mxnet.gluon.data import ArrayDataset, SimpleDataset
 from mxnet.gluon.data.vision.transforms import ToTensor
 
 from adapters import WorkerError, gluon_loader
-from tests.engine.crews import wait_until, within, workers
+from tests.engine.crews import wait_until, within, workers, workers_and_idle
 from tests.engine.workloads import Dying, Numbers
 from tests.gluon.crews import PROCESSES, THREADS, every_crew, every_kind, every_quick_crew, opened
 from tests.gluon.data_sets import values
@@ -292,7 +292,8 @@ def test_workers_killed_between_batches_lose_nothing():
 def test_workers_killed_between_passes_are_replaced():
     with opened(Numbers(), PROCESSES) as loader:
         assert values(loader) == EXPECTED
-        workers()[0].kill()
+        wait_until(workers_and_idle)
+        workers_and_idle()[0].kill()
         with within(SECONDS):
             assert values(loader) == EXPECTED
 
