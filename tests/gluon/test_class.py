@@ -22,14 +22,23 @@ NUMBERS = np.arange(10)
 _FIRST = ["dataset", "batch_size", "shuffle", "sampler", "last_batch", "batch_sampler"]
 _SECOND = [*_FIRST, "batchify_fn", "num_workers"]
 _WITH_POOL = [*_SECOND, "pin_memory", "pin_device_id", "prefetch", "thread_pool"]
-# What the wheels of these releases take, in their order. Release 1.4.0 alone had no pin_device_id.
-SIGNATURES = {
-    "1.0 to 1.2": _SECOND,
-    "1.3": [*_SECOND, "pin_memory"],
-    "1.4.1 and 1.5": _WITH_POOL,
-    "1.6 to 1.8": [*_WITH_POOL, "timeout"],
-    "1.9": [*_WITH_POOL, "timeout", "auto_reload"],
-}
+_TAKEN = [
+    (
+        _SECOND,
+        "1.0.0 1.0.0.post0 1.0.0.post1 1.0.0.post2 1.0.0.post3 1.0.0.post4 1.1.0 1.1.0.post0 "
+        "1.2.0 1.2.1 1.2.1.post0 1.2.1.post1",
+    ),
+    ([*_SECOND, "pin_memory"], "1.3.0 1.3.0.post0 1.3.1"),
+    (_WITH_POOL, "1.4.1 1.5.0 1.5.1 1.5.1.post0"),
+    ([*_WITH_POOL, "timeout"], "1.6.0 1.7.0.post1 1.7.0.post2 1.8.0 1.8.0.post0"),
+    ([*_WITH_POOL, "timeout", "auto_reload"], "1.9.0 1.9.1"),
+]
+# What each release takes, in its order.
+SIGNATURES = {release: names for names, releases in _TAKEN for release in releases.split()}
+# These had no pin_device_id, and what comes behind it one place sooner.
+WITHOUT_A_DEVICE = ["1.4.0", "1.4.0.post0"]
+# What came with MXNet's own 1.9.
+RELOADING = {"auto_reload", "clean", "refresh"}
 # Ours chooses these by itself.
 OTHER_DEFAULTS = {"num_workers", "pin_memory", "thread_pool"}
 
@@ -51,15 +60,49 @@ def test_the_signature_is_that_of_the_installed_mxnet():
 
 @pytest.mark.parametrize("release", SIGNATURES)
 def test_positional_arguments_mean_what_they_meant_in_each_release(release):
+    """Every 1.x with a wheel.
+
+    To look it up again: ``pip download --no-deps mxnet==RELEASE``, and there, as in a zip archive,
+    ``DataLoader.__init__`` of ``mxnet/gluon/data/dataloader.py``. ``pip index versions mxnet``
+    lists the releases.
+    """
     names = [each.name for each in positional(DataLoader)]
     assert names[: len(SIGNATURES[release])] == SIGNATURES[release]
-    assert names == SIGNATURES["1.9"]
+    assert names == SIGNATURES["1.9.1"]
+
+
+@pytest.mark.parametrize("release", WITHOUT_A_DEVICE)
+def test_positional_arguments_mean_what_they_meant_before_there_was_a_device(release):
+    """As far as ``pin_memory``; the two that came behind it go by keyword."""
+    assert release not in SIGNATURES
+    names = [each.name for each in positional(DataLoader)]
+    before = names.index("pin_device_id")
+    assert names[:before] == SIGNATURES["1.3.1"]
+    assert names[before + 1 : before + 3] == ["prefetch", "thread_pool"]
 
 
 def test_what_is_our_own_goes_by_keyword_only():
     parameters = inspect.signature(gluon_loader).parameters.values()
     own = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
     assert own == [*("ctx", "seed", "shard", "on_error", "batch_transform", "weights", "bucket_by")]
+
+
+def test_the_public_names_are_mxnets_and_those_of_the_contract():
+    theirs = {*dir(mx.gluon.data.DataLoader(NUMBERS, 2)), *RELOADING}
+    with DataLoader(NUMBERS, 2) as loader:
+        list(loader)
+        own = set(dir(loader)) - theirs
+    assert {name for name in own if not name.startswith("_")} == {
+        "close",
+        "epoch",
+        "explain",
+        "load_state_dict",
+        "peek",
+        "replay",
+        "set_epoch",
+        "state_dict",
+        "waits",
+    }
 
 
 @pytest.mark.parametrize("reload", [False, True])

@@ -6,6 +6,8 @@ import concurrent.futures
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -110,6 +112,96 @@ def test_many_threads_draw_and_decode_at_once():
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         for out in pool.map(work, range(200)):
             np.testing.assert_array_equal(out, expected)
+
+
+# --- arrays that others write to meanwhile ---
+
+MANY = 48
+SIDES = [(300 + 8 * number, 400) for number in range(MANY)]
+
+
+@pytest.fixture
+def uninterrupted() -> Iterator[None]:
+    """Another thread runs where this one lets go of the GIL, and nowhere else."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(60)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.fixture(scope="module")
+def photographs() -> list[bytes]:
+    return [encoded(picture(*sides), "JPEG") for sides in SIDES]
+
+
+def crops_and_all(photographs: list[bytes]) -> dict[str, Any]:
+    """What ``decode`` is given."""
+    crops = [kernel.numbers_of(whole(*SIDES[n]), n, (60, 80)) for n in range(MANY)]
+    return {
+        "buffers": photographs,
+        "crops": np.array(crops, np.int32),
+        "out": np.zeros((MANY, 60, 80, 3), np.float32),
+        "shape": (MANY, 60, 80),
+        "first": False,
+        "table": np.arange(3 * 256, dtype=np.float32).reshape(3, 256),
+    }
+
+
+def pieces_and_all(photographs: list[bytes]) -> dict[str, Any]:
+    """What ``decode_drawn`` is given."""
+    given = crops_and_all(photographs)
+    rng_of = Generators(1, 2, DECODE, np.arange(MANY))
+    return {
+        "buffers": photographs,
+        "pieces": np.array([(n, 0, len(content)) for n, content in enumerate(photographs)]),
+        "rows": np.arange(MANY),
+        "key": rng_of.key.copy(),
+        "counters": rng_of.counters.copy(),
+        "asked": drawn.asked_of(3, None, (0.08, 1.0), (0.75, 4 / 3), True),
+        **{name: given[name] for name in ("out", "shape", "first", "table")},
+    }
+
+
+def is_rewritten_meanwhile(function: Any, given: dict[str, Any], name: str) -> bool:
+    """Whether another thread came to turn that array around before all was decoded."""
+    array, begin = given[name], threading.Event()
+    before = array.copy()
+
+    def rewrite() -> None:
+        assert begin.wait(60)
+        array[...] = before[::-1]
+
+    thread = threading.Thread(target=rewrite)
+    thread.start()
+    begin.set()
+    assert function(*given.values()) == b"\1" * MANY
+    meanwhile = not np.array_equal(array, before)
+    thread.join()
+    return meanwhile
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "name"),
+    [
+        ("decode", crops_and_all, "crops"),
+        ("decode", crops_and_all, "table"),
+        ("decode_drawn", pieces_and_all, "pieces"),
+        ("decode_drawn", pieces_and_all, "rows"),
+        ("decode_drawn", pieces_and_all, "key"),
+        ("decode_drawn", pieces_and_all, "counters"),
+        ("decode_drawn", pieces_and_all, "table"),
+    ],
+)
+def test_an_array_that_is_rewritten_while_pictures_are_decoded_changes_no_pixel(
+    function, arguments, name, photographs, uninterrupted
+):
+    decode, expected = getattr(kernel.load(), function), arguments(photographs)
+    assert decode(*expected.values()) == b"\1" * MANY
+    rewritten = False
+    while not rewritten:  # A busy machine may let the other thread come too late.
+        given = arguments(photographs)
+        rewritten = is_rewritten_meanwhile(decode, given, name)
+        np.testing.assert_array_equal(given["out"], expected["out"])
 
 
 @pytest.mark.full
