@@ -70,7 +70,7 @@ class Continuation(NamedTuple):
             step: In it.
             number: Which batch comes at a step of a whole epoch; None where they come in turn.
         """
-        if epoch == self.epoch and self.covers(epoch, step):
+        if self.covers(epoch, step):
             return BatchKey(epoch, step, origin=self.origin)
         return BatchKey(epoch, step if number is None else number(epoch, step))
 

@@ -22,9 +22,7 @@ class Consumer:
     def was_busy(self, seconds: float) -> None:
         """Between two batches."""
         # Between two epochs, it has other things to do than what it does with each batch.
-        latest, self._latest_busy = self._latest_busy, seconds
-        if latest < seconds:
-            seconds = latest
+        seconds, self._latest_busy = min(seconds, self._latest_busy), seconds
         if self.busy_seconds:
             self.busy_seconds += (seconds - self.busy_seconds) / 8
         else:

@@ -206,8 +206,8 @@ class Stream:
 
     def _key(self, epoch: int, step: int) -> BatchKey:
         shuffled, continuation = self.way
-        if continuation is WHOLE and not shuffled:
-            return BatchKey(epoch, step)
+        if continuation is WHOLE:
+            return BatchKey(epoch, self._supply.plan.shuffled(epoch, step) if shuffled else step)
         return continuation.key(epoch, step, self._supply.plan.shuffled if shuffled else None)
 
     def _after(self, epoch: int, step: int) -> tuple[int, int]:
