@@ -224,11 +224,22 @@ def _is_part(value: Any) -> bool:
 
 
 def _draws_by_attribute(code: types.CodeType) -> bool:
-    """Whether there is ``something.random``, and not only to make a generator of one's own."""
-    names = [step.argval for step in dis.get_instructions(code) if step.opname != "CACHE"]
+    """Whether there is ``something.random``, and not only to make a generator of one's own.
+
+    ``something.random()`` is a method of such a generator.
+    """
+    steps = [step for step in dis.get_instructions(code) if step.opname != "CACHE"]
+    names = [*(step.argval for step in steps[1:]), ""]
     return any(
-        name == "random" and after not in _MAKERS for name, after in zip(names, [*names[1:], ""])
+        step.argval == "random" and after not in _MAKERS and not _loads_method(step)
+        for step, after in zip(steps, names)
     )
+
+
+def _loads_method(step: dis.Instruction) -> bool:
+    if sys.version_info >= (3, 12):
+        return step.opname == "LOAD_ATTR" and bool((step.arg or 0) & 1)
+    return step.opname == "LOAD_METHOD"
 
 
 def _library(value: Any) -> str:

@@ -146,3 +146,34 @@ QUIET = [QuietSlots(), QuietName(), QuietList([1]), [1, "a"], np.float32(1), np.
 @pytest.mark.parametrize("value", QUIET, ids=lambda value: type(value).__name__)
 def test_what_draws_nothing_is_known_to(value):
     assert generators_used(value).possibly == frozenset()
+
+
+def makes_an_array() -> Any:
+    return np.random.default_rng(0).random((3, 2))
+
+
+def draws_by_its_own(rng: np.random.Generator) -> Any:
+    return rng.random(3), np.zeros(3)
+
+
+def passes_it_on(call: Any) -> Any:
+    return call(np.random)
+
+
+def draws_by_another_name() -> Any:
+    module = np.random
+    return module.rand(3)
+
+
+def draws_a_number() -> Any:
+    return np.random.random(3)
+
+
+@pytest.mark.parametrize("function", [makes_an_array, draws_by_its_own])
+def test_a_generator_of_ones_own_is_no_global_one(function):
+    assert generators_used(function).certainly == frozenset()
+
+
+@pytest.mark.parametrize("function", [passes_it_on, draws_by_another_name, draws_a_number])
+def test_numpys_module_is_the_global_one_by_whatever_name(function):
+    assert "numpy" in generators_used(function).certainly
