@@ -82,7 +82,10 @@ def _needed_workers(v: Verdict, quiet: bool) -> int | None:
 def _about_replacement(v: Verdict) -> Iterator[str]:
     if v.replaced and v.bottleneck not in (COPY, STEP):
         speed = v.samples / v.loader
-        yield f"{v.replaced}: alone, it made {speed:,.0f} samples/s here"
+        yield (
+            f"{v.replaced}: its batches are made while the step runs; alone, it made "
+            f"{speed:,.0f} samples/s here"
+        )
 
 
 def _about_storage(v: Verdict, quiet: bool) -> Iterator[str]:

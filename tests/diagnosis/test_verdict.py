@@ -261,7 +261,8 @@ def test_a_foreign_loader_is_told_of_ours():
 def test_what_took_the_place_of_a_foreign_loader_is_said_with_its_speed():
     diagnosis = made_up(memory=0.038, replaced="SafeSequence in the place of the PyDataset")
     assert diagnosis.advice[0] == (
-        "SafeSequence in the place of the PyDataset: alone, it made 1,600 samples/s here"
+        "SafeSequence in the place of the PyDataset: its batches are made while the step runs; "
+        "alone, it made 1,600 samples/s here"
     )
 
 
