@@ -36,10 +36,12 @@ class SharedFile:
     Any process that has its name may map it and make it longer.
     """
 
+    _descriptor = -1
+    _temporary: str | None = None
+
     def __init__(self) -> None:
         if hasattr(os, "memfd_create"):
             self._descriptor = os.memfd_create("loader-adapters", os.MFD_CLOEXEC)
-            self._temporary = None
             path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
         else:
             self._descriptor, path = tempfile.mkstemp(prefix="loader-adapters-")

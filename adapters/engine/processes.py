@@ -230,11 +230,7 @@ class Processes:
 
     def collect(self, pending: Pending) -> Assembled:
         """Make arrays of what lies in the batch's slot."""
-        slot = self._in_slots.pop(pending)
-        result = self._results.pop(pending, None)
-        if result is not None:
-            self._slots.give_back(slot)
-            slot = result
+        slot, result = self._in_slots[pending], self._results.get(pending)
         written: remote.Written | None = pending.memory
         if written is None:
             assert pending.layout is not None
@@ -246,7 +242,12 @@ class Processes:
                 Spent(),
             )
         places = [leaf for leaf in written.leaves if isinstance(leaf, Place)]
-        arrays = iter(self._slots.deliver(slot, places))
+        # Where there is no descriptor or memory for that, the batch can be collected later.
+        arrays = iter(self._slots.deliver(slot if result is None else result, places))
+        del self._in_slots[pending]
+        if result is not None:
+            del self._results[pending]
+            self._slots.give_back(slot)
         leaves = [next(arrays) if isinstance(leaf, Place) else leaf for leaf in written.leaves]
         return Assembled(unflatten(written.skeleton, leaves), written.layout, written.skipped)
 

@@ -28,6 +28,8 @@ log = logging.getLogger("adapters")
 # The first byte of a JPEG. What is stored as pixels has another, and isn't decoded smaller.
 _JPEG = b"\xff"
 _NAME = "adapters.images._kernel"
+# Of ``native/module.c``, which has a new one when a function comes or gets other arguments.
+_VERSION = 1
 _trouble: str | None = None
 # Of ``native/records.h``.
 INTEGER, FLOATING = 1, 2
@@ -52,6 +54,8 @@ def load() -> ModuleType | None:
         return None
     try:
         kernel = importlib.import_module(_NAME)
+        if getattr(kernel, "VERSION", None) != _VERSION:
+            raise ImportError("it is that of another version of the package; build it anew")
     except ImportError as error:
         if wanted == "required":
             raise

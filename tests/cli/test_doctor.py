@@ -83,6 +83,26 @@ def broken(sample):
 model().fit(SafeSequence((x, y), 8, transform=broken), verbose=0)
 """
 )
+OWN_CODE = (
+    MODEL
+    + """
+from adapters import SafeSequence
+
+def broken(*given):
+    raise {error}("mine")
+
+class Broken(keras.utils.PyDataset):
+    __len__ = lambda self: 8
+
+    def __getitem__(self, index):
+        broken()
+
+def transformed(**functions):
+    return SafeSequence((x, y), 8, workers=0, **functions)
+
+model().fit({data}, verbose=0)
+"""
+)
 ENDLESS = (
     MODEL
     + """
@@ -137,6 +157,28 @@ def test_an_exception_in_a_transform_is_shown_with_its_sample(tmp_path):
     assert process.returncode == 1
     assert "LookupError: no such picture" in process.stderr
     assert "in sample 0, batch 0 of epoch 0" in process.stderr
+
+
+@pytest.mark.parametrize("error", ["TypeError", "ValueError", "KeyError", "OSError", "ImportError"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        "transformed(transform=broken)",
+        "transformed(batch_transform=broken)",
+        "transformed(collate=broken)",
+        "Broken()",
+    ],
+)
+def test_an_exception_of_the_users_code_is_shown_with_its_place(tmp_path, capsys, data, error):
+    script = tmp_path / "train.py"
+    script.write_text(OWN_CODE.replace("{error}", error).replace("{data}", data))
+    assert main(["doctor", "--seconds", "0.02", str(script)]) == 1
+    errors = capsys.readouterr().err
+    assert "Traceback (most recent call last)" in errors
+    assert re.search(r'train\.py", line \d+, in broken\n    raise ', errors)
+    assert f"{error}: " in errors
+    assert "mine" in errors
+    assert errors.endswith(f"adapters doctor: {script} ended with that exception\n")
 
 
 def test_ctrl_c_ends_an_examination(tmp_path):

@@ -1,6 +1,8 @@
 """Worker processes with windows of any depth: no batch is another one, whatever their sizes.
 
-``ADAPTERS_FUZZ_BATCHES`` says how many batches are compared in all; a million take three minutes.
+Each setting compares two windows' worth of batches and some more, so that what holds a batch is
+used again. ``ADAPTERS_FUZZ_BATCHES`` says how many are compared in all, where that is more; a
+million take three minutes.
 """
 
 from __future__ import annotations
@@ -16,10 +18,14 @@ import pytest
 import adapters
 
 BATCHES = int(os.environ.get("ADAPTERS_FUZZ_BATCHES", "40000"))
-WINDOWS = [1, 7, 130, 500, 2000]
-WORKERS = [1, 2, 3, 4]
 FACES = ["SafeSequence", "gluon_loader"]
 SIZES = ["small", "mixed"]
+MOST_WORKERS = 4
+# So many settings of each window: the deeper it is, the longer one takes.
+WINDOWS = {1: 4, 7: 4, 130: 4, 500: 2, 2000: 1}
+KINDS = list(product(FACES, SIZES))
+FURTHER = 250
+LEAST = len(KINDS) * sum(count * (2 * window + FURTHER) for window, count in WINDOWS.items())
 MOST_BYTES = 30 * 2**20
 
 
@@ -62,14 +68,27 @@ def first(samples: list[Any]) -> Any:
     return samples[0]
 
 
+def settings_of(kind: int) -> list[tuple[int, int]]:
+    """Windows and numbers of workers; over all kinds, there is each window with each number."""
+    return [
+        (window, (kind + number) % MOST_WORKERS + 1)
+        for window, count in WINDOWS.items()
+        for number in range(count)
+    ]
+
+
+def test_each_window_meets_each_number_of_workers():
+    met = {setting for kind in range(len(KINDS)) for setting in settings_of(kind)}
+    assert met == set(product(WINDOWS, range(1, MOST_WORKERS + 1)))
+
+
 @pytest.mark.full
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("sizes", SIZES)
-@pytest.mark.parametrize("face", FACES)
-def test_no_batch_is_another_one(face, sizes):
-    configurations = list(product(WINDOWS, WORKERS))
-    samples = Samples(sizes, BATCHES // (len(FACES) * len(SIZES) * len(configurations)))
-    for window, workers in configurations:
+@pytest.mark.parametrize("kind", range(len(KINDS)), ids=["-".join(kind) for kind in KINDS])
+def test_no_batch_is_another_one(kind):
+    face, sizes = KINDS[kind]
+    for window, workers in settings_of(kind):
+        samples = Samples(sizes, (2 * window + FURTHER) * max(LEAST, BATCHES) // LEAST)
         with batches_of(face, samples, workers, window) as batches:
             compared = 0
             for number, batch in enumerate(batches):

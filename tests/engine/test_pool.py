@@ -185,23 +185,34 @@ logging.basicConfig(stream=sys.stdout, format="%(message)s")
 resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
 from tests.engine.crews import opened
 from tests.engine.workloads import Numbers
-with opened(Numbers(20000), "processes-2", 4, queue=1000) as engine:
-    stream = engine.stream(0, 0, False)
-    held = [stream.next()]
-    time.sleep(1)  # Whatever was asked for is ready by then.
-    held += [stream.next() for _ in range(4999)]
-print("right", np.concatenate(held).tolist() == list(range(20000)))
+depth, batches = map(int, sys.argv[1:])
+with opened(Numbers(4 * batches), "processes-2", 4, queue=depth) as engine:
+    for epoch in range(2):
+        stream = engine.stream(epoch, 0, False)
+        held = [stream.next()]
+        time.sleep(0 if epoch else 0.5)  # Whatever was asked for is ready by then.
+        held += [stream.next() for _ in range(batches - 1)]
+        stream.close()
+        assert np.concatenate(held).tolist() == list(range(4 * batches))
+print("right")
 """
 
 
-def test_a_window_is_as_deep_as_the_descriptors_allow_and_that_is_said_once():
+@pytest.mark.parametrize(
+    ("depth", "batches", "times"), [(2, 100, 0), (64, 500, 1), (1000, 2500, 1), (20000, 2500, 1)]
+)
+def test_a_window_is_as_deep_as_the_descriptors_allow_and_that_is_said_once(depth, batches, times):
     finished = subprocess.run(
-        [sys.executable, "-c", SCARCE], capture_output=True, text=True, timeout=100
+        [sys.executable, "-c", SCARCE, str(depth), str(batches)],
+        capture_output=True,
+        text=True,
+        timeout=100,
     )
     *said, last = finished.stdout.splitlines()
-    assert (last, finished.returncode) == ("right True", 0), finished.stderr
-    assert len(said) == 1
-    assert "raise the limit by `ulimit -n`" in said[0]
+    assert (last, finished.returncode) == ("right", 0), finished.stderr
+    assert len(said) == times
+    assert all(f", not {depth}: " in each for each in said)
+    assert all("raise the limit by `ulimit -n`" in each for each in said)
 
 
 # --- deaths, closes, clocks ---

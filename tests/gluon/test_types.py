@@ -168,19 +168,26 @@ def test_a_block_that_takes_nothing_else_is_given_ndarrays(block, tmp_path):
 # --- records of unequal labels ---
 
 WIDTHS = [9, 14, 19, 9, 4, 14, 24, 9]
+NARROW = {
+    "one": [1, 14, 1, 1, 1, 1, 24, 1],
+    "none": [0, 14, 0, 0, 0, 0, 24, 0],
+    "both": [24, 0, 1, 0, 1, 4, 1, 0],
+}
 
 
 def padded(samples: list[Any]) -> Any:
-    """As detection data sets are batched."""
-    width = max(len(label) for _, label in samples)
-    rows = [np.pad(label, (0, width - len(label)), constant_values=-1) for _, label in samples]
-    return mx.nd.array(np.stack([image for image, _ in samples])), mx.nd.array(np.stack(rows))
+    """As detection data sets are batched, and which labels were no plain numbers."""
+    images, labels = zip(*samples)
+    dimensions, labels = [np.ndim(label) for label in labels], [*map(np.atleast_1d, labels)]
+    width = max(map(len, labels))
+    rows = [np.pad(label, (0, width - len(label)), constant_values=-1) for label in labels]
+    return tuple(map(mx.nd.array, (np.stack(images), np.stack(rows), dimensions)))
 
 
-def detection(folder: Path, format: str) -> Path:
-    contents = [encoded(picture(20, 30 + n), "JPEG") for n in range(len(WIDTHS))]
-    labels = [np.arange(width, dtype=np.float32) + n for n, width in enumerate(WIDTHS)]
-    return write_images(folder / "boxes.x", format, contents, labels)
+def detection(folder: Path, format: str, widths: list[int] = WIDTHS) -> Path:
+    contents = [encoded(picture(20, 30 + n), "JPEG") for n in range(len(widths))]
+    labels = [np.arange(width, dtype=np.float32) + n + 1 for n, width in enumerate(widths)]
+    return write_images(folder / "boxes.rec", format, contents, labels)
 
 
 @every_kind
@@ -190,6 +197,21 @@ def test_records_of_unequal_labels_are_padded_by_a_batchify(decode, crew, tmp_pa
     with opened(source, crew, 3, seed=0, batchify_fn=padded) as loader:
         assert_same(list(loader), theirs(source, batch_size=3, batchify_fn=padded))
         assert len(list(loader)) == 3
+
+
+@every_kind
+@pytest.mark.parametrize("decode", ["uint8", "random"])
+@pytest.mark.parametrize("widths", NARROW)
+def test_labels_of_one_number_or_none_are_padded_beside_others(widths, decode, crew, tmp_path):
+    """One that has no number is read as the number 0, as by MXNet."""
+    path = detection(tmp_path, "recordio", NARROW[widths])
+    source = open_records(path, decode=DECODES[decode])
+    mxnets = list(ImageRecordDataset(str(path)).transform_first(lambda image: 0))
+    with opened(source, crew, 3, seed=0, batchify_fn=padded) as loader:
+        batches = list(loader)
+    assert_same(batches, theirs(source, batch_size=3, batchify_fn=padded))
+    expected = [padded(mxnets[first : first + 3])[1:] for first in range(0, 8, 3)]
+    assert_same([batch[1:] for batch in batches], expected)
 
 
 @every_quick_crew

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -33,6 +34,7 @@ def anew(monkeypatch):
 class Fake:
     """A kernel of which one of the two decoders gives other pixels, or none."""
 
+    VERSION = kernel._VERSION
     HUFFMAN_IS_OWN = 1
 
     def __init__(self, difference: str) -> None:
@@ -115,6 +117,12 @@ def test_a_kernel_that_cannot_be_loaded_is_told_once_with_the_reason(error, monk
         assert kernel.load() is kernel.load() is None
     assert kernel.trouble() == f"it was built, but can't be loaded: {error}"
     assert len(caplog.records) == 1
+
+
+def test_a_kernel_of_another_version_is_told_and_not_used(monkeypatch):
+    in_place_of_the_kernel(monkeypatch, SimpleNamespace(HUFFMAN_IS_OWN=1))
+    assert kernel.load() is None
+    assert "another version of the package; build it anew" in str(kernel.trouble())
 
 
 def test_a_kernel_that_was_not_built_is_nothing_to_tell(monkeypatch, caplog):

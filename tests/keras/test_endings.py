@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 
 import keras
 import numpy as np
@@ -15,6 +16,7 @@ import psutil
 import pytest
 
 from adapters import SafeSequence, WorkerError
+from tests.keras.conftest import BACKENDS
 from tests.keras.programs import Program, run_program
 from tests.keras.recording import (
     AUTO,
@@ -204,11 +206,14 @@ def test_the_interpreter_exits_right_after_fit_without_close():
     ]
 
 
-@pytest.mark.one_keras
+@pytest.mark.one_backend
 @pytest.mark.full
-def test_ctrl_c_ends_a_fit_whose_transform_is_stuck_on_a_thread():
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_ctrl_c_ends_a_fit_whose_transform_is_stuck_on_a_thread(backend):
     """Workers are waited for ten seconds otherwise, and TensorFlow waits for ever."""
-    program = Program("stuck")
+    if find_spec(backend) is None:
+        pytest.skip(f"{backend} is not installed")
+    program = Program("stuck", environment={"KERAS_BACKEND": backend})
     program.wait_until_ready()
     program.interrupt()
     assert program.process.stdout is not None

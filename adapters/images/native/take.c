@@ -60,8 +60,9 @@ static void take(const Rows *rows, Py_ssize_t arrays, const Numbers *numbers, co
 /* --- arguments --- */
 
 static int open_numbers(PyObject *object, Py_buffer *view, Numbers *numbers, const char *name) {
-    if (PyObject_GetBuffer(object, view, PyBUF_STRIDED_RO) < 0) return -1;
-    if (view->itemsize == 8 && view->ndim == 1 && (uintptr_t)view->buf % 8 == 0 &&
+    if (PyObject_GetBuffer(object, view, PyBUF_STRIDED_RO | PyBUF_FORMAT) < 0) return -1;
+    const char *format = view->format == NULL ? "B" : view->format;
+    if (view->itemsize == 8 && (format[0] == 'l' || format[0] == 'q') && view->ndim == 1 && (uintptr_t)view->buf % 8 == 0 &&
         view->strides[0] % 8 == 0) {
         *numbers = (Numbers){view->buf, view->strides[0], view->shape[0]};
         return 0;

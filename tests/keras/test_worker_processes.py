@@ -1,0 +1,85 @@
+"""Worker processes are kept: calls of a sequence meet the same ones, and so do loaders after it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adapters import SafeSequence, gluon_loader
+from adapters.engine.pool import kept
+from tests.engine.crews import end_idle_workers, wait_until
+from tests.keras.recording import PROCESSES, built_recorder, echo
+from tests.keras.samples import BATCH_SIZE, numbered
+
+BATCHES = 12
+_SECONDS = 0.005
+
+
+def signed(sample: Any) -> Any:
+    """A sample of the number of the process that makes it, which is at that for a while."""
+    time.sleep(_SECONDS)
+    return np.float32([os.getpid()]), sample[1]
+
+
+class Signed:
+    """A data set of such numbers."""
+
+    def __len__(self) -> int:
+        return BATCHES * BATCH_SIZE
+
+    def __getitem__(self, number: int) -> int:
+        time.sleep(_SECONDS)
+        return os.getpid()
+
+
+def makers(batches: Iterable[Any]) -> set[int]:
+    """The processes in some batches, but for this one."""
+    return {int(pid) for batch in batches for pid in np.ravel(batch)} - {os.getpid()}
+
+
+@pytest.fixture
+def sequence(sent_by_value: None) -> Iterator[SafeSequence]:
+    end_idle_workers()
+    samples = numbered(BATCHES * BATCH_SIZE)
+    with SafeSequence(samples, BATCH_SIZE, transform=signed, **PROCESSES) as sequence:
+        yield sequence
+
+
+@pytest.fixture
+def both(sequence: SafeSequence) -> set[int]:
+    """The processes of the sequence, however long the second one takes to start."""
+    found: set[int] = set()
+    wait_until(lambda: found.update(makers(pids for pids, _ in sequence)) or len(found) == 2)
+    return found
+
+
+def test_fit_evaluate_and_predict_meet_the_same_processes(sequence, both):
+    model = built_recorder()
+    model.fit(sequence, verbose=0)
+    model.evaluate(sequence, verbose=0)
+    predicted = echo().predict(sequence, verbose=0)
+    met = [makers(batches) for batches in (model.trained, model.tested, predicted)]
+    assert all(each and each <= both for each in met), (met, both)
+    sequence.close()
+    assert kept().idle_pids == both
+
+
+@pytest.mark.one_backend
+@pytest.mark.full
+@pytest.mark.skipif(find_spec("mxnet") is None, reason="MXNet is not installed")
+def test_a_loader_gets_the_processes_of_a_sequence_and_the_next_loader_gets_them_too(
+    sequence, both
+):
+    sequence.close()
+    met = []
+    for _ in range(2):
+        with gluon_loader(Signed(), BATCH_SIZE, num_workers=2, thread_pool=False) as loader:
+            met.append(makers(batch.asnumpy() for batch in loader))
+    assert all(each and each <= both for each in met), (met, both)
+    assert kept().idle_pids == both
