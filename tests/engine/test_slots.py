@@ -68,8 +68,8 @@ def test_a_slot_that_was_given_back_is_taken_again(slots):
 
 
 def test_beyond_the_most_held_a_batch_is_a_copy_in_ordinary_memory(slots):
-    held = [delivered(slots, np.full(3, n))[1][0] for n in range(5)]
-    assert [array.tolist() for array in held] == [[n] * 3 for n in range(5)]
+    held = [delivered(slots, np.full(700, n))[1][0] for n in range(5)]
+    assert [array.tolist() for array in held] == [[n] * 700 for n in range(5)]
     in_slots = [not isinstance(root(array), np.ndarray) for array in held]
     assert in_slots == [True, True, False, False, False]
     assert {array.ctypes.data % ALIGNMENT_BYTES for array in held} == {0}
