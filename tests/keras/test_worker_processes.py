@@ -51,6 +51,14 @@ def first_makers(loader: Any) -> set[int]:
 
 
 @pytest.fixture
+def gluon_loader() -> Any:
+    """Imported before processes start, which get the environment that there is then."""
+    from adapters import gluon_loader
+
+    return gluon_loader
+
+
+@pytest.fixture
 def sequence(sent_by_value: None) -> Iterator[SafeSequence]:
     end_idle_workers()
     samples = numbered(BATCHES * BATCH_SIZE)
@@ -81,10 +89,8 @@ def test_fit_evaluate_and_predict_meet_the_same_processes(sequence, both):
 @pytest.mark.full
 @pytest.mark.skipif(find_spec("mxnet") is None, reason="MXNet is not installed")
 def test_a_loader_gets_the_processes_of_a_sequence_and_the_next_loader_gets_them_too(
-    sequence, both
+    gluon_loader, sequence, both
 ):
-    from adapters import gluon_loader
-
     sequence.close()
     for _ in range(2):
         with gluon_loader(Signed(), BATCH_SIZE, num_workers=2, thread_pool=False) as loader:
