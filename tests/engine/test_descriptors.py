@@ -20,6 +20,10 @@ BATCHES = 8
 _TIMEOUT_SECONDS = 20.0
 
 
+def refused(*_: Any) -> Any:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
 class Refusing:
     """Makes slots, but for one of those that are asked for in another thread than the reader's.
 
@@ -37,7 +41,7 @@ class Refusing:
         if threading.current_thread() is not self.reader:
             self.asked += 1
             if self.asked == self.number + 1:
-                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+                refused()
         return self._make()
 
 
@@ -45,14 +49,8 @@ def negated(batch: Any) -> Any:
     return -batch
 
 
-@pytest.mark.parametrize(
-    ("transform", "queue", "number"),
-    [(None, 1, 0), (None, 4, 1), (Slow(0.02), 1, 1)],
-    ids=["the one that is waited for", "one behind it", "the finish of one in parts"],
-)
-def test_a_batch_that_there_is_no_slot_for_can_be_read_later(transform, queue, number, monkeypatch):
-    """Whoever reports a job done, or a worker ready, starts the next one while the reader waits."""
-    monkeypatch.setattr(slots, "Slot", Refusing(number))
+def told_while_reading(transform: Any, queue: int) -> list[int | None]:
+    """The errors that a reader gets who asks on until all batches are there, in their order."""
     plan = plan_of(Numbers(400), transform=transform, batch_transform=negated)
     batches, told = [], []
     with closing(Engine(plan, Settings(2, True, queue, {}, _TIMEOUT_SECONDS))) as engine:
@@ -63,11 +61,18 @@ def test_a_batch_that_there_is_no_slot_for_can_be_read_later(transform, queue, n
             except OSError as error:
                 told.append(error.errno)
     assert np.concatenate(batches).tolist() == [-number for number in range(4 * BATCHES)]
-    assert told == [errno.EMFILE]
+    return told
 
 
-def refused(*_: Any) -> Any:
-    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+@pytest.mark.parametrize(
+    ("transform", "queue", "number"),
+    [(None, 1, 0), (None, 4, 1), (Slow(0.02), 1, 1)],
+    ids=["the one that is waited for", "one behind it", "the finish of one in parts"],
+)
+def test_a_batch_that_there_is_no_slot_for_can_be_read_later(transform, queue, number, monkeypatch):
+    """Whoever reports a job done, or a worker ready, starts the next one while the reader waits."""
+    monkeypatch.setattr(slots, "Slot", Refusing(number))
+    assert told_while_reading(transform, queue) == [errno.EMFILE]
 
 
 @pytest.mark.parametrize("number", [0, 1, 5])
@@ -81,17 +86,7 @@ def test_a_batch_whose_slot_cannot_be_mapped_can_be_read_later(transform, number
 
     monkeypatch.setattr(standin.StandIn, "submit", lambda *_: False)  # Processes make them all.
     monkeypatch.setattr(slots.Slot, "view", sometimes)
-    batches, told = [], []
-    plan = plan_of(Numbers(400), transform=transform, batch_transform=negated)
-    with closing(Engine(plan, Settings(2, True, 2, {}, _TIMEOUT_SECONDS))) as engine:
-        stream = engine.stream(0, 0, False)
-        while len(batches) < BATCHES:
-            try:
-                batches.append(stream.next())
-            except OSError as error:
-                told.append(error.errno)
-    assert np.concatenate(batches).tolist() == [-number for number in range(4 * BATCHES)]
-    assert told == [errno.EMFILE]
+    assert told_while_reading(transform, 2) == [errno.EMFILE]
 
 
 def test_memory_that_there_is_no_descriptor_for_is_an_error_and_nothing_else(monkeypatch):
