@@ -274,7 +274,7 @@ class _Batches(Reading):
             raise StopIteration
         batch = self._fetch()
         assert self._account is not None
-        adapter._progress.hand_out(self._account)
+        adapter._progress.hand_out(self._account, adapter._within)
         return batch
 
     def _begin(self) -> Stream:

@@ -130,6 +130,9 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
     def begin_batches(self, count: int) -> None:
         """The trainer takes so many batches."""
         self._begun += count
+        # Its batches may have been handed out before those of a validation in between.
+        if self._account is not None and self._stamp == self._progress.stamp:
+            self._progress.go_on(self._account)
 
     # --- the end ---
 
@@ -159,7 +162,7 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
         if number - self._offset != account.taken:
             return self._computed(account.epoch, account.step, number - self._offset)
         batch = stream.next()
-        self._progress.hand_out(account)
+        self._progress.hand_out(account, self._within)
         return batch
 
     def _begin(self, number: int) -> None:

@@ -115,10 +115,14 @@ class Progress:
         self._latest = Account(self._num_batches, *(start or self.start))
         return self._latest
 
-    def hand_out(self, account: Account) -> None:
-        """The pass has delivered a batch; it is the one that ``position`` is about."""
+    def hand_out(self, account: Account, within: bool = True) -> None:
+        """The pass has delivered a batch; it is the one that ``position`` is about.
+
+        But where it isn't within an epoch: TensorFlow may read ahead in a validation that is over.
+        """
         account.taken += 1
-        self._latest = account
+        if within:
+            self._latest = account
 
     def go_on(self, account: Account) -> None:
         """Another epoch of the pass begins: it is the one that ``position`` is about."""

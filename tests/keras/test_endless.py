@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import keras
@@ -42,6 +43,14 @@ class Round(keras.utils.PyDataset):
         features, labels = numbered(ROUND * BATCH_SIZE)
         start = index % ROUND * BATCH_SIZE
         return features[start : start + BATCH_SIZE], labels[start : start + BATCH_SIZE]
+
+
+class SlowRound(Round):
+    """Who reads it ahead is behind."""
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(0.03)
+        return super().__getitem__(index)
 
 
 class Unsaid(keras.utils.PyDataset):
@@ -144,11 +153,12 @@ class States(keras.callbacks.Callback):
 
 
 @LOSES_THE_FIRST_BATCH
+@pytest.mark.parametrize("source", [Round, SlowRound])
 @pytest.mark.parametrize("workers", [INLINE, TWO_THREADS])
-def test_a_state_is_that_of_training_though_it_validates_too(workers):
+def test_a_state_is_that_of_training_though_it_validates_too(workers, source):
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.compile(optimizer="sgd", loss="mse")
-    with SafeSequence(Round(), **workers) as sequence:
+    with SafeSequence(source(), **workers) as sequence:
         states = States(sequence)
         steps = {"steps_per_epoch": 2, "validation_steps": 2}
         model.fit(
