@@ -50,6 +50,10 @@ class RecordError(AdapterError):
         )
 
 
+class ScriptError(Exception):
+    """What somebody's own code has raised is the cause of this; its text is whose code that was."""
+
+
 class ContentError(ValueError):
     """What somebody gave to be decoded isn't what it must be; who knows the file says where.
 

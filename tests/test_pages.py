@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from adapters import open_images
-from adapters.cli.main import _parser
+from adapters.cli.main import parser_of
 from adapters.packing import pack
 from tests.packing.materials import folder
 from tests.sources.example_files import encoded
@@ -128,7 +128,7 @@ def test_the_commands_of_the_pages_have_options_that_there_are():
     found = [words for page in PAGES for words in commands(page)]
     assert len(found) >= 3
     for words in found:
-        assert _parser().parse_args(words).command == words[0]
+        assert parser_of().parse_args(words).command == words[0]
 
 
 @pytest.mark.parametrize("page", ALL, ids=str)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import argparse
 import math
 
+from adapters.records import CODECS
+from adapters.records.formats import codec_of
+from adapters.records.sidecar import record_files
+
 
 def size(text: str) -> int:
     """Bytes: 65536, 64KB, 64MB and so on, of powers of 1,024."""
@@ -65,3 +69,23 @@ def seed(text: str) -> int | str | None:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f'must be a number, "auto" or "none", got {text!r}')
     return int(text)
+
+
+def files(given: list[str], manifests: bool = False) -> list[str]:
+    """Without the indexes and manifests that a shell finds, too, where one says ``train*``."""
+    return record_files(given, manifests) or given
+
+
+def format_of(out: str) -> str:
+    """The format that the ending of a file's name says.
+
+    Raises:
+        argparse.ArgumentError: It says none.
+    """
+    codec = codec_of(out)
+    if codec is not None:
+        return codec.name
+    listed = " or ".join(f"{CODECS[name].suffix} ({name})" for name in sorted(CODECS))
+    raise argparse.ArgumentError(
+        None, f"--format must be given where OUT doesn't end in {listed}, got {out!r}"
+    )

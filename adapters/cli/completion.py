@@ -12,6 +12,8 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
+from adapters.cli.main import parser_of
+
 SHELLS = ("bash", "zsh")
 _BASH = """\
 _adapters() {{
@@ -52,24 +54,19 @@ compdef _adapters adapters
 """
 
 
-def add_parser(subparsers: Any, parser: argparse.ArgumentParser) -> None:
-    """Add ``completion`` to the command line.
-
-    Args:
-        subparsers: Of the program.
-        parser: Of the program; what the script will complete.
-    """
+def add_parser(subparsers: Any) -> None:
+    """Add ``completion`` to the command line."""
     completion = subparsers.add_parser(
         "completion",
         help="a script for your shell: source <(adapters completion bash)",
     )
     completion.add_argument("shell", choices=SHELLS)
-    completion.set_defaults(run=lambda options: run_completion(options, parser))
+    completion.set_defaults(run=run_completion)
 
 
-def run_completion(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+def run_completion(options: argparse.Namespace) -> int:
     """``adapters completion``."""
-    print(script_of(parser, options.shell), end="")
+    print(script_of(parser_of(), options.shell), end="")
     return 0
 
 

@@ -1,7 +1,8 @@
-"""The first records of a file or images of a folder, for people: in words, and as a sheet."""
+"""``adapters inspect``: the first records or images, in words and as a sheet."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.cli import arguments
 from adapters.errors import AdapterError, ContentError
 from adapters.images import ImageDecoder, decode, size_of
 from adapters.records import RecordFiles, example, tfrecord, wire
@@ -40,6 +42,31 @@ _TILE_PIXELS, _GAP_PIXELS = 128, 4
 _SHOWN_BYTES = 16
 # What tells which features there are.
 _LOOKED_AT = 100
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``inspect`` to the command line."""
+    command = subparsers.add_parser(
+        "inspect",
+        help="show the first records, and the features of Examples; or the classes of a folder",
+    )
+    command.add_argument("files", nargs="+")
+    command.add_argument(
+        "--count", type=arguments.positive, default=5, help="of records that are shown"
+    )
+    command.add_argument("--sheet", metavar="PNG", help="also draw their images into this file")
+    command.set_defaults(run=run_inspect)
+
+
+def run_inspect(options: argparse.Namespace) -> int:
+    """``adapters inspect``."""
+    files = arguments.files(options.files)
+    for line in described(files, options.count):
+        print(line)
+    if options.sheet is not None:
+        shown = contact_sheet(files, options.count, options.sheet)
+        print(f"{options.sheet}: {shown} images")
+    return 0
 
 
 def described(paths: Sequence[str], count: int) -> Iterator[str]:

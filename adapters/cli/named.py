@@ -8,7 +8,8 @@ import runpy
 import sys
 from typing import Any
 
-from adapters.diagnosis.script import ScriptError, code_of
+from adapters.diagnosis.script import code_of
+from adapters.errors import ScriptError
 
 _MAIN = "adapters_tuned"
 

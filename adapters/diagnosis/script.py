@@ -24,12 +24,9 @@ from adapters.diagnosis.registry import FACES
 from adapters.diagnosis.report import Diagnosis
 from adapters.diagnosis.timing import LEAST_OF_A_ROUND, Clock, Timing, endless
 from adapters.diagnosis.trainers import SKIPPED, SKIPPED_AGAIN
+from adapters.errors import ScriptError
 
 _SKIPPED_OF_THE_SAME = 3
-
-
-class ScriptError(Exception):
-    """What somebody's own code has raised is the cause of this; its text is whose code that was."""
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ over is given up.
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import logging
 from collections.abc import Callable, Iterator
@@ -164,6 +163,7 @@ class _Future:
 
     def _wait(self, as_completed: Callable[..., Any]) -> None:
         told, loop = False, self._client.loop
+        asyncio: Any = importlib.import_module("asyncio")  # Dask has it; nobody else waits for it.
         while not self._future.done():
             try:
                 for _ in as_completed([self._future], loop=loop, timeout=_LOOK_SECONDS):

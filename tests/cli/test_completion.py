@@ -7,9 +7,9 @@ import subprocess
 import pytest
 
 from adapters.cli import main
-from adapters.cli.main import _parser
+from adapters.cli.main import parser_of
 
-COMMANDS = next(each.choices for each in _parser()._actions if each.dest == "command")
+COMMANDS = next(each.choices for each in parser_of()._actions if each.dest == "command")
 
 
 @pytest.fixture

@@ -273,7 +273,7 @@ def test_ctrl_c_is_status_130(monkeypatch, say):
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("adapters.cli.commands.verify", interrupted)
+    monkeypatch.setattr("adapters.cli.files.verify", interrupted)
     assert say("verify", "x") == (130, "", "adapters verify: interrupted\n")
 
 
@@ -309,10 +309,12 @@ def test_the_module_runs(tmp_path, source, say):
     assert (ended.returncode, ended.stdout, ended.stderr) == expected
 
 
-def test_packing_imports_no_framework(tmp_path, source):
+def test_packing_imports_no_framework_and_nothing_of_other_commands(tmp_path, source):
+    others = {"keras", "tensorflow", "mxnet", "torch", "jax", "asyncio"}
+    others |= {f"adapters.{room}" for room in ("diagnosis", "engine", "planning", "viewing")}
     script = (
         "import sys; from adapters.cli import main; main(sys.argv[1:])\n"
-        "print({'keras', 'tensorflow', 'mxnet', 'torch', 'jax'} & set(sys.modules))"
+        f"print({others} & set(sys.modules))"
     )
     words = ["pack", source, tmp_path / "x.rec", "--resize", "16"]
     ended = subprocess.run(

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from adapters.diagnosis import script
-from adapters.diagnosis.script import ScriptError, _Examined, _Observer, diagnose_script
+from adapters.diagnosis.script import _Examined, _Observer, diagnose_script
+from adapters.errors import ScriptError
 from tests.diagnosis.planted import SECONDS, slow_step
 
 
