@@ -110,7 +110,7 @@ class Stack:
         kernel = load()
         assert kernel is not None
         wrong = kernel.gather(
-            self._whole, numbers, None, self._starts, 0, None, *given, into, _NO_DEFAULTS
+            self._whole, numbers, None, self._starts, None, *given, into, _NO_DEFAULTS
         )
         if wrong is not None:
             raise IndexError(f"numbers must be in range({len(self)}), got {numbers}")

@@ -205,7 +205,7 @@ class UnitRows:
         assert self._kernel is not None
         sizes = self._sizes, self._varints
         own = tuple(columns), self._defaults
-        wrong = self._kernel.gather(view, numbers, chosen, starts, 0, kinds, *where, *sizes, *own)
+        wrong = self._kernel.gather(view, numbers, chosen, starts, kinds, *where, *sizes, *own)
         return None if wrong is None else np.frombuffer(wrong, np.bool_)
 
     def _tabled(

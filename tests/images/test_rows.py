@@ -22,7 +22,6 @@ def arguments(**changed: Any) -> list[Any]:
         "numbers": np.array([2, 0], np.int64),
         "rows": None,
         "starts": np.array([0, 8, 16], np.int64),
-        "stride": 0,
         "kinds": None,
         "places": np.array([[0, 7]], np.int32),
         "lengths": np.array([[2, 1]], np.int32),
@@ -72,7 +71,6 @@ def test_rows_and_kinds_say_where(tmp_path):
         {"kinds": np.array([1, 0, 0], np.int16), "places": np.array([[0, 7], [-1, 7]], np.int32),
          "lengths": np.array([[2, 1], [2, 1]], np.int32)},
         {"file": bytes(7) + b"\x80" + bytes(16)},
-        {"stride": 8, "starts": None, "numbers": np.array([2, 3], np.int64)},
     ],
 )  # fmt: skip
 def test_a_record_that_does_not_fit_is_told(changed):
@@ -97,8 +95,8 @@ def test_a_record_that_does_not_fit_is_told(changed):
         {"sizes": np.array([0, 8], np.int64)},
         {"sizes": np.array([2**62, 8], np.int64)},
         {"varints": np.array([0, -1], np.int64)},
-        {"stride": -1},
         {"numbers": None},
+        {"starts": None},
         {"numbers": b"abc"},
         {"defaults": (None, b"short")},
         {"defaults": (None, None, None)},

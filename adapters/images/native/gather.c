@@ -30,8 +30,7 @@ typedef struct {
     Py_ssize_t count, fields, kinds, records;
     const int64_t *numbers;          /* Of the records that are wanted, (count). */
     const int64_t *rows;             /* Into which they go, (count); NULL: one after another. */
-    const int64_t *starts;           /* Of all records; NULL: they have stride bytes each. */
-    int64_t stride;
+    const int64_t *starts;           /* Of all records. */
     const int16_t *kind_of;          /* Of all records; NULL: all are of kind 0. */
     const int32_t *places, *lengths; /* (kinds, fields), from a record's start; -1 if missing. */
     const int64_t *sizes;            /* (fields): bytes in a row. */
@@ -63,7 +62,7 @@ static Py_ssize_t kind_at(const Gather *g, Py_ssize_t at, int64_t *start) {
     int64_t number = g->numbers[at];
     if (number < 0 || number >= g->records) return -1;
     Py_ssize_t kind = g->kind_of == NULL ? 0 : g->kind_of[number];
-    *start = g->starts == NULL ? number * g->stride : g->starts[number];
+    *start = g->starts[number];
     return *start < 0 || *start > g->file_bytes || kind >= g->kinds ? -1 : kind;
 }
 
@@ -83,7 +82,7 @@ static void ask_where(const Gather *g, Py_ssize_t at) {
 #ifdef __GNUC__
     int64_t number = g->numbers[at];
     if (number < 0 || number >= g->records) return;
-    if (g->starts != NULL) __builtin_prefetch(&g->starts[number]);
+    __builtin_prefetch(&g->starts[number]);
     if (g->kind_of != NULL) __builtin_prefetch(&g->kind_of[number]);
 #endif
 }
@@ -131,7 +130,7 @@ static int read_records(Gather *g) {
 
 /* --- arguments --- */
 
-enum { FILE_, NUMBERS, ROWS, STARTS, STRIDE, KINDS, PLACES, LENGTHS, SIZES, VARINTS, VIEWS };
+enum { FILE_, NUMBERS, ROWS, STARTS, KINDS, PLACES, LENGTHS, SIZES, VARINTS, VIEWS };
 enum { COLUMNS = VIEWS, DEFAULTS, ARGUMENTS };
 
 static int open_view(PyObject *object, Py_buffer *view, Py_ssize_t item, const char *name) {
@@ -154,7 +153,6 @@ static int check(const Gather *g, const Py_buffer *views, const Py_buffer *rows)
         wrong = "places and lengths";
     if (g->rows != NULL && views[ROWS].len / 8 != g->count) wrong = "rows";
     if (g->kind_of != NULL && views[KINDS].len / 2 != g->records) wrong = "kinds";
-    if (g->stride < 0) wrong = "stride";
     if (views[SIZES].len / 8 != g->fields || views[VARINTS].len / 8 != g->fields) wrong = "sizes";
     for (Py_ssize_t field = 0; field < g->fields && wrong == NULL; field++) {
         int64_t size = g->sizes[field], varints = g->varints[field];
@@ -174,17 +172,15 @@ static int check(const Gather *g, const Py_buffer *views, const Py_buffer *rows)
 
 PyObject *kernel_gather(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
     (void)self;
-    static const Py_ssize_t items[VIEWS] = {1, 8, 8, 8, 0, 2, 4, 4, 8, 8};
-    static const char *names[VIEWS] = {"file",  "numbers", "rows",    "starts", "stride",
-                                       "kinds", "places",  "lengths", "sizes",  "varints"};
+    static const Py_ssize_t items[VIEWS] = {1, 8, 8, 8, 2, 4, 4, 8, 8};
+    static const char *names[VIEWS] = {"file",   "numbers", "rows",  "starts", "kinds",
+                                       "places", "lengths", "sizes", "varints"};
     if (given != ARGUMENTS || !PyTuple_Check(arguments[COLUMNS]) ||
         !PyTuple_Check(arguments[DEFAULTS])) {
-        PyErr_SetString(PyExc_TypeError, "gather asks for 12 arguments, the last two tuples");
+        PyErr_SetString(PyExc_TypeError, "gather asks for 11 arguments, the last two tuples");
         return NULL;
     }
     PyObject *columns = arguments[COLUMNS], *defaults = arguments[DEFAULTS], *result = NULL;
-    long long stride = PyLong_AsLongLong(arguments[STRIDE]);
-    if (stride == -1 && PyErr_Occurred()) return NULL;
     Py_buffer views[VIEWS] = {{0}};
     Py_ssize_t fields = PyTuple_Size(columns), opened = 0;
     if (fields < 1 || fields > MOST_FIELDS || PyTuple_Size(defaults) != fields) {
@@ -198,8 +194,7 @@ PyObject *kernel_gather(PyObject *self, PyObject *const *arguments, Py_ssize_t g
         goto end;
     }
     for (int i = 0; i < VIEWS; i++) {
-        if (i == STRIDE) continue;
-        if (arguments[i] == Py_None && i != ROWS && i != STARTS && i != KINDS) {
+        if (arguments[i] == Py_None && i != ROWS && i != KINDS) {
             PyErr_Format(PyExc_TypeError, "%s must not be None", names[i]);
             goto end;
         }
@@ -214,10 +209,7 @@ PyObject *kernel_gather(PyObject *self, PyObject *const *arguments, Py_ssize_t g
     g.file = views[FILE_].buf, g.file_bytes = views[FILE_].len;
     g.count = views[NUMBERS].len / 8, g.numbers = views[NUMBERS].buf;
     g.rows = views[ROWS].buf, g.starts = views[STARTS].buf, g.kind_of = views[KINDS].buf;
-    g.stride = stride;
-    g.records = g.starts != NULL ? views[STARTS].len / 8
-                : stride > 0     ? (Py_ssize_t)(g.file_bytes / stride)
-                                 : 0;
+    g.records = views[STARTS].len / 8;
     g.places = views[PLACES].buf, g.lengths = views[LENGTHS].buf;
     g.kinds = views[PLACES].len / ((Py_ssize_t)sizeof(int32_t) * fields);
     g.sizes = views[SIZES].buf, g.varints = views[VARINTS].buf;
