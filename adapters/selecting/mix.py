@@ -11,7 +11,7 @@ source at a time. The order is the source's own, ``Source.arranged``, which a lo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any, Literal, NoReturn
 
@@ -163,6 +163,9 @@ class MixOrder(Arrangement):
         replacement: Whether samples are drawn with replacement.
     """
 
+    # Of three sources: 0.75 us for 64 samples, 1.15 by 8,192 at once.
+    chunk = 1 << 15
+
     def __init__(
         self,
         schedule: Schedule,
@@ -208,19 +211,35 @@ class MixOrder(Arrangement):
 
     def numbers(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """The samples at these positions."""
-        sources, draws = self._schedule.at(positions)
-        draws += epoch * self._draws[sources]
         numbers = np.empty(len(positions), np.int64)
+        for at, draws, places in self._drawn(positions):
+            draws += epoch * int(self._draws[at])
+            numbers[places] = self._starts[at] + self._of_source(at, draws)
+        return numbers
+
+    def _drawn(
+        self, positions: NDArray[np.int64]
+    ) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+        """The draws of each source in the first epoch, and at which of the positions they come."""
+        if len(positions) and (positions[1:] - positions[:-1] == 1).all():
+            # Worth it: 8 against 80 us for 8,192.
+            start = int(positions[0])
+            yield from self._schedule.within(start, start + len(positions))
+            return
+        sources, draws = self._schedule.at(positions)
         for at in np.flatnonzero(np.bincount(sources)).tolist():
             places = np.flatnonzero(sources == at)
-            numbers[places] = self._starts[at] + self._of_source(at, draws[places])
-        return numbers
+            yield at, draws[places], places
 
     def _of_source(self, at: int, draws: NDArray[np.int64]) -> NDArray[np.int64]:
         """The samples of a source, by its own numbers, that are its draws ``draws``."""
         size, key = self._sizes[at], (self._seed, MIXED, at)
-        epochs, places = np.divmod(draws, size)
         own = self._own[at]
+        first, last = int(draws.min()) // size, int(draws.max()) // size
+        if first == last and own is None and not self._replacement:
+            places = draws - first * size
+            return permute_each(places, size, key, first) if self._shuffle else places
+        epochs, places = np.divmod(draws, size)
         if self._replacement:
             places = (uniform(draws, key) * size).astype(np.int64)
             if own is None:

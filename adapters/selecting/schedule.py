@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -69,6 +69,23 @@ class Schedule:
             period, place = np.divmod(positions, len(self))
         sources = self.source[place]
         return sources, period * self.counts[sources] + self.draw[place]
+
+    def within(
+        self, start: int, stop: int
+    ) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+        """The draws of each source at positions ``start`` to ``stop``.
+
+        Yields:
+            The source, which of all its draws these are, and where they come, from ``start`` on.
+        """
+        for period in range(start // len(self), -(-stop // len(self))):
+            begin = period * len(self)
+            ends = max(start - begin, 0), min(stop - begin, len(self))
+            for source, places in enumerate(self.places):
+                first, last = places.searchsorted(ends).tolist()
+                if first < last:
+                    draws = np.arange(first, last) + period * int(self.counts[source])
+                    yield source, draws, places[first:last] + (begin - start)
 
     def position_of(self, source: int, draw: int) -> int:
         """Where a draw of a source comes."""

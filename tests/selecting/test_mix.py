@@ -165,6 +165,23 @@ def test_shards_deal_the_order(count):
     assert together.tolist() == whole[: len(together)].tolist()
 
 
+@pytest.mark.parametrize("shuffle", [True, False, "blocks"])
+@pytest.mark.parametrize("replacement", [False, True])
+@pytest.mark.parametrize("sizes", [[70_000, 5000, 300], [1, 2, 90_000], [150_000]])
+def test_a_position_has_its_sample_whatever_is_asked_for_beside_it(sizes, shuffle, replacement):
+    """A stretch is drawn a source at a time, and other positions one by one."""
+    source = mix(sources_of(sizes), stop="last", replacement=replacement)
+    order, rng = source.arranged(shuffle, 3), np.random.default_rng(0)
+    for start in (0, 65_000, order.size - 40_000):  # Over the ends of periods and of own epochs.
+        positions = np.arange(max(0, start), max(0, start) + 30_000)
+        scattered = rng.permutation(len(positions))
+        stretch = order.numbers(7, positions)
+        assert np.array_equal(order.numbers(7, positions[scattered]), stretch[scattered])
+        some = scattered[:100]
+        alone = [order.numbers(7, positions[at : at + 1]).item() for at in some]
+        assert stretch[some].tolist() == alone
+
+
 # --- samples ---
 
 
