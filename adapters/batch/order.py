@@ -23,6 +23,8 @@ from adapters.batch.permutation import BATCHES, SAMPLES
 from adapters.batch.permutation import permute as permute
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
 # Positions that are mapped at once: the temporaries of a block fit into a core's L2 cache.
@@ -108,34 +110,24 @@ class Order:
         stop = start + self.batch_size
         if self.size is not None:
             stop = min(stop, self.shard_size)
-        if self.arrangement is not None:
-            return self._arranged(self.arrangement, epoch, start, stop)
-        if not self.shuffle:
-            shard, count = self.shard
+        size, shard, arrangement = self._positions, self.shard, self.arrangement
+        block: Callable[..., NDArray[np.int64]]
+        of_order: tuple[Any, ...]
+        if arrangement is not None:
+            block, chunk = self._recent.block, arrangement.chunk
+            of_order = arrangement, size, shard, epoch
+        elif self.shuffle:
+            block, chunk = _shuffled_block, _BLOCK_SAMPLES
+            of_order = size, shard, self.seed, epoch
+        else:
+            own, count = shard
             return _read_only(
-                np.arange(start * count + shard, stop * count + shard, count, dtype=np.int64)
+                np.arange(start * count + own, stop * count + own, count, dtype=np.int64)
             )
-        first, last = start // _BLOCK_SAMPLES, (stop - 1) // _BLOCK_SAMPLES
-        size = self._positions
-        samples = _shuffled_block(size, self.shard, self.seed, epoch, first)
-        if last > first:
-            blocks = [
-                _shuffled_block(size, self.shard, self.seed, epoch, number)
-                for number in range(first, last + 1)
-            ]
-            samples = _read_only(np.concatenate(blocks))
-        offset = first * _BLOCK_SAMPLES
-        return samples[start - offset : stop - offset]
-
-    def _arranged(
-        self, arrangement: Arrangement, epoch: int, start: int, stop: int
-    ) -> NDArray[np.int64]:
-        chunk = arrangement.chunk
         first, last = start // chunk, (stop - 1) // chunk
-        of_order = arrangement, self._positions, self.shard, epoch
-        samples = self._recent.block(*of_order, first)
+        samples = block(*of_order, first)
         if last > first:
-            rest = [self._recent.block(*of_order, number) for number in range(first + 1, last + 1)]
+            rest = [block(*of_order, number) for number in range(first + 1, last + 1)]
             samples = _read_only(np.concatenate([samples, *rest]))
         return samples[start - first * chunk : stop - first * chunk]
 

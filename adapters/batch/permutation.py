@@ -208,14 +208,15 @@ def _tables(size: int, key: tuple[int, ...], tweak: int) -> list[NDArray[np.int6
 
     Halves are taken modulo in the end only: a table goes as far as the sums that it is asked by.
     """
-    radices, mixed = _radices(size), _mixed(np.array([tweak]), key)
-    tables = []
-    for number, (own, odd) in enumerate(_tweaked_keys(key)[:_ROUNDS]):
-        known, changed = radices[::-1] if number % 2 else radices
+    (first, second), mixed = _radices(size), _mixed(np.array([tweak]), key)
+    keys = np.array(_tweaked_keys(key)[:_ROUNDS])
+    by_parity = []
+    for parity, (known, changed) in enumerate([(first, second), (second, first)]):
+        own, odd = keys[parity::2, :, np.newaxis].swapaxes(0, 1)
         added = _mix(np.arange(known, dtype=np.uint32) + mixed * odd, own) >> np.uint32(1)
-        sums = 1 + (number + 1) // 2
-        tables.append(np.tile((added % np.uint32(changed)).astype(np.int64), sums))
-    return tables
+        added = (added % np.uint32(changed)).astype(np.int64)
+        by_parity.append(np.concatenate([added] * (1 + _ROUNDS // 2), 1))
+    return [by_parity[number % 2][number // 2] for number in range(_ROUNDS)]
 
 
 def _tabulated_feistel(

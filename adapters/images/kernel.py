@@ -29,7 +29,7 @@ log = logging.getLogger("adapters")
 _JPEG = b"\xff"
 _NAME = "adapters.images._kernel"
 # Of ``native/module.c``, which has a new one when a function comes or gets other arguments.
-_VERSION = 2
+_VERSION = 3
 _trouble: str | None = None
 # Of ``native/records.h``.
 INTEGER, FLOATING = 1, 2

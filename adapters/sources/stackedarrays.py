@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.images.rows import Stack
+from adapters.images import kernel
+from adapters.images.rows import MOST_ARRAYS, can_be_taken, parts_of, take
 from adapters.ownership import Allocate
 from adapters.sources.source import Source
 from adapters.sources.stored import Stored
 from adapters.structure import flatten, unflatten
-
-# Where a row lies takes 8 bytes for each array: 32 MiB.
-_MOST_ROWS = 1 << 22
 
 
 class StackedArrays(Source):
@@ -28,21 +26,41 @@ class StackedArrays(Source):
 
     gathers = True
 
-    def __init__(self, columns: Sequence[Stack], skeleton: Any) -> None:
-        self._columns = list(columns)
+    def __init__(self, columns: Sequence[Sequence[NDArray[Any]]], skeleton: Any) -> None:
+        self._columns = [list(map(np.asarray, arrays)) for arrays in columns]
+        self._forms = [(arrays[0].shape[1:], arrays[0].dtype) for arrays in self._columns]
+        self._lengths = list(map(len, self._columns[0]))
+        self._arrays = [array for arrays in self._columns for array in arrays]
         self._skeleton = skeleton
+        self._place()
+
+    def _place(self) -> None:
+        """Find out where the rows lie."""
+        now = list(map(len, self._arrays))
+        if any(min(map(len, each)) < n for *each, n in zip(*self._columns, self._lengths)):
+            raise ValueError(
+                f"arrays of sources must keep their {self._lengths} rows, got {now} by now: make "
+                "other sources of what was resized"
+            )
+        self._now = now
+        self._memory = tuple(parts_of(arrays, self._lengths) for arrays in self._columns)
 
     def __len__(self) -> int:
-        return len(self._columns[0])
+        return sum(self._lengths)
 
     def gather(self, numbers: NDArray[np.int64], allocate: Allocate) -> Any:
-        """The rows of these numbers as one batch, in memory from ``allocate``."""
-        gathered = []
-        for column in self._columns:
-            rows = allocate((len(numbers), *column.shape), column.dtype)
-            column.take(numbers, rows)
-            gathered.append(rows)
-        return unflatten(self._skeleton, gathered)
+        """The rows of these numbers as one batch, in memory from ``allocate``.
+
+        Raises:
+            IndexError: There is no such row.
+            ValueError: An array was made shorter in place.
+        """
+        if list(map(len, self._arrays)) != self._now:
+            self._place()  # One was resized where it is, and may lie elsewhere now.
+        count = len(numbers)
+        rows = [allocate((count, *shape), dtype) for shape, dtype in self._forms]
+        take(self._memory, numbers, tuple(rows))
+        return unflatten(self._skeleton, rows)
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """The sample of this number, a copy."""
@@ -53,14 +71,22 @@ class StackedArrays(Source):
 def stacked(
     sources: Sequence[Sequence[NDArray[Any] | Stored]], skeleton: Any
 ) -> StackedArrays | None:
-    """Several sources' arrays as one; None where the kernel can't gather them, or they are large.
+    """Several sources' arrays as one; None where the kernel can't take their rows.
 
     Args:
         sources: The arrays of each, which have the others' shapes and dtypes but for the rows.
         skeleton: The structure of a sample.
     """
-    if sum(len(columns[0]) for columns in sources) > _MOST_ROWS:
+    if kernel.load() is None or len(sources[0]) > MOST_ARRAYS:
         return None
-    columns = [Stack.of(arrays) for arrays in zip(*sources)]
-    known = [column for column in columns if column is not None]
-    return StackedArrays(known, skeleton) if len(known) == len(columns) else None
+    columns = []
+    for column in zip(*sources):
+        arrays = [array for array in column if isinstance(array, np.ndarray)]
+        # Rows of no bytes lie nowhere.
+        if len(arrays) < len(column) or 0 in arrays[0].shape[1:]:
+            return None
+        kinds = {(array.dtype, array.shape[1:]) for array in arrays}
+        if len(kinds) > 1 or not all(map(can_be_taken, arrays)):
+            return None
+        columns.append(arrays)
+    return StackedArrays(columns, skeleton)

@@ -178,6 +178,20 @@ def test_places_say_into_which_rows():
     np.testing.assert_array_equal(out, expected)
 
 
+@needs_kernel
+@pytest.mark.parametrize("count", [1, 2, 9, 10, 40])
+def test_rows_in_parts_are_numbered_through(count):
+    rng = np.random.default_rng(count)
+    given = [rng.random((length, 3)) for length in [*rng.integers(0, 6, count).tolist(), 5]]
+    array = np.concatenate(given)
+    numbers = rng.permutation(np.repeat(np.arange(len(array)), 2))
+    out, beside = np.empty((len(numbers), 3)), np.empty(len(numbers), np.int64)
+    parted = rows.parts_of(given, list(map(len, given)))
+    assert rows.take((parted, np.arange(len(array))), numbers, (out, beside))
+    np.testing.assert_array_equal(out, array[numbers])
+    np.testing.assert_array_equal(beside, numbers)
+
+
 ARRAY, ROOM = np.zeros((5, 3), "u1"), np.zeros((2, 3), "u1")
 
 
@@ -211,6 +225,19 @@ ARRAY, ROOM = np.zeros((5, 3), "u1"), np.zeros((2, 3), "u1")
         (([ARRAY], np.array([0]), [ROOM], None), TypeError),
         (((ARRAY,) * 65, np.array([0]), (ROOM,) * 65, None), TypeError),
         (((ARRAY,), np.array([0])), TypeError),
+        # Rows in parts of memory.
+        ((((ARRAY, np.array([[0, 2], [9, 3]])),), np.array([0]), (ROOM,), None), ValueError),
+        ((((ARRAY, np.array([[0, 2], [9, 2]])),), np.array([0, 4]), (ROOM,), None), IndexError),
+        ((((ARRAY, np.array([[-3, 2]])),), np.array([0]), (ROOM,), None), ValueError),
+        ((((ARRAY, np.array([[16, 0]])),), np.array([0]), (ROOM,), None), ValueError),
+        ((((ARRAY, np.array([[0, -1]])),), np.array([0]), (ROOM,), None), ValueError),
+        ((((ARRAY, np.array([[0, 2**62]])),), np.array([0]), (ROOM,), None), ValueError),
+        ((((ARRAY, np.array([[2**63 - 1, 1]])),), np.array([0]), (ROOM,), None), ValueError),
+        ((((ARRAY, np.zeros((0, 2), np.int64)),), np.array([0]), (ROOM,), None), ValueError),
+        ((((ARRAY, np.array([0, 2, 3])),), np.array([0]), (ROOM,), None), ValueError),
+        ((((ARRAY, np.array([[0.0, 2.0]])),), np.array([0]), (ROOM,), None), ValueError),
+        ((((ARRAY, None),), np.array([0]), (ROOM,), None), TypeError),
+        ((((ARRAY, ARRAY, ARRAY),), np.array([0]), (ROOM,), None), TypeError),
     ],
 )
 def test_rows_that_do_not_fit_are_refused(given, error):

@@ -105,7 +105,7 @@ def test_an_array_may_be_resized_where_it_is():
 def test_a_row_that_is_not_there_is_an_index_error():
     whole: Any = joined(parts())
     for number in (-1, 20):
-        with pytest.raises(IndexError, match=r"range\(20\)"):
+        with pytest.raises(IndexError, match="those of 20 rows"):
             whole._united.gather(np.array([3, number]), np.empty)
 
 
@@ -117,12 +117,30 @@ def test_a_worker_process_has_them_at_once_too():
     assert_rows(sent, numbers)
 
 
-def test_many_rows_are_gathered_by_each(monkeypatch):
-    monkeypatch.setattr("adapters.sources.stackedarrays._MOST_ROWS", 19)
-    whole: Any = joined(parts())
-    assert whole._united is None
-    numbers = np.array([19, 3, 7])
-    assert_rows(whole, numbers)
+@needs_kernel
+@pytest.mark.parametrize("count", [2, 9, 10, 33])
+def test_rows_of_many_arrays(count):
+    rng = np.random.default_rng(count)
+    lengths = rng.integers(1, 6, count).tolist()
+    given = [ArraySource((rng.random((n, 5)), rng.random(n) > 0.5)) for n in lengths]
+    whole: Any = joined(given)
+    assert whole._united is not None
+    expected = [np.concatenate([each._columns[at] for each in given]) for at in (0, 1)]
+    numbers = rng.permutation(len(whole))
+    for found, column in zip(whole.gather(numbers, np.empty), expected):
+        np.testing.assert_array_equal(found, column[numbers], strict=True)
+
+
+@needs_kernel
+def test_an_array_that_is_made_shorter_is_told():
+    first, second = np.zeros((200, 40)), np.ones((200, 40))
+    whole: Any = joined([ArraySource(first), ArraySource(second)])
+    first.resize((100, 40), refcheck=False)
+    for _ in range(2):
+        with pytest.raises(
+            ValueError, match=r"must keep their \[200, 200\] rows, got \[100, 200\]"
+        ):
+            whole.gather(np.array([3, 250]), np.empty)
 
 
 @pytest.mark.usefixtures("gatherer")

@@ -53,7 +53,8 @@ static PyMethodDef methods[] = {
     {"take", (PyCFunction)(void (*)(void))kernel_take, METH_FASTCALL,
      "take(arrays, numbers, outs, places)\n\n"
      "Write rows of each array, int64 (count), into rows of its out: int64 (count), or None for one\n"
-     "after another."},
+     "after another. (memory, parts) is an array whose rows lie in parts of memory: int64 (parts, 2),\n"
+     "the first byte of each and how many rows it has; they are numbered through."},
     {"mix", kernel_mix, METH_VARARGS,
      "mix(images, count, order, shares)\n\n"
      "Mix uint8 images with the ones behind them in an order of all, the last with the first: their\n"
@@ -78,7 +79,7 @@ static PyMethodDef methods[] = {
 };
 
 /* Of what Python calls; `kernel.py` asks for this one. */
-enum { VERSION = 2 };
+enum { VERSION = 3 };
 
 static int add_constants(PyObject *module) {
     if (PyModule_AddIntConstant(module, "VERSION", VERSION) < 0) return -1;

@@ -5,6 +5,7 @@ where the cache has them (one core). */
 #include "take.h"
 
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "ahead.h"
@@ -14,10 +15,18 @@ enum {
     /* Below it, the GIL is kept: who gives it away may wait long to have it back. Above, the disk
        may be waited for, where an array is the map of a file. */
     MUCH_BYTES = 1 << 14,
+    FEW_PARTS = 8,
 };
 
+/* Rows one behind another in memory, numbered on from those of the part before. */
 typedef struct {
-    const uint8_t *from;
+    uintptr_t begin; /* Where row 0 of all would be. */
+    int64_t stop;    /* The first number that isn't in it. */
+} Part;
+
+typedef struct {
+    const Part *parts;
+    Py_ssize_t count;
     uint8_t *into;
     int64_t bytes; /* Of a row. */
 } Rows;
@@ -29,6 +38,21 @@ typedef struct {
 
 static inline int64_t number_at(const Numbers *numbers, Py_ssize_t at) {
     return numbers->first == NULL ? at : *(const int64_t *)(numbers->first + at * numbers->step);
+}
+
+static inline const uint8_t *row_at(const Rows *rows, int64_t number) {
+    Py_ssize_t part = 0, last = rows->count - 1;
+    if (last <= FEW_PARTS) /* No branch can be foretold here. */
+        for (Py_ssize_t i = 0; i < last; i++) part += number >= rows->parts[i].stop;
+    else
+        while (part < last) {
+            Py_ssize_t middle = part + (last - part) / 2;
+            if (number >= rows->parts[middle].stop)
+                part = middle + 1;
+            else
+                last = middle;
+        }
+    return (const uint8_t *)(rows->parts[part].begin + (uint64_t)number * (uint64_t)rows->bytes);
 }
 
 /* Copies of a size that the compiler knows are loads and stores. */
@@ -44,26 +68,29 @@ static inline void copy_row(uint8_t *into, const uint8_t *from, int64_t bytes) {
 static void take(const Rows *rows, Py_ssize_t arrays, const Numbers *numbers, const Numbers *places) {
     Py_ssize_t count = numbers->count;
     for (Py_ssize_t i = 0; i < arrays; i++) {
-        const uint8_t *from = rows[i].from;
         int64_t bytes = rows[i].bytes;
         for (Py_ssize_t at = 0; at < count && at < ROWS_AHEAD; at++)
-            ask_for_bytes(from + number_at(numbers, at) * bytes, bytes);
+            ask_for_bytes(row_at(&rows[i], number_at(numbers, at)), bytes);
         for (Py_ssize_t at = 0; at < count; at++) {
             if (at + ROWS_AHEAD < count)
-                ask_for_bytes(from + number_at(numbers, at + ROWS_AHEAD) * bytes, bytes);
+                ask_for_bytes(row_at(&rows[i], number_at(numbers, at + ROWS_AHEAD)), bytes);
             uint8_t *into = rows[i].into + number_at(places, at) * bytes;
-            copy_row(into, from + number_at(numbers, at) * bytes, bytes);
+            copy_row(into, row_at(&rows[i], number_at(numbers, at)), bytes);
         }
     }
 }
 
 /* --- arguments --- */
 
+static int is_int64(const Py_buffer *view) {
+    const char *format = view->format == NULL ? "B" : view->format;
+    return view->itemsize == 8 && (format[0] == 'l' || format[0] == 'q') &&
+           (uintptr_t)view->buf % 8 == 0;
+}
+
 static int open_numbers(PyObject *object, Py_buffer *view, Numbers *numbers, const char *name) {
     if (PyObject_GetBuffer(object, view, PyBUF_STRIDED_RO | PyBUF_FORMAT) < 0) return -1;
-    const char *format = view->format == NULL ? "B" : view->format;
-    if (view->itemsize == 8 && (format[0] == 'l' || format[0] == 'q') && view->ndim == 1 && (uintptr_t)view->buf % 8 == 0 &&
-        view->strides[0] % 8 == 0) {
+    if (is_int64(view) && view->ndim == 1 && view->strides[0] % 8 == 0) {
         *numbers = (Numbers){view->buf, view->strides[0], view->shape[0]};
         return 0;
     }
@@ -77,28 +104,68 @@ static int are_below(const Numbers *numbers, int64_t rows) {
     return 1;
 }
 
-/* Whether rows of the one, by these numbers, have their places in the other. */
-static int check(const Py_buffer *array, const Py_buffer *out, const Numbers *numbers,
-                 const Numbers *places, Rows *rows) {
-    if (array->ndim < 1 || out->ndim < 1) {
-        PyErr_SetString(PyExc_ValueError, "arrays and outs must have an axis of rows");
+/* One array is one part, whose rows are as long as those of the out. */
+static int place_array(const Py_buffer *array, int64_t room, Rows *rows, Part *part) {
+    if (array->ndim < 1) {
+        PyErr_SetString(PyExc_ValueError, "arrays must have an axis of rows");
         return -1;
     }
-    int64_t there = array->shape[0], room = out->shape[0];
-    if (!are_below(numbers, there)) {
-        PyErr_Format(PyExc_IndexError, "numbers must be those of %zd rows", array->shape[0]);
-        return -1;
-    }
-    *rows = (Rows){array->buf, out->buf, there ? array->len / there : 0};
-    if (there && room && out->len / room != rows->bytes) {
+    int64_t there = array->shape[0];
+    if (there && room && array->len / there != rows->bytes) {
         PyErr_SetString(PyExc_ValueError, "outs must have rows as long as those of arrays");
         return -1;
     }
-    if (places->first == NULL ? numbers->count > room : !are_below(places, room)) {
+    *part = (Part){(uintptr_t)array->buf, there};
+    *rows = (Rows){part, 1, rows->into, rows->bytes};
+    return 0;
+}
+
+/* Parts of memory, by where each begins and how many rows it has. */
+static int place_parts(const Py_buffer *memory, const Py_buffer *where, Rows *rows, Part *parts) {
+    const int64_t *at = where->buf;
+    int64_t there = 0;
+    for (Py_ssize_t i = 0; i < rows->count; i++) {
+        int64_t begin = at[2 * i], count = at[2 * i + 1], bytes = rows->bytes ? rows->bytes : 1;
+        if (begin < 0 || begin > memory->len || count < 0 || count > (memory->len - begin) / bytes) {
+            PyErr_SetString(PyExc_ValueError, "parts must lie in their memory");
+            return -1;
+        }
+        uint64_t before = (uint64_t)there * (uint64_t)rows->bytes;
+        there += count;
+        parts[i] = (Part){(uintptr_t)memory->buf + (uint64_t)begin - before, there};
+    }
+    rows->parts = parts;
+    return 0;
+}
+
+/* Whether rows by these numbers are there, and have their places in the out. */
+static int check(int64_t there, const Py_buffer *out, const Numbers *numbers, const Numbers *places) {
+    if (!are_below(numbers, there)) {
+        PyErr_Format(PyExc_IndexError, "numbers must be those of %lld rows", (long long)there);
+        return -1;
+    }
+    if (places->first == NULL ? numbers->count > out->shape[0] : !are_below(places, out->shape[0])) {
         PyErr_SetString(PyExc_IndexError, "outs have fewer rows than that");
         return -1;
     }
     return 0;
+}
+
+/* The views of a column: an array, or memory and the parts of it. */
+static int open_column(PyObject *column, Py_buffer *views, Py_ssize_t *opened, Py_ssize_t *parts) {
+    int is_parted = PyTuple_Check(column) && PyTuple_Size(column) == 2;
+    PyObject *array = is_parted ? PyTuple_GetItem(column, 0) : column;
+    if (PyObject_GetBuffer(array, &views[*opened], PyBUF_C_CONTIGUOUS) < 0) return -1;
+    ++*opened;
+    *parts = 0;
+    if (!is_parted) return 0;
+    PyObject *told = PyTuple_GetItem(column, 1);
+    if (PyObject_GetBuffer(told, &views[*opened], PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0) return -1;
+    const Py_buffer *where = &views[(*opened)++];
+    *parts = where->len / 16;
+    if (is_int64(where) && where->len % 16 == 0 && *parts >= 1) return 0;
+    PyErr_SetString(PyExc_ValueError, "parts must be int64 (parts, 2)");
+    return -1;
 }
 
 PyObject *kernel_take(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
@@ -109,10 +176,11 @@ PyObject *kernel_take(PyObject *self, PyObject *const *arguments, Py_ssize_t giv
         PyErr_SetString(PyExc_TypeError, "take asks for two tuples of up to 64 arrays");
         return NULL;
     }
-    Py_buffer named = {0}, placed = {0}, arrays[MOST_ARRAYS], outs[MOST_ARRAYS];
+    Py_buffer named = {0}, placed = {0}, views[2 * MOST_ARRAYS], outs[MOST_ARRAYS];
     Numbers numbers = {0}, places = {0};
     Rows rows[MOST_ARRAYS];
-    Py_ssize_t columns = PyTuple_Size(arguments[0]), from = 0, into = 0;
+    Part alone[MOST_ARRAYS], *parted[MOST_ARRAYS] = {0};
+    Py_ssize_t columns = PyTuple_Size(arguments[0]), opened = 0, into = 0;
     int64_t bytes = 0;
     int done = 0;
     if (open_numbers(arguments[1], &named, &numbers, "numbers") < 0) goto end;
@@ -122,16 +190,29 @@ PyObject *kernel_take(PyObject *self, PyObject *const *arguments, Py_ssize_t giv
         PyErr_SetString(PyExc_ValueError, "places must be as many as numbers");
         goto end;
     }
-    for (; into < columns; into++) {
-        PyObject *array = PyTuple_GetItem(arguments[0], into), *out = PyTuple_GetItem(arguments[2], into);
-        if (PyObject_GetBuffer(array, &arrays[from], PyBUF_C_CONTIGUOUS) < 0) goto end;
-        from++;
-        if (PyObject_GetBuffer(out, &outs[into], PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS) < 0) goto end;
-        if (check(&arrays[into], &outs[into], &numbers, &places, &rows[into]) < 0) {
-            into++;
+    while (into < columns) {
+        Py_ssize_t i = into, first = opened, parts;
+        PyObject *column = PyTuple_GetItem(arguments[0], i), *out = PyTuple_GetItem(arguments[2], i);
+        if (PyObject_GetBuffer(out, &outs[i], PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS) < 0) goto end;
+        into++;
+        if (outs[i].ndim < 1) {
+            PyErr_SetString(PyExc_ValueError, "outs must have an axis of rows");
             goto end;
         }
-        bytes += rows[into].bytes;
+        if (open_column(column, views, &opened, &parts) < 0) goto end;
+        int64_t room = outs[i].shape[0];
+        rows[i] = (Rows){NULL, parts, outs[i].buf, room ? outs[i].len / room : 0};
+        if (parts) {
+            parted[i] = malloc((size_t)parts * sizeof *parted[i]);
+            if (parted[i] == NULL) {
+                PyErr_NoMemory();
+                goto end;
+            }
+            if (place_parts(&views[first], &views[first + 1], &rows[i], parted[i]) < 0) goto end;
+        } else if (place_array(&views[first], room, &rows[i], &alone[i]) < 0)
+            goto end;
+        if (check(rows[i].parts[rows[i].count - 1].stop, &outs[i], &numbers, &places) < 0) goto end;
+        bytes += rows[i].bytes;
     }
     if (numbers.count && bytes > MUCH_BYTES / numbers.count) {
         Py_BEGIN_ALLOW_THREADS
@@ -141,8 +222,11 @@ PyObject *kernel_take(PyObject *self, PyObject *const *arguments, Py_ssize_t giv
         take(rows, columns, &numbers, &places);
     done = 1;
 end:
-    while (into > 0) PyBuffer_Release(&outs[--into]);
-    while (from > 0) PyBuffer_Release(&arrays[--from]);
+    while (into > 0) {
+        PyBuffer_Release(&outs[--into]);
+        free(parted[into]);
+    }
+    while (opened > 0) PyBuffer_Release(&views[--opened]);
     if (placed.obj != NULL) PyBuffer_Release(&placed);
     if (named.obj != NULL) PyBuffer_Release(&named);
     return done ? Py_BuildValue("") : NULL;
