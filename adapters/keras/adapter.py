@@ -85,9 +85,16 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
     def end(self) -> None:
         """The call that this adapter was made for is over, in whatever way."""
         if self._reads:
-            self._reads = False
-            self._close_batches()
-            self._engine.release()
+            if self._account is not None and self._account.count is not None:
+                self._progress.finish(self._account)
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._reads = False
+        self._close_batches()
+        if self._account is not None:
+            self._progress.leave(self._account)
+        self._engine.release()
 
     def inspect(self, model: Any) -> None:
         """Look at the first batches that this model is trained on, once for each sequence."""
@@ -103,8 +110,8 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         self._close_batches()
 
     def __del__(self) -> None:
-        if hasattr(self, "_reads"):
-            self.end()
+        if getattr(self, "_reads", False):  # TensorFlow, which counts, may be gone.
+            self._let_go()
 
     @property
     def num_batches(self) -> int | None:
@@ -121,6 +128,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
     def on_epoch_begin(self) -> None:
         """Keras begins an epoch, or the symbolic build that looks like one."""
         self._within, self._used = True, False
+        self._progress.look()
         if self._endless and self._account is not None and self._stamp == self._progress.stamp:
             self._progress.go_on(self._account)  # Its batches may have been handed out before.
 
@@ -130,6 +138,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         Raises:
             Exception: What a batch raised; TensorFlow would have wrapped it beyond recognition.
         """
+        self._progress.look()
         error, self._error = self._error, None
         if error is not None:
             try:
@@ -215,6 +224,8 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         """Start a pass; what an earlier one of this adapter has under way is let go."""
         self._close_batches()
         start = self._next_start()
+        if self._account is not None and self._account.count is not None:
+            self._progress.finish(self._account)
         self._confirmed = False
         self._account = self._progress.begin(start)
         self._account.shuffled = self._shuffled
@@ -222,6 +233,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         if self._consumed is not None:
             counter, before = self._consumed, int(self._consumed.numpy())
             self._account.count = lambda: int(counter.numpy()) - before
+            self._progress.follow(self._account)
         self._account.lag = self._lag
         return self._account, self._open_stream((self._account.epoch, self._account.step))
 
@@ -274,7 +286,7 @@ class _Batches(Reading):
             raise StopIteration
         batch = self._fetch()
         assert self._account is not None
-        adapter._progress.hand_out(self._account, adapter._within)
+        adapter._progress.hand_out(self._account)
         return batch
 
     def _begin(self) -> Stream:

@@ -107,6 +107,7 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
 
     def on_epoch_begin(self) -> None:
         """Keras begins an epoch; what the trainer takes from now on is of the next pass."""
+        self._progress.look()
         self._begun_before = self._begun
         self._within = self._running
 
@@ -130,9 +131,6 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
     def begin_batches(self, count: int) -> None:
         """The trainer takes so many batches."""
         self._begun += count
-        # Its batches may have been handed out before those of a validation in between.
-        if self._account is not None and self._stamp == self._progress.stamp:
-            self._progress.go_on(self._account)
 
     # --- the end ---
 
@@ -162,7 +160,7 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
         if number - self._offset != account.taken:
             return self._computed(account.epoch, account.step, number - self._offset)
         batch = stream.next()
-        self._progress.hand_out(account, self._within)
+        self._progress.hand_out(account)
         return batch
 
     def _begin(self, number: int) -> None:
@@ -173,20 +171,21 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
         account.shuffled = self._shuffled
         self._stamp, before = self._progress.stamp, self._begun_before
         account.count = lambda: min(account.taken, self._begun - before)
+        self._progress.follow(account)
         self._offset = number
         self._open(start)
 
     def _settle(self) -> None:
+        self._progress.look()
         # But for set_epoch and load_state_dict, which have the last word.
         if self._account is not None and self._stamp == self._progress.stamp:
             self._progress.advance_past(self._account)
 
     def _leave(self) -> None:
-        """The pass is over; how far it has come is asked of nobody any more."""
+        """The pass is over."""
         if self._account is not None:
             self._settle()
-            consumed = self._account.consumed
-            self._account.count = lambda: consumed
+            self._progress.finish(self._account)
 
     def _open(self, start: tuple[int, int]) -> Stream:
         """The stream that stands there: the one that was read, if it has come just so far."""

@@ -52,6 +52,8 @@ class Account:
         """Batches that the framework keeps before it gives one to the trainer."""
         self.count: Callable[[], int] | None = None
         """Counts the batches that have reached the trainer, where the framework can tell."""
+        self.seen = 0
+        """What that had counted when it was last looked."""
 
     @property
     def left(self) -> float:
@@ -95,6 +97,7 @@ class Progress:
         self.continuation = WHOLE
         """The rest of the epoch that somebody has moved it into, if it isn't a whole one."""
         self._latest: Account | None = None
+        self._followed: list[Account] = []
         self.stamp = 0
         """Changes when somebody moves the sequence by hand."""
 
@@ -106,26 +109,57 @@ class Progress:
     @property
     def start(self) -> tuple[int, int]:
         """(epoch, step) at which the next pass begins."""
+        self.look()
         if self._latest is not None:
             self.advance_past(self._latest)
         return self._start
 
     def begin(self, start: tuple[int, int] | None = None) -> Account:
         """Start a pass, at the start of the current epoch or at ``start``."""
+        self.look()
         self._latest = Account(self._num_batches, *(start or self.start))
         return self._latest
 
-    def hand_out(self, account: Account, within: bool = True) -> None:
+    def hand_out(self, account: Account) -> None:
         """The pass has delivered a batch; it is the one that ``position`` is about.
 
-        But where it isn't within an epoch: TensorFlow may read ahead in a validation that is over.
+        But where that is read ahead, by a framework that counts what reaches the trainer.
         """
         account.taken += 1
-        if within:
+        if account.count is None:
+            self.look()
             self._latest = account
+
+    def follow(self, account: Account) -> None:
+        """``position`` is about this pass, which counts, once a batch of it reaches the trainer."""
+        self._followed.append(account)
+
+    def finish(self, account: Account) -> None:
+        """The pass is over; how far it has come is asked of nobody any more."""
+        self.look()
+        consumed = account.consumed
+        account.count = lambda: consumed
+        self.leave(account)
+
+    def leave(self, account: Account) -> None:
+        """Whoever reads the pass is gone."""
+        if account in self._followed:
+            self._followed.remove(account)
+
+    def look(self) -> None:
+        """Find out which of the passes that count has come further since the last look.
+
+        That is asked before another one begins or ends, so that it is one.
+        """
+        for account in tuple(self._followed):
+            consumed = account.consumed
+            if consumed != account.seen:
+                account.seen = consumed
+                self._latest = account
 
     def go_on(self, account: Account) -> None:
         """Another epoch of the pass begins: it is the one that ``position`` is about."""
+        self.look()
         self._latest = account
 
     def advance_past(self, account: Account) -> None:
@@ -141,6 +175,7 @@ class Progress:
 
     def position(self) -> tuple[int, int]:
         """(epoch, step) behind the last batch that was delivered."""
+        self.look()
         return self._latest.position if self._latest is not None else self._start
 
     @property
@@ -152,6 +187,7 @@ class Progress:
 
     def move(self, epoch: int, step: int, continuation: Continuation = WHOLE) -> None:
         """Make this the place where the next pass starts."""
+        self.look()
         self._start, self.continuation = (epoch, step), continuation
         self._latest = None
         self.stamp += 1
