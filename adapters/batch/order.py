@@ -110,15 +110,15 @@ class Order:
         stop = start + self.batch_size
         if self.size is not None:
             stop = min(stop, self.shard_size)
-        size, shard, arrangement = self._positions, self.shard, self.arrangement
+        shard, arrangement = self.shard, self.arrangement
         block: Callable[..., NDArray[np.int64]]
         of_order: tuple[Any, ...]
         if arrangement is not None:
             block, chunk = self._recent.block, arrangement.chunk
-            of_order = arrangement, size, shard, epoch
+            of_order = arrangement, self._positions, shard, epoch
         elif self.shuffle:
             block, chunk = _shuffled_block, _BLOCK_SAMPLES
-            of_order = size, shard, self.seed, epoch
+            of_order = self._positions, shard, self.seed, epoch
         else:
             own, count = shard
             return _read_only(

@@ -127,7 +127,8 @@ class Progress:
         """
         account.taken += 1
         if account.count is None:
-            self.look()
+            if self._followed:
+                self.look()
             self._latest = account
 
     def follow(self, account: Account) -> None:

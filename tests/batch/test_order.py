@@ -66,6 +66,14 @@ def test_without_shuffle_samples_come_as_they_are(size):
     assert epoch_of(Order(size, 10), 4) == list(range(size))
 
 
+@pytest.mark.parametrize("shard", [(0, 1), (1, 3)])
+def test_an_order_without_an_end_goes_on(shard):
+    (own, count), order = shard, Order(None, 4, shard=shard)
+    for index in (0, 2, 10**9):
+        first = index * 4 * count + own
+        assert order.batch(0, index).tolist() == list(range(first, first + 4 * count, count))
+
+
 @pytest.mark.parametrize(
     ("size", "drop_remainder", "lengths"),
     [

@@ -156,15 +156,55 @@ class States(keras.callbacks.Callback):
 @pytest.mark.parametrize("source", [Round, SlowRound])
 @pytest.mark.parametrize("workers", [INLINE, TWO_THREADS])
 def test_a_state_is_that_of_training_though_it_validates_too(workers, source):
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile(optimizer="sgd", loss="mse")
     with SafeSequence(source(), **workers) as sequence:
         states = States(sequence)
         steps = {"steps_per_epoch": 2, "validation_steps": 2}
-        model.fit(
+        linear().fit(
             sequence, epochs=3, validation_data=sequence, callbacks=[states], verbose=0, **steps
         )
     assert states.seen == [1, 2, 3, 4, 5, 6]
+
+
+class Evaluating(States):
+    """Has the sequence read from its begin in between, and looks where it stands at each end."""
+
+    def __init__(self, sequence: SafeSequence, read: Any) -> None:
+        super().__init__(sequence)
+        self.read = read
+        self.ends: list[int] = []
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        super().on_train_batch_end(batch, logs)
+        if batch == 1:
+            self.read(self.sequence)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.ends.append(self.sequence.state_dict()["batch"])
+
+
+def linear() -> Any:
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse")
+    return model
+
+
+@LOSES_THE_FIRST_BATCH
+@pytest.mark.parametrize("source", [Round, SlowRound])
+@pytest.mark.parametrize("workers", [INLINE, TWO_THREADS])
+@pytest.mark.parametrize("how", ["evaluate", "predict", "a loop"])
+def test_a_state_is_that_of_training_whatever_reads_it_in_between(how, workers, source):
+    other = linear()
+    ways = {
+        "evaluate": lambda sequence: other.evaluate(sequence, steps=2, verbose=0),
+        "predict": lambda sequence: other.predict(sequence, steps=2, verbose=0),
+        "a loop": lambda sequence: next(iter(sequence)),
+    }
+    with SafeSequence(source(), **workers) as sequence:
+        states = Evaluating(sequence, ways[how])
+        linear().fit(sequence, epochs=2, steps_per_epoch=3, callbacks=[states], verbose=0)
+        assert states.seen == [1, 2, 3, 4, 5, 6]
+        assert states.ends == [3, 6]
+        assert sequence.state_dict()["batch"] == 6
 
 
 @pytest.mark.parametrize("model", [Recorder, built_recorder])
