@@ -209,7 +209,7 @@ def _tables(size: int, key: tuple[int, ...], tweak: int) -> list[NDArray[np.int6
     Halves are taken modulo in the end only: a table goes as far as the sums that it is asked by.
     """
     (first, second), mixed = _radices(size), _mixed(np.array([tweak]), key)
-    keys = np.array(_tweaked_keys(key)[:_ROUNDS])
+    keys: NDArray[np.uint32] = np.array(_tweaked_keys(key)[:_ROUNDS])
     by_parity = []
     for parity, (known, changed) in enumerate([(first, second), (second, first)]):
         own, odd = keys[parity::2, :, np.newaxis].swapaxes(0, 1)
