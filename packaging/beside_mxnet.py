@@ -12,6 +12,7 @@ import ctypes
 import importlib
 import importlib.util
 import os
+import platform
 import sys
 from pathlib import Path
 
@@ -22,7 +23,13 @@ def _load_mxnet() -> str:
     found = importlib.util.find_spec("mxnet")
     if found is None or found.origin is None:
         return "libmxnet.so isn't there"
-    library = ctypes.CDLL(str(Path(found.origin).with_name("libmxnet.so")), ctypes.RTLD_GLOBAL)
+    try:
+        library = ctypes.CDLL(str(Path(found.origin).with_name("libmxnet.so")), ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        # MXNet's wheel for aarch64 needs Arm's Performance Libraries, which no package index has.
+        if platform.machine() == "x86_64":
+            raise
+        return f"libmxnet.so can't be loaded: {error}"
     own = "with" if hasattr(library, "jpeg_std_error") else "without"
     return f"libmxnet.so is loaded, {own} libjpeg's names"
 
