@@ -10,6 +10,7 @@ import logging
 import random
 import sys
 import types
+from collections.abc import Iterator, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +36,8 @@ _OF_A_PROCESS = frozenset(
     | {"killpg", "parent_process", "pthread_kill", "raise_signal", "setitimer", "setrlimit"}
     | {"ctypes", "string_at", "terminate"}
 )
+# What makes no batch: it runs when an object is made, or between two epochs.
+_MAKING, _BETWEEN_EPOCHS = {"__init__", "__post_init__"}, {"on_epoch_begin", "on_epoch_end"}
 # Of ``numpy.random``, what makes generators of one's own.
 _MAKERS = {"default_rng", "Generator", "RandomState", "SeedSequence", "PCG64", "Philox", "MT19937"}
 
@@ -53,7 +56,8 @@ class Used(NamedTuple):
 def generators_used(*objects: Any) -> Used:
     """Which global generators the code in these objects draws from.
 
-    Looks at the names in the byte code of functions and methods, and of what they call.
+    Looks at the names in the byte code of functions and methods, and of what they call. How the
+    objects were made doesn't count, nor do their hooks of Keras, ``on_epoch_end`` and the like.
     """
     search = _Search()
     for each in objects:
@@ -180,22 +184,24 @@ class _Search:
                 self._visit_code(constant, names, depth + 1)
 
     def _visit_object(self, value: Any, depth: int) -> None:
-        self._visit_class(type(value), depth)
+        self._visit_class(type(value), depth, _MAKING | (set() if depth else _BETWEEN_EPOCHS))
         self.visit(getattr(value, "__dict__", {}), depth + 1)
         for slot in _slots_of(value):
             with contextlib.suppress(AttributeError):
                 self.visit(slot.__get__(value), depth + 1)
 
-    def _visit_class(self, kind: type, depth: int) -> None:
-        for base in kind.__mro__:
-            if base is object or _library(base) in _QUIET_MODULES:
-                continue
-            for name, member in list(vars(base).items()):
-                member = getattr(member, "__func__", getattr(member, "fget", member))
-                if isinstance(member, functools.cached_property):
-                    member = member.func
-                if isinstance(member, types.FunctionType) or not name.startswith("__"):
-                    self.visit(member, depth + 1)
+    def _visit_class(self, kind: type, depth: int, idle: Set[str] = frozenset()) -> None:
+        """Its methods, but for those that are idle unless others call them."""
+        members = [*_members(kind)]
+        called = {
+            called
+            for name, member in members
+            if name not in idle and isinstance(member, types.FunctionType)
+            for called in _names_in(member.__code__)
+        }
+        for name, member in members:
+            if name not in idle or name in called:
+                self.visit(member, depth + 1)
 
     def _visit_mxnet(self, value: Any, depth: int) -> None:
         """A block, a data set, an array, or a function in C."""
@@ -208,6 +214,26 @@ class _Search:
             # Names, parameters and the like are no code.
             if _library(member) != "mxnet" or _is_part(member):
                 self.visit(member, depth + 1)
+
+
+def _members(kind: type) -> Iterator[tuple[str, Any]]:
+    """The functions and other attributes of a class of the user's, and of its bases."""
+    for base in kind.__mro__:
+        if base is object or _library(base) in _QUIET_MODULES:
+            continue
+        for name, member in list(vars(base).items()):
+            member = getattr(member, "__func__", getattr(member, "fget", member))
+            if isinstance(member, functools.cached_property):
+                member = member.func
+            if isinstance(member, types.FunctionType) or not name.startswith("__"):
+                yield name, member
+
+
+def _names_in(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names_in(constant)
 
 
 def _slots_of(value: Any) -> list[Any]:

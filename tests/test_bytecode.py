@@ -177,3 +177,50 @@ def test_a_generator_of_ones_own_is_no_global_one(function):
 @pytest.mark.parametrize("function", [passes_it_on, draws_by_another_name, draws_a_number])
 def test_numpys_module_is_the_global_one_by_whatever_name(function):
     assert "numpy" in generators_used(function).certainly
+
+
+class ShufflesBetweenEpochs:
+    """As Keras's tutorials have it."""
+
+    def __init__(self) -> None:
+        self.numbers = np.arange(4)
+        self.on_epoch_end()
+
+    def __getitem__(self, index: int) -> Any:
+        return self.numbers[index]
+
+    def on_epoch_end(self) -> None:
+        np.random.shuffle(self.numbers)
+
+
+class ShufflesByItself(ShufflesBetweenEpochs):
+    def __getitem__(self, index: int) -> Any:
+        if index == 3:
+            self.on_epoch_end()
+        return self.numbers[index]
+
+
+class MadeForEachSample:
+    def __getitem__(self, index: int) -> Any:
+        return ShufflesBetweenEpochs()[index]
+
+
+class Holds:
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __getitem__(self, index: int) -> Any:
+        return self.inner[index]
+
+
+def test_how_an_object_was_made_and_hooks_between_epochs_draw_no_batch():
+    assert not generators_used(ShufflesBetweenEpochs()).certainly
+
+
+@pytest.mark.parametrize(
+    "value",
+    [ShufflesByItself(), MadeForEachSample(), Holds(ShufflesBetweenEpochs())],
+    ids=["its hook is called for a batch", "made for a sample", "its hook is another's to call"],
+)
+def test_what_is_called_for_a_batch_draws(value):
+    assert generators_used(value).certainly == {"numpy"}

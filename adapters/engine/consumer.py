@@ -6,6 +6,8 @@ from adapters.engine.pool import kept
 
 # Processes are started where what is waited for without them is that many times their start.
 _WORTH = 2.0
+# Where they start beside the consumer, they only take CPUs from it.
+_WORTH_BESIDE = 1.0
 
 
 class Consumer:
@@ -33,9 +35,15 @@ class Consumer:
         self.lost_seconds += seconds
         self._losses = self._losses[1], seconds
 
-    def is_worth_processes(self, batches_left: float) -> bool:
-        """Whether starting some pays, in what is left of the epoch or by what was lost before."""
+    def is_worth_processes(self, batches_left: float, beside: bool = False) -> bool:
+        """Whether starting some pays, in what is left of the epoch or by what was lost before.
+
+        Args:
+            batches_left: In the epoch.
+            beside: Nobody waits for their start.
+        """
         pool = kept()
         # One batch alone may have waited for something else.
         ahead = min(self._losses) * batches_left
-        return pool.idle > 0 or self.lost_seconds + ahead >= _WORTH * pool.start_seconds
+        worth = _WORTH_BESIDE if beside else _WORTH
+        return pool.idle > 0 or self.lost_seconds + ahead >= worth * pool.start_seconds

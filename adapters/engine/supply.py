@@ -138,11 +138,25 @@ class Supply:
 
     @property
     def _held_back(self) -> bool:
-        """Whether processes are not started yet, as there is too little work to pay for that."""
+        """Whether processes are asked for nothing yet: they don't pay, or are only starting."""
         choice = self._choice
-        if choice is None or choice.kind != "processes" or self._dispatcher.is_open:
+        if choice is None or choice.kind != "processes":
             return False
-        return not (self._processes_at_once or self._consumer.is_worth_processes(self.batches_left))
+        if self._dispatcher.is_open:
+            return self._inline_meanwhile and self._dispatcher.starting
+        return not self._processes_pay
+
+    @property
+    def _processes_pay(self) -> bool:
+        worth = self._consumer.is_worth_processes(self.batches_left, self._inline_meanwhile)
+        return self._processes_at_once or worth
+
+    @property
+    def _inline_meanwhile(self) -> bool:
+        """Whether, while processes start, batches are made here as no thread may stand in."""
+        settings = self._settings
+        auto = settings.workers == "auto" and not settings.use_multiprocessing
+        return auto and not self.plan.threads
 
     @property
     def _may_change(self) -> bool:
@@ -150,7 +164,7 @@ class Supply:
         return self._later is not None and self._consumer.is_worth_processes(self.batches_left)
 
     def change_workers(self) -> None:
-        """Have a thread read ahead while processes are held back, if that pays; else, have those.
+        """Have a thread read ahead while processes don't pay, if that does; else, have those.
 
         Called when nothing is under way for the stream that is read.
         """
@@ -159,8 +173,13 @@ class Supply:
         if self._may_change:
             self._dispatcher.stop(for_good=False)
             self._choice, self._later = self._later, None
-        elif self._held_back and pays_to_read_ahead(
-            self._alone_seconds, self._consumer.busy_seconds
+        elif self._inline_meanwhile:
+            if self._dispatcher.is_open or self._processes_pay:
+                self.start_workers()
+        elif (
+            self._held_back
+            and self.plan.threads
+            and pays_to_read_ahead(self._alone_seconds, self._consumer.busy_seconds)
         ):
             self._later, self._choice = self._choice, _MEANWHILE
 

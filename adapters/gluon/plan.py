@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import mxnet as mx
 import numpy as np
-from mxnet.util import is_np_array, is_np_shape, set_np
+from mxnet.util import is_np_array, is_np_shape, np_array, set_np_shape
 
 from adapters.alignment import aligned_empty
 from adapters.batch.key import BatchKey
@@ -202,7 +202,10 @@ class GluonPlan(Plan):
         try:
             consumers = threading.get_ident() in self._consumers
             if not consumers and self.semantics != (is_np_shape(), is_np_array()):
-                set_np(*self.semantics)  # Of this thread, which is a worker's.
+                # Of this thread, which is a worker's. `set_np` refuses arrays without shapes.
+                shape, array = self.semantics
+                set_np_shape(shape)
+                np_array(array).__enter__()
             leaves, skeleton, skipped = self._turns.compute(
                 self._batch, key, samples, allocate, consumers
             )

@@ -14,7 +14,7 @@ from mxnet.gluon.data import SimpleDataset
 from mxnet.gluon.data.vision import ImageRecordDataset
 from mxnet.gluon.data.vision.transforms import Cast, Compose, RandomLighting, ToTensor
 
-from adapters import ImageDecoder, RecordError, open_records
+from adapters import ImageDecoder, RecordError, gluon_loader, open_records
 from tests.gluon.crews import THREADS, every_kind, every_quick_crew, opened
 from tests.gluon.data_sets import (
     IN_MEMORY,
@@ -236,3 +236,14 @@ def test_a_damaged_record_among_unequal_ones_is_still_an_error_that_names_it(tmp
     loader = opened(source, THREADS, 3, batchify_fn=padded)
     with loader, pytest.raises(RecordError, match="record 7"):
         list(loader)
+
+
+@pytest.mark.parametrize("num_workers, thread_pool", [(0, True), (2, True), (2, False)])
+def test_numpy_arrays_without_numpy_shapes(num_workers, thread_pool):
+    with mx.util.np_array(True):
+        loader = gluon_loader(
+            np.ones((8, 2), np.float32), 2, num_workers=num_workers, thread_pool=thread_pool
+        )
+        with loader:
+            batches = list(loader)
+    assert [type(batch) for batch in batches] == [mx.np.ndarray] * 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from typing import Any
 
 import keras
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from adapters import SafeSequence
+from adapters.engine.pool import kept
 from tests.batches import exact
 from tests.keras.recording import ALL_WORKERS, INLINE, PROCESSES, TWO_THREADS
 
@@ -157,3 +159,40 @@ def test_a_sequence_that_draws_may_read_another_one_that_draws(workers):
 
 def drawn(sample: Any) -> Any:
     return sample + np.random.rand()
+
+
+class Waiting(Drawing):
+    """Batches that come slowly."""
+
+    def __len__(self) -> int:
+        return 30
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(0.005)
+        batch = super().__getitem__(index)
+        time.sleep(0.005)
+        return threading.current_thread().name, batch
+
+
+def read(workers: Any, busy_seconds: float) -> tuple[set[str], Any, Any]:
+    """The threads that made batches here, the batches, and what the trainer draws beside them."""
+    random.seed(5)
+    np.random.seed(5)
+    batches, own = [], []
+    with SafeSequence(Waiting(workers=2), workers=workers) as sequence:
+        for batch in sequence:
+            batches.append(batch)
+            for _ in range(4):
+                own.append((random.random(), np.random.rand()))
+                time.sleep(busy_seconds / 4)
+    return {name for name, _ in batches}, exact([batch for _, batch in batches]), own
+
+
+@pytest.mark.parametrize("start_seconds", [100.0, 0.05], ids=["never worth it", "worth it"])
+def test_no_thread_draws_beside_the_trainer_until_processes_do(start_seconds, monkeypatch):
+    """Whose step takes longer than a batch, so that it would pay."""
+    monkeypatch.setattr(kept(), "start_seconds", start_seconds)
+    monkeypatch.setattr(type(kept()), "idle", 0)
+    names, *drawn = read("auto", 0.02)
+    assert names == {"MainThread"}
+    assert drawn == [*read(0, 0.0)[1:]]
