@@ -69,6 +69,17 @@ def generators_used(*objects: Any) -> Used:
     return Used(frozenset(search.found | search.named), frozenset(search.named), search.process)
 
 
+def draws_unseeded(value: Any) -> bool:
+    """Whether the code of an object draws from ``random`` or ``numpy.random`` as they stand.
+
+    An object that is told the epoch, or whose code seeds, is taken to draw the same again.
+    """
+    if not generators_used(value).certainly & {"random", "numpy"} or hasattr(value, "set_epoch"):
+        return False
+    functions = [each for _, each in _members(type(value)) if isinstance(each, types.FunctionType)]
+    return not any("seed" in _names_in(function.__code__) for function in functions)
+
+
 class _Search:
     def __init__(self) -> None:
         self.found: set[str] = set()

@@ -60,6 +60,13 @@ def check_arguments(
         raise TypeError(f"batchify_fn must be callable or None, got {batchify_fn!r}")
     if ctx is not None and not isinstance(ctx, mx.Context):
         raise TypeError(f"ctx must be an mxnet.Context such as mx.gpu(0), or None, got {ctx!r}")
+    if ctx is not None and ctx.device_type == "gpu":
+        gpus = mx.context.num_gpus()
+        if ctx.device_id >= gpus:
+            raise ValueError(
+                f"ctx must be a device of this machine, on which this MXNet sees {gpus} GPUs, got "
+                f"{ctx}: give mx.cpu(), or none"
+            )
 
 
 def _check_dataset(dataset: Any) -> None:

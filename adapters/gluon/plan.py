@@ -202,8 +202,10 @@ class GluonPlan(Plan):
         try:
             consumers = threading.get_ident() in self._consumers
             if not consumers and self.semantics != (is_np_shape(), is_np_array()):
-                # Of this thread, which is a worker's. `set_np` refuses arrays without shapes.
+                # Of this thread, which is a worker's. `set_np` refuses arrays without shapes, and
+                # shapes can't be given up while there are arrays.
                 shape, array = self.semantics
+                np_array(False).__enter__()
                 set_np_shape(shape)
                 np_array(array).__enter__()
             leaves, skeleton, skipped = self._turns.compute(

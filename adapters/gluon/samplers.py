@@ -16,6 +16,7 @@ from mxnet.gluon.data import BatchSampler, RandomSampler, Sampler
 from adapters.arguments import check_shard_size
 from adapters.batch.arranging import order_of
 from adapters.batch.order import Order
+from adapters.bytecode import draws_unseeded
 from adapters.sources import Source
 
 # Members of what a sampler has that are looked at, to see whether somebody has told it something.
@@ -359,7 +360,8 @@ def batch_sampler_of(
 def obstacle_to_replay(batch_sampler: Any, seed: int | None) -> str | None:
     """Why a pass can't begin in its middle, with the remedy; None where it can.
 
-    Samplers of the user's own are taken to give the same batches again.
+    Samplers of the user's own are taken to give the same batches again, unless their code draws
+    from global generators and neither seeds them nor is told the epoch.
     """
     sampler = getattr(batch_sampler, "_sampler", None)
     own = type(sampler) is OrderSampler
@@ -369,7 +371,15 @@ def obstacle_to_replay(batch_sampler: Any, seed: int | None) -> str | None:
         return "its order is drawn from numpy.random: give seed=..."
     if type(sampler) is RandomSampler:
         given = "" if seed is None else ", which seed has no say in"
-        return f"its order is drawn from numpy.random{given}: give shuffle=True and seed=..."
+        return (
+            f"its order is drawn from numpy.random{given}: give batch_size=..., shuffle=True and "
+            "seed=... in its place"
+        )
+    if any(draws_unseeded(each) for each in (batch_sampler, sampler)):
+        return (
+            "its order is drawn from a generator of the whole process by a sampler of your own: "
+            "have it seed one of its own by the epoch, which set_epoch(epoch) would tell it"
+        )
     if isinstance(batch_sampler, Iterator):
         return "its batch_sampler is an iterator, which nobody can read again: give a list"
     if rolls_over(batch_sampler):

@@ -134,6 +134,8 @@ def _codes(name: str, values: Any, size: int) -> NDArray[np.int64] | None:
             f"{name} must be an array with a value for each sample, got {values!r:.100}"
         )
     array = np.asarray(as_array(values))
+    if array.shape == (size, 1):  # Samples of one member, as of records that give the label alone.
+        array = array.reshape(size)
     if array.shape != (size,):
         raise ValueError(
             f"{name} must have one value for each of the {size} samples, shape ({size},), got "

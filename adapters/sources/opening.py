@@ -92,6 +92,8 @@ def open_records(
         >>> open_records(path, decode=ord)[:]
         [0, 1, 2]
     """
+    if verify not in (True, False):
+        raise TypeError(f"verify must be True or False, got {verify!r}")
     kept = cache_of(cache)
     decoded, kept = (kept, None) if kept is not None and kept.decoded else (None, kept)
     content: Content

@@ -84,9 +84,14 @@ class SequenceSource(Source):
 
     def way(self, transformed: bool) -> str:
         """How batches come from it, for people."""
-        asked = "by several at once" if self.thread_safe else "by one thread at a time"
-        safe = "says that it is" if self.thread_safe else "does not say that it is"
-        return f"whole batches, asked for {asked}, as it {safe} thread_safe"
+        most = self.most_at_once
+        if most is None:
+            asked = "by several at once, as it says that it is thread_safe"
+        elif most == 1:
+            asked = "by one thread at a time, as it does not say that it is thread_safe"
+        else:
+            asked = f"by at most {most} threads at once, as it has workers={most}"
+        return f"whole batches, asked for {asked}"
 
     @property
     def thread_safe(self) -> bool:

@@ -12,6 +12,7 @@ import pytest
 from mxnet.gluon.data import ArrayDataset, DataLoader, SimpleDataset
 from mxnet.gluon.data.vision import transforms
 
+from adapters import gluon_loader
 from adapters.engine import usable_cpus
 from adapters.gluon.ndarrays import DTYPES, as_ndarray, as_numpy
 from tests.engine.crews import wait_until
@@ -319,3 +320,8 @@ def worker_megabytes(data: Any) -> list[float]:
 def test_the_ndarrays_of_a_data_set_are_shared_with_workers_not_copied_to_each():
     alone = max(worker_megabytes(Pids()))
     assert max(worker_megabytes(Shared())) < alone + 50
+
+
+def test_a_gpu_that_is_not_there_is_refused_at_once():
+    with pytest.raises(ValueError, match=r"ctx must be a device of this machine.* got gpu\(99\)"):
+        gluon_loader(np.zeros((4, 2)), 2, ctx=mx.gpu(99))

@@ -273,6 +273,23 @@ def test_a_pass_that_is_under_way_is_not_changed():
 
 # --- what can't be continued ---
 
+
+class Drawing(Sampler):
+    """As people write it."""
+
+    def __iter__(self):
+        return iter(np.random.permutation(SIZE).tolist())
+
+    def __len__(self) -> int:
+        return SIZE
+
+
+class Seeding(Drawing):
+    def __iter__(self):
+        np.random.seed(5)
+        return super().__iter__()
+
+
 OWN = ArrayDataset(NUMBERS).transform(draws)
 REFUSED: dict[str, Any] = {
     "shuffle": (NUMBERS, {"shuffle": True}, "numpy.random: give seed"),
@@ -282,8 +299,9 @@ REFUSED: dict[str, Any] = {
     "RandomSampler": (
         NUMBERS,
         {"sampler": RandomSampler(SIZE), "seed": 3},
-        "which seed has no say in: give shuffle=True and seed",
+        "which seed has no say in: give batch_size=..., shuffle=True and seed",
     ),
+    "a sampler that draws": (NUMBERS, {"sampler": Drawing(), "seed": 3}, "a sampler of your own"),
     "rollover": (NUMBERS, {"last_batch": "rollover"}, "rolls over .*: give seed"),
     "rollover of a sampler": (
         NUMBERS,
@@ -291,6 +309,20 @@ REFUSED: dict[str, Any] = {
         'rolls over .* or give "keep"',
     ),
 }
+
+
+def test_so_are_batches_of_a_sampler_that_draws():
+    with gluon_loader(NUMBERS, batch_sampler=BatchSampler(Drawing(), 4, "keep")) as loader:
+        next(iter(loader))
+        with pytest.raises(ValueError, match="a sampler of your own"):
+            loader.load_state_dict({"epoch": 0, "batch": 1})
+
+
+def test_a_sampler_that_seeds_what_it_draws_from_can_be_continued():
+    with opened(NUMBERS, "inline", sampler=Seeding()) as loader:
+        rest = [*map(outline, loader)][1:]
+        loader.load_state_dict({"epoch": 0, "batch": 1})
+        assert [*map(outline, loader)] == rest
 
 
 @pytest.mark.parametrize("name", REFUSED)

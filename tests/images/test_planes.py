@@ -15,7 +15,7 @@ from adapters import ImageDecoder
 from adapters.errors import ContentError
 from adapters.images import decode, planes, size_of
 from adapters.images.geometry import Crop, random_resized, whole
-from tests.images.pictures import encoded, picture
+from tests.images.pictures import OPENCV_LEVELS, encoded, picture
 
 # Of the pixels of a plane of Y, U and V, what RGB becomes; ITU-T T.871.
 MATRIX = [
@@ -174,8 +174,9 @@ def test_grey_levels_resized_are_those_of_rgb_within_one():
     grey = noise(60, 81)[:, :, :1]
     row = np.empty((50, 99, 3), np.uint8)
     planes.decode_into(planes.encode(grey), whole(60, 81), row)
-    expected = cv2.resize(grey, (99, 50), interpolation=cv2.INTER_LINEAR)
-    assert np.abs(row.astype(int) - expected[:, :, np.newaxis]).max() <= 1
+    # Of one channel, OpenCV for Arm gets the first column wrong.
+    expected = cv2.resize(grey.repeat(3, 2), (99, 50), interpolation=cv2.INTER_LINEAR)
+    assert np.abs(row.astype(int) - expected).max() <= max(1, OPENCV_LEVELS)
 
 
 def test_colours_lie_where_those_of_a_jpeg_do():

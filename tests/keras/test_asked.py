@@ -74,6 +74,11 @@ def test_explain_says_that_a_sequence_is_asked_by_one_thread_at_a_time(capsys):
     ]
 
 
+def test_explain_says_that_more_threads_than_its_own_workers_ask_in_turn(capsys):
+    lines = explained(SafeSequence(Numbered(2, workers=2), workers=16), capsys)
+    assert lines[0].endswith("asked for by at most 2 threads at once, as it has workers=2")
+
+
 def test_explain_says_what_the_first_batches_decided(capsys):
     sequence = sequence_of(20)
     list(sequence)

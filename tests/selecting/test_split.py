@@ -159,7 +159,8 @@ def test_rounding_does_not_add_up_over_classes():
 
 
 @pytest.mark.parametrize(
-    "labels", [["b", "a"] * 10, np.array([0.5, 1.5] * 10), [True, False] * 10, range(20)]
+    "labels",
+    [["b", "a"] * 10, np.array([0.5, 1.5] * 10), [True, False] * 10, range(20), [(1,), (0,)] * 10],
 )
 def test_classes_may_be_anything_that_can_be_sorted(labels):
     assert [len(part) for part in split(range(20), [0.5, 0.5], stratify=labels)] == [10, 10]

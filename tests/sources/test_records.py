@@ -187,7 +187,9 @@ def test_files_without_records_are_passed_over(tmp_path):
     assert open_records(paths)[:] == [b"1", b"3"]
 
 
-def test_an_unknown_format_is_refused():
+def test_an_unknown_format_and_a_word_for_a_truth_are_refused():
+    with pytest.raises(TypeError, match=r"verify must be True or False, got 'no'"):
+        open_records("a", verify="no")
     with pytest.raises(ValueError, match=r'format must be "auto", "recordio" or .* got'):
         open_records("a", format="rec")
 

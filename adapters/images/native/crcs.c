@@ -51,15 +51,9 @@ SSE42 static void crcs_together(const uint8_t *const parts[TOGETHER], size_t siz
         }
     for (int i = 0; i < TOGETHER; i++) out[i] = rest_of(crc[i], parts[i] + at, size - at);
 }
-#endif
 
-static int by_processor(void) {
-#ifdef HAVE_X86
-    return __builtin_cpu_supports("sse4.2");
-#else
-    return 0;
+static int by_processor(void) { return __builtin_cpu_supports("sse4.2"); }
 #endif
-}
 
 uint32_t crc32c(const uint8_t *bytes, size_t size) {
 #ifdef HAVE_X86
