@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dis
 import functools
@@ -36,10 +37,15 @@ _OF_A_PROCESS = frozenset(
     | {"killpg", "parent_process", "pthread_kill", "raise_signal", "setitimer", "setrlimit"}
     | {"ctypes", "string_at", "terminate"}
 )
-# What makes no batch: it runs when an object is made, or between two epochs.
+# What makes no batch: it runs when an object is made, or between two epochs. And what tells that
+# code makes objects anew of which it doesn't name the class.
 _MAKING, _BETWEEN_EPOCHS = {"__init__", "__post_init__"}, {"on_epoch_begin", "on_epoch_end"}
-# Of ``numpy.random``, what makes generators of one's own.
-_MAKERS = {"default_rng", "Generator", "RandomState", "SeedSequence", "PCG64", "Philox", "MT19937"}
+_MADE_ANEW = {"type", "__class__", "cls", "dataclasses", *_MAKING}
+# What makes generators of one's own, of ``numpy.random`` and ``random``.
+_MAKERS = {"default_rng", "Generator", "RandomState", "SeedSequence", "BitGenerator"} | {
+    *("PCG64", "PCG64DXSM", "Philox", "MT19937", "SFC64", "Random", "SystemRandom")
+}
+_LOADS_NAME = {"LOAD_GLOBAL", "LOAD_NAME"}
 
 
 class Used(NamedTuple):
@@ -57,12 +63,14 @@ def generators_used(*objects: Any) -> Used:
     """Which global generators the code in these objects draws from.
 
     Looks at the names in the byte code of functions and methods, and of what they call. How the
-    objects were made doesn't count, nor do their hooks of Keras, ``on_epoch_end`` and the like.
+    objects were made doesn't count, nor do their hooks of Keras, ``on_epoch_end`` and the like,
+    unless the code that makes batches may run them.
     """
     search = _Search()
     for each in objects:
         try:
             search.visit(each, 0)
+            search.visit_idle()
         except Exception as error:  # Objects of others may do anything when they are looked at.
             log.debug("it can't be told what %r draws from: %r", type(each), error)
             search.found |= {"random", "numpy"}
@@ -70,14 +78,16 @@ def generators_used(*objects: Any) -> Used:
 
 
 def draws_unseeded(value: Any) -> bool:
-    """Whether the code of an object draws from ``random`` or ``numpy.random`` as they stand.
+    """Whether methods of an object draw from ``random`` or ``numpy.random`` as they stand.
 
     An object that is told the epoch, or whose code seeds, is taken to draw the same again.
     """
-    if not generators_used(value).certainly & {"random", "numpy"} or hasattr(value, "set_epoch"):
+    members = (member for _, member in _members(type(value)))
+    functions = [each for each in members if isinstance(each, types.FunctionType)]
+    seeds = any("seed" in _names_in(function.__code__) for function in functions)
+    if seeds or hasattr(value, "set_epoch"):
         return False
-    functions = [each for _, each in _members(type(value)) if isinstance(each, types.FunctionType)]
-    return not any("seed" in _names_in(function.__code__) for function in functions)
+    return any(_draws(function.__code__, function.__globals__) for function in functions)
 
 
 class _Search:
@@ -85,6 +95,8 @@ class _Search:
         self.found: set[str] = set()
         self.named: set[str] = set()
         self.process = False
+        self._names: set[str] = set()
+        self._idle: list[tuple[str, types.FunctionType, int]] = []
         self._seen: set[int] = set()
         self._kept: list[Any] = []
 
@@ -128,11 +140,43 @@ class _Search:
         elif _library(value) == "adapters" and hasattr(value, "functions"):
             self.visit(value.functions, depth + 1)  # A chain of transforms, the user's among them.
         elif _library(value) in _QUIET_MODULES or isinstance(value, np.random.Generator):
-            return
+            self._visit_held(value, depth)
         elif hasattr(value, "__dict__") or _slots_of(value):
             self._visit_object(value, depth)
         else:
             self.found |= {"random", "numpy"}
+
+    def _visit_held(self, value: Any, depth: int) -> None:
+        """The functions that are kept in an object of a library, such as ``np.vectorize``."""
+        held = list(value) if isinstance(value, collections.deque) else []
+        for member in itertools.chain(held, getattr(value, "__dict__", {}).values()):
+            if callable(member):
+                self.visit(member, depth + 1)
+
+    def visit_idle(self) -> None:
+        """Visit what was put off, if what was seen may call it; or else, what it leaves behind."""
+        while called := [each for each in self._idle if self._may_call(each[0])]:
+            self._idle = [each for each in self._idle if each not in called]
+            for _, function, depth in called:
+                self.visit(function, depth)
+        for _, function, depth in self._idle:
+            self._visit_left_behind(function, depth)
+        if any(self._may_call(name) for name, _, _ in self._idle):
+            self.visit_idle()
+
+    def _may_call(self, name: str) -> bool:
+        return not self._names.isdisjoint(_MADE_ANEW if name in _MAKING else {name})
+
+    def _visit_left_behind(self, function: types.FunctionType, depth: int) -> None:
+        """The functions that an object may have kept from when it was made."""
+        code, names = function.__code__, function.__globals__
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType) and not constant.co_name.endswith("comp>"):
+                self._visit_code(constant, names, depth + 1)
+        named = (names.get(step.argval) for step in _steps(code) if step.opname in _LOADS_NAME)
+        for each in named:
+            if isinstance(each, types.FunctionType):
+                self.visit(each, depth + 1)
 
     def _visit_module(self, module: types.ModuleType) -> None:
         name = module.__name__
@@ -174,15 +218,20 @@ class _Search:
 
     def _visit_code(self, code: types.CodeType, names: dict[str, Any], depth: int) -> None:
         self.process |= not _OF_A_PROCESS.isdisjoint(code.co_names)
+        self._names.update(code.co_names, code.co_varnames)
+        self._names.update(each for each in code.co_consts if isinstance(each, str))
         random_names = any(_sounds_random(name) for name in code.co_names)
         certain = {"mxnet", "numpy"} if _draws_by_attribute(code) else {"mxnet"}
-        for instruction in dis.get_instructions(code):
-            name = instruction.argval
-            if instruction.opname == "IMPORT_NAME":
+        steps = _steps(code)
+        for step, after in zip(steps, [*steps[1:], None]):
+            name = step.argval
+            if step.opname == "IMPORT_NAME":
                 named: Any = sys.modules.get(str(name).split(".")[0])
-            elif instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            elif step.opname in _LOADS_NAME:
                 named = names.get(name)
             else:
+                continue
+            if named is random and after is not None and after.argval in _MAKERS:
                 continue
             library = _library(named)
             if random_names and isinstance(named, types.ModuleType):
@@ -195,23 +244,18 @@ class _Search:
                 self._visit_code(constant, names, depth + 1)
 
     def _visit_object(self, value: Any, depth: int) -> None:
-        self._visit_class(type(value), depth, _MAKING | (set() if depth else _BETWEEN_EPOCHS))
+        self._visit_class(type(value), depth, set() if depth else _MAKING | _BETWEEN_EPOCHS)
         self.visit(getattr(value, "__dict__", {}), depth + 1)
         for slot in _slots_of(value):
             with contextlib.suppress(AttributeError):
                 self.visit(slot.__get__(value), depth + 1)
 
     def _visit_class(self, kind: type, depth: int, idle: Set[str] = frozenset()) -> None:
-        """Its methods, but for those that are idle unless others call them."""
-        members = [*_members(kind)]
-        called = {
-            called
-            for name, member in members
-            if name not in idle and isinstance(member, types.FunctionType)
-            for called in _names_in(member.__code__)
-        }
-        for name, member in members:
-            if name not in idle or name in called:
+        """Its methods; those that are idle wait until it is known whether others call them."""
+        for name, member in _members(kind):
+            if name in idle and isinstance(member, types.FunctionType):
+                self._idle.append((name, member, depth + 1))
+            else:
                 self.visit(member, depth + 1)
 
     def _visit_mxnet(self, value: Any, depth: int) -> None:
@@ -260,12 +304,34 @@ def _is_part(value: Any) -> bool:
     )
 
 
+def _steps(code: types.CodeType) -> list[dis.Instruction]:
+    return [step for step in dis.get_instructions(code) if step.opname != "CACHE"]
+
+
+def _draws(code: types.CodeType, names: dict[str, Any]) -> bool:
+    """Whether code draws by a function of ``random`` or ``numpy.random`` that it names."""
+    steps = _steps(code)
+    for at, step in enumerate(steps):
+        if step.opname not in _LOADS_NAME:
+            continue
+        named, after = names.get(step.argval), [each.argval for each in steps[at + 1 : at + 3]]
+        if named is np and after[:1] == ["random"]:
+            named, after = np.random, after[1:]
+        owner = getattr(named, "__self__", None)
+        if owner is _RANDOM or owner is _NUMPY:
+            return True
+        if (named is random or named is np.random) and after and after[0] not in _MAKERS:
+            return True
+    nested = (each for each in code.co_consts if isinstance(each, types.CodeType))
+    return any(_draws(each, names) for each in nested)
+
+
 def _draws_by_attribute(code: types.CodeType) -> bool:
     """Whether there is ``something.random``, and not only to make a generator of one's own.
 
     ``something.random()`` is a method of such a generator.
     """
-    steps = [step for step in dis.get_instructions(code) if step.opname != "CACHE"]
+    steps = _steps(code)
     names = [*(step.argval for step in steps[1:]), ""]
     return any(
         step.argval == "random" and after not in _MAKERS and not _loads_method(step)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
+import operator
+import random
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from adapters.bytecode import generators_used
+from adapters.bytecode import draws_unseeded, generators_used
 
 
 def draws(x: Any) -> Any:
@@ -213,14 +216,140 @@ class Holds:
         return self.inner[index]
 
 
+def decorated(function: Any) -> Any:
+    @functools.wraps(function)
+    def call(self: Any, index: int) -> Any:
+        return function(self, index)
+
+    return call
+
+
+def shuffle(batches: Any) -> None:
+    batches.on_epoch_end()
+
+
+class ShufflesDecorated(ShufflesBetweenEpochs):
+    @decorated
+    def __getitem__(self, index: int) -> Any:
+        self.on_epoch_end()
+        return self.numbers[index]
+
+
+class ShufflesByFunction(ShufflesBetweenEpochs):
+    def __getitem__(self, index: int) -> Any:
+        shuffle(self)
+        return self.numbers[index]
+
+
+class ShufflesByName(ShufflesBetweenEpochs):
+    def __getitem__(self, index: int) -> Any:
+        operator.methodcaller("on_epoch_end")(self)
+        return self.numbers[index]
+
+
+class ShufflesByHook(ShufflesBetweenEpochs):
+    def on_epoch_begin(self) -> None:
+        self.on_epoch_end()
+
+    def __getitem__(self, index: int) -> Any:
+        self.on_epoch_begin()
+        return self.numbers[index]
+
+
+class MadeOfItsType(ShufflesBetweenEpochs):
+    def __getitem__(self, index: int) -> Any:
+        return type(self)().numbers[index]
+
+
+class MadeByClassMethod(ShufflesBetweenEpochs):
+    @classmethod
+    def made(cls) -> Any:
+        return cls()
+
+    def __getitem__(self, index: int) -> Any:
+        return self.made().numbers[index]
+
+
+class Vectorized:
+    """A function that it made when it was made."""
+
+    def __init__(self) -> None:
+        self.noise = np.vectorize(lambda x: x + np.random.normal())
+
+    def __getitem__(self, index: int) -> Any:
+        return self.noise(np.zeros(2))
+
+
+class Steps(Vectorized):
+    def __init__(self, *steps: Any) -> None:
+        self.steps = collections.deque(steps)
+
+    def __getitem__(self, index: int) -> Any:
+        return [step(index) for step in self.steps]
+
+
 def test_how_an_object_was_made_and_hooks_between_epochs_draw_no_batch():
     assert not generators_used(ShufflesBetweenEpochs()).certainly
 
 
 @pytest.mark.parametrize(
     "value",
-    [ShufflesByItself(), MadeForEachSample(), Holds(ShufflesBetweenEpochs())],
-    ids=["its hook is called for a batch", "made for a sample", "its hook is another's to call"],
+    [
+        *(ShufflesByItself(), MadeForEachSample(), Holds(ShufflesBetweenEpochs())),
+        *(ShufflesDecorated(), ShufflesByFunction(), ShufflesByName(), ShufflesByHook()),
+        *(MadeOfItsType(), MadeByClassMethod(), Vectorized(), Steps(draws), Steps(Call())),
+    ],
+    ids=lambda value: type(value).__name__,
 )
 def test_what_is_called_for_a_batch_draws(value):
     assert generators_used(value).certainly == {"numpy"}
+
+
+class Seeded:
+    """A sampler whose order is the same each time."""
+
+    def __iter__(self) -> Any:
+        order = list(range(4))
+        random.Random(7).shuffle(order)
+        return iter(np.random.Generator(np.random.SFC64(3)).permutation(order))
+
+
+class SeedsAll:
+    def __iter__(self) -> Any:
+        np.random.seed(3)
+        return iter(np.random.permutation(4))
+
+
+class ByLength:
+    """The samples of what it holds draw; their order doesn't."""
+
+    def __init__(self) -> None:
+        self.samples = Call()
+
+    def __iter__(self) -> Any:
+        return iter(sorted(range(4), key=lambda number: -number))
+
+
+class Unseeded:
+    def __iter__(self) -> Any:
+        return iter(np.random.permutation(4))
+
+
+class UnseededInside:
+    def __iter__(self) -> Any:
+        return iter(sorted(range(4), key=lambda number: random.random()))
+
+
+class ToldTheEpoch(Unseeded):
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+
+@pytest.mark.parametrize("sampler", [Seeded(), SeedsAll(), ByLength(), ToldTheEpoch(), [1, 2]])
+def test_a_sampler_that_gives_the_same_again_is_known(sampler):
+    assert not draws_unseeded(sampler)
+
+
+@pytest.mark.parametrize("sampler", [Unseeded(), UnseededInside()])
+def test_a_sampler_that_draws_is_known(sampler):
+    assert draws_unseeded(sampler)
