@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+
 from adapters.engine.pool import kept
 
 # Processes are started where what is waited for without them is that many times their start.
 _WORTH = 2.0
 # Where they start beside the consumer, they only take CPUs from it.
 _WORTH_BESIDE = 1.0
+# What that takes, as long as none has been started, on two cores: a process that imports Keras took
+# 1.8 s with JAX, 3.2 s with TensorFlow and 4 s with PyTorch, and 0.5 s if it needs no framework.
+_START_SECONDS, _SLOW_START_SECONDS, _SLOW = 1.0, 3.0, ("tensorflow", "torch")
 
 
 class Consumer:
@@ -46,4 +51,10 @@ class Consumer:
         # One batch alone may have waited for something else.
         ahead = min(self._losses) * batches_left
         worth = _WORTH_BESIDE if beside else _WORTH
-        return pool.idle > 0 or self.lost_seconds + ahead >= worth * pool.start_seconds
+        return pool.idle > 0 or self.lost_seconds + ahead >= worth * (
+            pool.start_seconds or _guessed_start_seconds()
+        )
+
+
+def _guessed_start_seconds() -> float:
+    return _SLOW_START_SECONDS if any(name in sys.modules for name in _SLOW) else _START_SECONDS

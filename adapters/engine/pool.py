@@ -41,8 +41,6 @@ _KEPT_SECONDS = 60.0
 _DRAIN_SECONDS = 0.8
 # What the next crew waits for workers that are at that.
 _AWAITED_SECONDS = 0.1
-# What a process takes to start, as long as none has: with imports of a framework, on two cores.
-_START_SECONDS = 1.0
 # How long ``close`` waits for killed processes.
 _END_SECONDS = 10.0
 
@@ -60,8 +58,8 @@ class Pool:
         self._thread: threading.Thread | None = None
         self._selector: selectors.BaseSelector | None = None
         self._wake = -1, -1
-        self.start_seconds = _START_SECONDS
-        """What the latest new process took until it could be given work."""
+        self.start_seconds = 0.0
+        """What the latest new process took until it could be given work; 0 if there was none."""
 
     @property
     def idle(self) -> int:

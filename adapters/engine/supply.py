@@ -72,6 +72,8 @@ class Supply:
         # interpreter lock is the consumer's, too.
         self._alone_seconds = math.inf
         self._consumer = Consumer()
+        self._outdated = False
+        """Whether processes have the plan of an earlier epoch."""
         self._lock = threading.RLock()
 
     @property
@@ -156,7 +158,9 @@ class Supply:
         """Whether, while processes start, batches are made here as no thread may stand in."""
         settings = self._settings
         auto = settings.workers == "auto" and not settings.use_multiprocessing
-        return auto and not self.plan.threads
+        # A framework's thread would make them beside the trainer, as would any other.
+        elsewhere = settings.isolated or bool(self.ahead_elsewhere)
+        return auto and not (self.plan.threads or elsewhere)
 
     @property
     def _may_change(self) -> bool:
@@ -200,6 +204,10 @@ class Supply:
         """Have workers compute a batch, where there are any."""
         if self.depth and self.start_workers():
             processes = self._choice is not None and self._choice.kind == "processes"
+            with self._lock:
+                if self._outdated:
+                    self._outdated = False
+                    self._dispatcher.refresh()
             self.plan.expect(pending.key, elsewhere=processes)
             self._dispatcher.ask(pending, self._layout, self._batch_seconds)
 
@@ -304,11 +312,15 @@ class Supply:
         if self.plan.own_epochs:
             with self._lock:
                 if self.plan.enter_epoch(epoch):
-                    self._dispatcher.refresh()
+                    self.refresh()
 
     def refresh(self) -> None:
         """Have processes look at the source as it is now; the others do so anyhow."""
-        self._dispatcher.refresh()
+        with self._lock:
+            # Those that are asked for nothing yet are told when they are, not at each epoch.
+            self._outdated = self._held_back and self._dispatcher.is_open
+            if not self._outdated:
+                self._dispatcher.refresh()
 
     @property
     def closed(self) -> bool:

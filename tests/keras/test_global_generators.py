@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -12,8 +13,10 @@ import numpy as np
 import pytest
 
 from adapters import SafeSequence
+from adapters.engine import processes
 from adapters.engine.pool import kept
 from tests.batches import exact
+from tests.engine.crews import end_idle_workers
 from tests.keras.recording import ALL_WORKERS, INLINE, PROCESSES, TWO_THREADS
 
 pytestmark = pytest.mark.one_backend
@@ -196,3 +199,61 @@ def test_no_thread_draws_beside_the_trainer_until_processes_do(start_seconds, mo
     names, *drawn = read("auto", 0.02)
     assert names == {"MainThread"}
     assert drawn == [*read(0, 0.0)[1:]]
+
+
+class ChangedBetweenEpochs(Drawing):
+    """Its epochs are over before a process is there."""
+
+    sign = 1.0
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(0.005)
+        return self.sign * np.random.rand(4, 2), np.zeros(4)
+
+    def on_epoch_end(self) -> None:
+        self.sign = -self.sign
+
+
+@pytest.fixture
+def processes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As soon as they pay at all, and none that was there before."""
+    monkeypatch.setattr(kept(), "start_seconds", 0.01)
+    end_idle_workers()
+
+
+@pytest.mark.usefixtures("processes_at_once")
+def test_while_processes_start_the_plan_is_not_sent_at_each_epoch(monkeypatch):
+    sent = []
+    opened = processes.Parcel
+    monkeypatch.setattr(
+        processes, "Parcel", lambda *about: sent.append(len(sent)) or opened(*about)
+    )
+    with SafeSequence(ChangedBetweenEpochs(), workers="auto", seed=3) as sequence:
+        batches, starting = [], 0
+        while not starting or sequence._engine._dispatcher.starting:
+            batches.append(list(sequence))
+            starting += sequence._engine._dispatcher.starting
+        assert len(sent) <= 2  # And again when they are asked for something.
+        assert starting > 4
+        batches += [list(sequence) for _ in range(2)]
+    with SafeSequence(ChangedBetweenEpochs(), workers=0, seed=3) as sequence:
+        assert exact([list(sequence) for _ in batches]) == exact(batches)
+
+
+class OfAProcess(Drawing):
+    def __len__(self) -> int:
+        return 200
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(0.005)
+        return np.random.rand(4, 2), np.full(4, os.getpid())
+
+
+@pytest.mark.usefixtures("processes_at_once")
+def test_what_belongs_into_processes_is_not_made_here_while_they_start():
+    with SafeSequence(OfAProcess(), workers="auto") as sequence:
+        here, dispatcher = 0, sequence._engine._dispatcher
+        for _, pids in sequence:
+            here += dispatcher.starting and pids[0] == os.getpid()
+        assert dispatcher.is_open
+        assert not here
