@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import keras
 import numpy as np
 
+from adapters.batch.key import WHOLE
 from adapters.engine import Reading, Stream, raise_as_itself
 from adapters.errors import ClosedError
 from adapters.keras.dataset import Groups, small, tf_dataset
@@ -65,6 +66,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         self._steps = steps
         self._progress = x._progress
         self._stamp = -1
+        self._aside = False
         self._account: Account | None = None
         self._batches: weakref.ref[_Batches] | None = None
         self._within = False
@@ -82,6 +84,10 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         self._engine.retain()
         self._reads = True
 
+    def begin(self) -> None:
+        """The call that this adapter was made for will say when it is over, see ``end``."""
+        self._aside = not self._progress.claim(self)
+
     def end(self) -> None:
         """The call that this adapter was made for is over, in whatever way."""
         if self._reads:
@@ -94,6 +100,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         self._close_batches()
         if self._account is not None:
             self._progress.leave(self._account)
+        self._progress.release(self)
         self._engine.release()
 
     def inspect(self, model: Any) -> None:
@@ -150,6 +157,8 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
             # TensorFlow may have read all batches of this epoch within the one before.
             if self._turns and self._within and (self._used or self._on_tensorflow):
                 turn(self._engine, self._source)
+        elif self._account is not None and self._steps != 1:
+            self._account.forget()  # Keras has built the model with it, or its metrics.
         self._within = False
 
     def _may_be_probe(self, account: Account) -> bool:
@@ -227,7 +236,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         if self._account is not None and self._account.count is not None:
             self._progress.finish(self._account)
         self._confirmed = False
-        self._account = self._progress.begin(start)
+        self._account = self._progress.begin(start, self._aside)
         self._account.shuffled = self._shuffled
         self._stamp = self._progress.stamp
         if self._consumed is not None:
@@ -245,6 +254,8 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
     def _next_start(self) -> tuple[int, int] | None:
         # The epochs of one fit follow on each other, whatever else is done with the sequence in
         # between, such as evaluating it in a callback; but for set_epoch and load_state_dict.
+        if self._aside:
+            return self._progress.start[0], 0
         if self._account is None or self._stamp != self._progress.stamp:
             return None
         if self._may_be_probe(self._account):
@@ -253,7 +264,8 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
 
     def _open_stream(self, start: tuple[int, int] | None) -> Stream:
         epoch, step = start or self._progress.start
-        return self._engine.stream(epoch, step, self._shuffled, self._progress.continuation)
+        continuation = WHOLE if self._aside else self._progress.continuation
+        return self._engine.stream(epoch, step, self._shuffled, continuation)
 
 
 def _as_text(leaf: Any) -> Any:

@@ -25,6 +25,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from adapters.batch.key import WHOLE, Continuation
 from adapters.engine import Stream, raise_as_itself
 from adapters.errors import ClosedError
 from adapters.keras.arguments import check_steps
@@ -66,6 +67,7 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
         self._account: Account | None = None
         self._stream: Stream | None = None
         self._stamp = -1
+        self._aside = False
         self._offset = 0
         self._running = self._within = False
         self._closed = threading.Event()
@@ -118,6 +120,12 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
             turn(self._engine, self._source)
         self._within = False
 
+    # --- the call ---
+
+    def begin(self) -> None:
+        """The call will say when it is over, see ``end``."""
+        self._aside = not self._progress.claim(self)
+
     # --- the trainer's word, by the callback ---
 
     def run(self) -> None:
@@ -147,6 +155,7 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
             self._leave()
             self.interrupt()
             self.error = None  # Its traceback refers to the frames of the call.
+            self._progress.release(self)
             self._engine.release()
 
     # --- batches ---
@@ -167,7 +176,7 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
         # Keras 3.6 keeps the iterator that it has built the model with: not 0 then.
         start = self._place(*self._start(), number)
         self._leave()
-        self._account = account = self._progress.begin(start)
+        self._account = account = self._progress.begin(start, self._aside)
         account.shuffled = self._shuffled
         self._stamp, before = self._progress.stamp, self._begun_before
         account.count = lambda: min(account.taken, self._begun - before)
@@ -193,8 +202,7 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
             raise ClosedError("a batch was asked for after the end of the call that it is for")
         if self._stream is not None:
             self._engine.park(self._stream)
-        continuation = self._progress.continuation
-        self._stream = self._engine.stream(*start, self._shuffled, continuation)
+        self._stream = self._engine.stream(*start, self._shuffled, self._continuation)
         if self._closed.is_set():  # Meanwhile.
             self._stream.close()
         return self._stream
@@ -202,6 +210,8 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
     def _start(self) -> tuple[int, int]:
         # The epochs of one fit follow on each other, whatever else is done with the sequence in
         # between, such as evaluating it in a callback; but for set_epoch and load_state_dict.
+        if self._aside:
+            return self._progress.start[0], 0
         if self._account is not None and self._stamp == self._progress.stamp:
             return self._account.start_of_next
         return self._progress.start
@@ -227,7 +237,11 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
         epoch, step = self._place(epoch, step, further)
         number = self._engine.plan.shuffled if self._shuffled else None
         self._engine.enter_epoch(epoch)
-        return self._engine.compute(self._progress.continuation.key(epoch, step, number)).batch
+        return self._engine.compute(self._continuation.key(epoch, step, number)).batch
+
+    @property
+    def _continuation(self) -> Continuation:
+        return WHOLE if self._aside else self._progress.continuation
 
 
 class _Trainer(keras.callbacks.Callback):  # type: ignore[misc]

@@ -152,6 +152,7 @@ def _note(reader: Reader) -> None:
     """Have this end with the innermost of Keras's calls that runs in this thread."""
     if _call.readers is not None:
         _call.readers.append(reader)
+        reader.begin()
 
 
 def _interruptible() -> AbstractContextManager[None]:

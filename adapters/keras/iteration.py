@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from adapters.batch.key import WHOLE
 from adapters.engine import Engine, Reading, Stream
 from adapters.keras.progress import Account, Progress
 
@@ -30,9 +31,11 @@ class Iteration(Reading):
         return batch
 
     def _begin(self) -> Stream:
-        self._account = account = self._progress.begin()
+        aside = self._progress.claimed
+        start = (self._progress.start[0], 0) if aside else None
+        self._account = account = self._progress.begin(start, aside)
         self._left = account.left
-        continuation = self._progress.continuation
+        continuation = WHOLE if aside else self._progress.continuation
         return self._engine.stream(account.epoch, account.step, False, continuation)
 
     def close(self) -> None:

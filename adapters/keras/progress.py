@@ -37,13 +37,15 @@ class Account:
         num_batches: In an epoch; None if it has no end.
         epoch: Of the first batch.
         step: Of the first batch in its epoch.
+        aside: It moves nothing, see ``Progress``.
     """
 
-    def __init__(self, num_batches: int | None, epoch: int, step: int) -> None:
+    def __init__(self, num_batches: int | None, epoch: int, step: int, aside: bool = False) -> None:
         self._num_batches = num_batches
         self._most = left_after(step, num_batches)
         self.epoch = epoch
         self.step = step
+        self.aside = aside
         self.shuffled = False
         """Whether the batches of an epoch are permuted as wholes."""
         self.taken = 0
@@ -81,9 +83,16 @@ class Account:
         epoch = self.position[0]
         return (epoch, 0) if epoch > self.epoch else (self.epoch, self.step)
 
+    def forget(self) -> None:
+        """What was handed out was looked at, and is the next again."""
+        self.taken = 0
+
 
 class Progress:
     """The state of a sequence: two integers, and the pass that moves them.
+
+    While one of Keras's calls reads the sequence, the state is that call's, and whoever reads it
+    within, as a validation may, does so aside: the current epoch, from its first batch.
 
     Args:
         num_batches: In an epoch; None if it has no end.
@@ -98,6 +107,7 @@ class Progress:
         """The rest of the epoch that somebody has moved it into, if it isn't a whole one."""
         self._latest: Account | None = None
         self._followed: list[Account] = []
+        self._owner: object = None
         self.stamp = 0
         """Changes when somebody moves the sequence by hand."""
 
@@ -114,11 +124,29 @@ class Progress:
             self.advance_past(self._latest)
         return self._start
 
-    def begin(self, start: tuple[int, int] | None = None) -> Account:
+    def claim(self, owner: object) -> bool:
+        """Have the state be that of this reader until ``release``; False if it reads aside."""
+        if self._owner is None:
+            self._owner = owner
+        return self._owner is owner
+
+    def release(self, owner: object) -> None:
+        """The reader is gone."""
+        if self._owner is owner:
+            self._owner = None
+
+    @property
+    def claimed(self) -> bool:
+        """Whether whoever begins to read does so aside."""
+        return self._owner is not None
+
+    def begin(self, start: tuple[int, int] | None = None, aside: bool = False) -> Account:
         """Start a pass, at the start of the current epoch or at ``start``."""
         self.look()
-        self._latest = Account(self._num_batches, *(start or self.start))
-        return self._latest
+        account = Account(self._num_batches, *(start or self.start), aside)
+        if not aside:
+            self._latest = account
+        return account
 
     def hand_out(self, account: Account) -> None:
         """The pass has delivered a batch; it is the one that ``position`` is about.
@@ -126,14 +154,15 @@ class Progress:
         But where that is read ahead, by a framework that counts what reaches the trainer.
         """
         account.taken += 1
-        if account.count is None:
+        if account.count is None and not account.aside:
             if self._followed:
                 self.look()
             self._latest = account
 
     def follow(self, account: Account) -> None:
         """``position`` is about this pass, which counts, once a batch of it reaches the trainer."""
-        self._followed.append(account)
+        if not account.aside:
+            self._followed.append(account)
 
     def finish(self, account: Account) -> None:
         """The pass is over; how far it has come is asked of nobody any more."""
@@ -161,12 +190,13 @@ class Progress:
     def go_on(self, account: Account) -> None:
         """Another epoch of the pass begins: it is the one that ``position`` is about."""
         self.look()
-        self._latest = account
+        if not account.aside:
+            self._latest = account
 
     def advance_past(self, account: Account) -> None:
         """Advance the epoch if the pass has come to the end of one."""
         start = account.start_of_next
-        if start[0] > max(account.epoch, self._start[0]):
+        if not account.aside and start[0] > max(account.epoch, self._start[0]):
             self._start = start
             self.advanced()
 
