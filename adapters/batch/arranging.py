@@ -37,9 +37,7 @@ def check_shuffle(shuffle: Any) -> None:
     """
     if isinstance(shuffle, Blocks) or (isinstance(shuffle, str) and shuffle == "blocks"):
         return
-    if isinstance(shuffle, (bool, np.bool_)) or (
-        not isinstance(shuffle, str) and shuffle in (0, 1)
-    ):
+    if isinstance(shuffle, (bool, np.bool_, int, np.integer)) and shuffle in (0, 1):
         return
     raise TypeError(
         f'shuffle must be True or False, got {shuffle!r}; "blocks" or Blocks(...) reads in blocks'

@@ -59,9 +59,9 @@ class Buckets:
     def __init__(self, lengths: Any, shapes: int = 8) -> None:
         array = np.asarray(as_array(lengths))
         if array.ndim != 1 or not len(array):
+            got = f"shape {array.shape}" if array.ndim else repr(lengths)
             raise ValueError(
-                f"bucket_by must have one length for each sample, shape (samples,), got shape "
-                f"{array.shape}"
+                f"bucket_by must have one length for each sample, shape (samples,), got {got}"
             )
         if array.dtype.kind not in "biuf":
             raise TypeError(f"bucket_by must be numbers, one for each sample, got {array.dtype}")

@@ -53,7 +53,8 @@ class Weighted:
     def __init__(self, weights: Any, samples: int | None = None) -> None:
         array = np.asarray(as_array(weights))
         if array.dtype.kind not in "biuf":
-            raise TypeError(f"weights must be numbers, one for each sample, got {array.dtype}")
+            got = f"an array of {array.dtype}" if array.ndim else repr(weights)
+            raise TypeError(f"weights must be numbers, one for each sample, got {got}")
         if array.ndim != 1:
             raise ValueError(
                 f"weights must have one number for each sample, shape (samples,), got shape "
