@@ -19,7 +19,7 @@ STABLE_ABI = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GI
 SOURCES = "adapters/images/native"
 UNITS = (
     *("arguments", "batch", "colours", "crcs", "crops", "decode", "find", "floats", "gather"),
-    *("huffman", "jpeg", "picture", "planes", "records", "resize", "take", "yuv"),
+    *("huffman", "jpeg", "picture", "planes", "records", "resize", "take", "tints", "yuv"),
 )
 PREFIX = os.environ.get("ADAPTERS_JPEG")
 LINUX = sys.platform == "linux"

@@ -50,6 +50,61 @@ def channel_sums(
     return sums
 
 
+def float_sums(
+    images: NDArray[Any], channels: int, size: tuple[int, int], channels_first: bool
+) -> NDArray[np.float64] | None:
+    """The sum of each channel of each image, ``(batch, channels)``; None where it is for NumPy.
+
+    Args:
+        images: Contiguous; float32, or nothing is done.
+        channels: How many there are.
+        size: ``(height, width)``; the rows are added to each other, and then their columns.
+        channels_first: Whether they are the axis behind the batch's, or the last.
+    """
+    kernel: Any = load()
+    if not hasattr(kernel, "channel_sums_floats") or not _are_floats(images, channels):
+        return None
+    sums = np.empty((len(images), channels))
+    kernel.channel_sums_floats(images, len(images), *size, channels_first, sums)
+    return sums
+
+
+def transform_floats(
+    images: NDArray[Any],
+    channels: int,
+    size: tuple[int, int],
+    channels_first: bool,
+    matrices: NDArray[Any],
+    offsets: NDArray[Any],
+    bounds: tuple[float, float],
+) -> bool:
+    """Replace each pixel by ``matrix @ pixel + offset`` within bounds, in place.
+
+    Args:
+        images: Contiguous; float32, or nothing is done.
+        channels: How many there are.
+        size: ``(height, width)``.
+        channels_first: Whether they are the axis behind the batch's, or the last.
+        matrices: ``(batch, channels, channels)``, of the images' dtype.
+        offsets: Of all channels, ``(batch,)``, of their dtype.
+        bounds: Of the values.
+
+    Returns:
+        Whether that was done; else it is for NumPy.
+    """
+    kernel: Any = load()
+    if not hasattr(kernel, "recolour_floats") or not _are_floats(images, channels):
+        return False
+    given = images, len(images), *size, channels_first, matrices, offsets
+    kernel.recolour_floats(*given, *(float(bound) for bound in bounds))
+    return True
+
+
+def _are_floats(images: NDArray[Any], channels: int) -> bool:
+    known = images.dtype == np.float32 and channels == _CHANNELS
+    return bool(known and images.size and images.flags.aligned)
+
+
 def transform(
     images: NDArray[np.uint8],
     channels: int,

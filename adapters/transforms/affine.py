@@ -1,7 +1,8 @@
 """One matrix and one offset for each image, applied to all its pixels where they lie.
 
 uint8 images are computed in whole numbers, of 1/4096 in the coefficients: by the image kernel, or
-by NumPy with the same values to the bit. Float images are computed in their own precision.
+by NumPy with the same values to the bit. Float images are computed in their own precision, those of
+float32 by the kernel as NumPy does it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.images.colours import channel_sums, transform
+from adapters.images.colours import channel_sums, float_sums, transform, transform_floats
 from adapters.transforms.layout import Axes
 
 # Coefficients of uint8 images are multiples of 1 / 2**_BITS: an error of 0.1 of 255 values at most.
@@ -27,8 +28,7 @@ def means(images: NDArray[Any], axes: Axes) -> NDArray[np.float64]:
     pixels = max(axes.height * axes.width, 1)
     if images.dtype == np.uint8:
         return _byte_sums(images, axes) / pixels
-    rows = _planes(images, axes)
-    return np.stack([_sums(rows[:, channel]) for channel in range(axes.channels)], 1) / pixels
+    return _float_sums(images, axes) / pixels
 
 
 def apply(
@@ -56,7 +56,10 @@ def apply(
         if not transform(images, axes.channels, axes.channels_first, whole, added, _BITS, within):
             _apply_to_bytes(images, axes, whole, added, within)
     else:
-        _apply_to_floats(images, axes, matrices, offsets, bounds)
+        own = matrices.astype(images.dtype), offsets.astype(images.dtype)
+        shape = axes.channels, (axes.height, axes.width), axes.channels_first
+        if not transform_floats(images, *shape, *own, bounds):
+            _apply_to_floats(images, axes, *own, bounds)
 
 
 def _planes(images: NDArray[Any], axes: Axes) -> NDArray[Any]:
@@ -68,9 +71,15 @@ def _planes(images: NDArray[Any], axes: Axes) -> NDArray[Any]:
     return found
 
 
-def _sums(plane: NDArray[Any]) -> NDArray[np.float64]:
-    # Row by row, so that the order of the additions depends on nothing but the image.
-    return np.array([row.sum(dtype=np.float64) for row in plane])
+def _float_sums(images: NDArray[Any], axes: Axes) -> NDArray[np.float64]:
+    size = axes.height, axes.width
+    sums = float_sums(images, axes.channels, size, axes.channels_first)
+    if sums is None:
+        # Row upon row and then along it, so that the order of the additions is the kernel's.
+        planes = axes.channels if axes.channels_first else 1
+        rows = images.reshape(len(images), planes, *size, -1).sum(axis=2, dtype=np.float64)
+        sums = np.cumsum(rows, axis=2)[:, :, -1].reshape(len(images), -1)
+    return sums
 
 
 def _byte_sums(images: NDArray[np.uint8], axes: Axes) -> NDArray[np.int64]:
@@ -117,8 +126,8 @@ def _apply_to_bytes(
 def _apply_to_floats(
     images: NDArray[Any],
     axes: Axes,
-    matrices: NDArray[np.float64],
-    offsets: NDArray[np.float64],
+    matrices: NDArray[Any],
+    offsets: NDArray[Any],
     bounds: tuple[float, float],
 ) -> None:
     dtype, channels = images.dtype, axes.channels
@@ -128,7 +137,7 @@ def _apply_to_floats(
     width = min(_BLOCK, pixels)
     given, total = (np.empty((channels, width), dtype) for _ in range(2))
     term = np.empty(width, dtype)
-    for image, matrix, offset in zip(planes, matrices.astype(dtype), offsets.astype(dtype)):
+    for image, matrix, offset in zip(planes, matrices, offsets):
         for start in range(0, pixels, width):
             block = image[:, start : start + width]
             size = block.shape[1]

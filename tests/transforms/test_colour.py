@@ -7,6 +7,7 @@ import pytest
 
 from adapters.images import kernel
 from adapters.transforms import ColorJitter, affine
+from adapters.transforms.layout import axes_of as layout_axes
 from tests.transforms.images import DTYPES, LAYOUTS, last, pictures, rng
 
 GREY = np.array([0.299, 0.587, 0.114])
@@ -61,16 +62,53 @@ def test_the_factors_are_the_images_own_within_their_bounds():
 
 @pytest.mark.skipif(kernel.load() is None, reason="the kernel isn't built")
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("size", [(1, 1), (5, 7), (64, 33), (70, 61)])
-def test_the_kernel_and_numpy_give_the_same_bits(layout, size, monkeypatch):
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [(1, 1), (5, 7), (64, 33), (70, 61), (600, 2), (2, 600)])
+def test_the_kernel_and_numpy_give_the_same_bits(layout, size, dtype, monkeypatch):
     jitter = ColorJitter(0.9, 0.9, 0.9, 0.5)
-    images = pictures(9, layout, size=size)
+    images = pictures(9, layout, dtype, size)
     monkeypatch.setattr(affine, "_BLOCK", 100)
     by_kernel = jitter(images, rng(7))
-    assert by_kernel.tolist() != images.tolist()
-    monkeypatch.setattr(affine, "transform", lambda *arguments: False)
-    monkeypatch.setattr(affine, "channel_sums", lambda *arguments: None)
-    assert jitter(images, rng(7)).tolist() == by_kernel.tolist()
+    assert by_kernel.tobytes() != images.tobytes()
+    by_numpy(monkeypatch)
+    assert jitter(images, rng(7)).tobytes() == by_kernel.tobytes()
+
+
+@pytest.mark.skipif(kernel.load() is None, reason="the kernel isn't built")
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_is_no_number_stays_so_with_the_kernel_and_without_it(layout, monkeypatch):
+    images = pictures(4, layout, "float32")
+    images[1].reshape(-1)[::50] = np.nan
+    images[2].reshape(-1)[7:9] = -np.inf, np.inf
+    axes = layout_axes(images, layout)
+    matrices, offsets = rng().normal(size=(4, 3, 3)), rng(1).normal(size=4)
+    made = []
+    for _ in range(2):
+        made.append(images.copy())
+        affine.apply(made[-1], axes, matrices, offsets, (0.0, 1.0))
+        by_numpy(monkeypatch)
+    assert np.isnan(made[0][1]).any()
+    np.testing.assert_array_equal(*made)
+
+
+def by_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("transform", "transform_floats"):
+        monkeypatch.setattr(affine, name, lambda *arguments: False)
+    for name in ("channel_sums", "float_sums"):
+        monkeypatch.setattr(affine, name, lambda *arguments: None)
+
+
+@pytest.mark.skipif(kernel.load() is None, reason="the kernel isn't built")
+def test_the_kernel_refuses_what_has_another_size():
+    functions, images = kernel.load(), pictures(2, dtype="float32")
+    matrices, offsets = np.zeros((2, 3, 3), "f4"), np.zeros(2, "f4")
+    right = [images, 2, 13, 17, False, matrices, offsets, 0.0, 1.0]
+    functions.recolour_floats(*right)
+    for at, wrong in ((0, images[:1]), (1, 3), (2, 0), (3, 1 << 61), (5, matrices[:1]), (6, b"")):
+        with pytest.raises(ValueError, match="must be"):
+            functions.recolour_floats(*right[:at], wrong, *right[at + 1 :])
+    with pytest.raises(ValueError, match="sums must be 48 bytes, got 0"):
+        functions.channel_sums_floats(images, 2, 13, 17, False, bytearray())
 
 
 def test_factors_beyond_what_float32_holds_are_exact_all_the_same(monkeypatch):

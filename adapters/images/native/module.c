@@ -10,6 +10,7 @@
 #include "gather.h"
 #include "huffman.h"
 #include "take.h"
+#include "tints.h"
 
 static PyObject *kernel_use_own_huffman(PyObject *self, PyObject *wanted) {
     (void)self;
@@ -69,6 +70,14 @@ static PyMethodDef methods[] = {
     {"channel_sums", kernel_channel_sums, METH_VARARGS,
      "channel_sums(images, count, channels_first, sums)\n\n"
      "The sums of the channels of uint8 RGB images: int64, (count, 3)."},
+    {"recolour_floats", kernel_recolour_floats, METH_VARARGS,
+     "recolour_floats(images, count, height, width, channels_first, matrices, offsets, low, high)\n\n"
+     "Replace each pixel of float32 RGB images by matrix @ pixel + offset, from low to high: float32,\n"
+     "(count, 3, 3) and (count). All aligned."},
+    {"channel_sums_floats", kernel_channel_sums_floats, METH_VARARGS,
+     "channel_sums_floats(images, count, height, width, channels_first, sums)\n\n"
+     "The sums of the channels of float32 RGB images, row upon row and then along it: float64,\n"
+     "(count, 3). All aligned."},
     {"floats", kernel_floats, METH_VARARGS,
      "floats(images, count, channels, out)\n\n"
      "Write uint8 (count, pixels, channels) to float32 (count, channels, pixels), divided by 255."},
