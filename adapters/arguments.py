@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 from adapters.generators import generator_argument
 
+_BATCH_OF = "batch of "
+
 
 def check_integer(name: str, value: Any, least: int | None, otherwise: str = "") -> None:
     """Check that ``value`` is an integer, of a least size if there is one.
@@ -129,6 +131,35 @@ def samples_of(state: Any, size: int | None, kind: str) -> tuple[int, int] | Non
             f"to a {kind} of another data set"
         )
     return epoch, samples
+
+
+def unit_of(samples: int) -> str:
+    """What a state is counted in where the order depends on how large the batches are.
+
+    Args:
+        samples: In a batch of all shards together.
+    """
+    return f"{_BATCH_OF}{samples}"
+
+
+def in_batches(state: Any, samples: int) -> Any:
+    """A state that counts batches of that many samples, without a word about it; others as given.
+
+    Raises:
+        ValueError: It counts batches of another size.
+    """
+    if not isinstance(state, dict):
+        return state
+    units = [key for key in state if str(key).startswith(_BATCH_OF)]
+    if not units:
+        return state
+    if units != [unit_of(samples)]:
+        raise ValueError(
+            f"state must count batches of {samples} samples over all shards, as they have here, "
+            f"got {state!r}: what is left of an epoch with bucket_by depends on that; go on with a "
+            "batch_size and shards that make as many, or from the end of an epoch"
+        )
+    return {"epoch": state.get("epoch"), "batch": state[units[0]]}
 
 
 def position_of(state: Any, count: Callable[[int], int | None], kind: str) -> tuple[int, int]:

@@ -73,6 +73,11 @@ class Arrangement(abc.ABC):
         """
         return []
 
+    @property
+    def is_grouped(self) -> bool:
+        """Whether it depends on how many samples are in a batch of all shards together."""
+        return False
+
     def in_groups(self, size: int) -> Arrangement:
         """The arrangement for batches that are, over all shards, so many samples together."""
         return self

@@ -12,7 +12,8 @@ bucket isn't. At most one batch for each bound has samples of two buckets, and o
 the last. The samples of the batch that isn't full, which comes last, are of any bucket.
 
 A batch here is that of all shards together, ``batch_size * count`` positions. So the order is the
-same for all numbers of shards whose batches together are equally large.
+same for all numbers of shards whose batches together are equally large, and without ``shuffle`` for
+all.
 
 Memory: 8 bytes for each sample, and the lengths, which are kept as they are given.
 """
@@ -138,6 +139,11 @@ class BucketOrder(Arrangement):
     def tables(self) -> tuple[NDArray[Any], ...]:
         """Which samples are in which bucket, and the bounds."""
         return self._samples, self._starts, np.array(self.bounds, np.float64)
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether it depends on how many samples are in a batch of all shards together."""
+        return self._shuffle
 
     def in_groups(self, size: int) -> BucketOrder:
         """The order for batches of so many samples."""

@@ -153,8 +153,7 @@ class Order:
     @property
     def elastic(self) -> bool:
         """Whether the global order is the same for every batch size and number of shards."""
-        arrangement = self.arrangement
-        return arrangement is None or type(arrangement).in_groups is Arrangement.in_groups
+        return self.arrangement is None or not self.arrangement.is_grouped
 
     def likeness(self) -> dict[str, Any]:
         """Plain values that tell it from another order, by the names that users know them by."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import abc
 from typing import Any
 
-from adapters.arguments import check_integer, position_of, samples_of
+from adapters.arguments import check_integer, in_batches, position_of, samples_of, unit_of
 from adapters.batch.key import WHOLE, Continuation
 from adapters.gluon.progress import Progress
 from adapters.gluon.samplers import (
@@ -64,6 +64,8 @@ class Standing(abc.ABC):
         every shard, and any number of shards goes on from there, with any ``batch_size``: each
         sample that is left comes once, up to equal lengths of the shards. With
         ``last_batch="rollover"`` it has ``"batch"`` all the same, and equal shards alone can go on.
+        With ``bucket_by`` and ``shuffle``, shards go on whose batches make as many samples
+        together, which the state says: ``{"epoch": e, "batch of 64": i}``.
 
         Raises:
             ValueError: Nobody can go on there, as something is random and there is no ``seed``, or
@@ -75,6 +77,10 @@ class Standing(abc.ABC):
         if self._counts_samples and (goes_on or self._shard.asked is not None):
             origin = self._continuation.origin if goes_on else 0
             return {"epoch": epoch, "samples": self._batch_sampler.order.consumed(batch, origin)}
+        sampler = self._batch_sampler
+        grouped = isinstance(sampler, OrderBatchSampler) and not sampler.order.elastic
+        if grouped and batch and self._shard.asked is not None:
+            return {"epoch": epoch, unit_of(sampler.order.consumed(1)): batch}
         return {"epoch": epoch, "batch": batch}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
@@ -96,8 +102,11 @@ class Standing(abc.ABC):
             epoch, rest = (epoch + 1, WHOLE) if continued is None else (epoch, continued)
             batch = rest.step
         else:
-            epoch, batch = position_of(state, lambda epoch: length_of(sampler, epoch), "loader")
-            if batch and self._shard.asked is not None:
+            told = state
+            if isinstance(sampler, OrderBatchSampler):
+                told = in_batches(state, sampler.order.consumed(1))
+            epoch, batch = position_of(told, lambda epoch: length_of(sampler, epoch), "loader")
+            if batch and self._shard.asked is not None and told is state:
                 self._shard.warn_of_batches(state, sampler.order.consumed(1))
         self._check_replay("load_state_dict", epoch, batch)
         self._move_to(epoch, batch, rest)

@@ -5,6 +5,9 @@ What was consumed of an epoch is told in one of two ways:
     {"epoch": e, "samples": n}   the first n samples of the global order, by all shards together
     {"epoch": e, "batch": i}     i batches of a sequence like this one
 
+Where the order depends on how large a batch of all shards together is, the second one has that in
+the place of its "batch": ``{"epoch": e, "batch of 64": i}``.
+
 The first needs no word about batch size and shards, so that other shards may go on. It is the state
 of a sequence with a shard; the second one is that of all others, and of batches that ``fit``
 permutes.
@@ -14,7 +17,7 @@ from __future__ import annotations
 
 import abc
 
-from adapters.arguments import check_integer, position_of, samples_of
+from adapters.arguments import check_integer, in_batches, position_of, samples_of, unit_of
 from adapters.batch.key import WHOLE, Continuation
 from adapters.batch.sourceplan import SourcePlan
 from adapters.keras.asked import Asked
@@ -62,7 +65,9 @@ class Standing(Asked, abc.ABC):
         every shard, and any number of shards goes on from there, with any ``batch_size``: each
         sample that is left comes once, up to equal lengths of the shards. Batches that
         ``fit(shuffle=True)`` permutes, where the sequence itself doesn't shuffle, can only be
-        counted: the state has ``"batch"`` then, and equal shards alone can go on.
+        counted: the state has ``"batch"`` then, and equal shards alone can go on. So it is with
+        ``bucket_by`` and ``shuffle``, where shards go on whose batches make as many samples
+        together, which the state says: ``{"epoch": e, "batch of 64": i}``.
 
         In a callback of ``fit``, that is the batch after the last one that was trained on; under a
         ``tf.distribute`` strategy, which reads ahead by itself, up to two batches more.
@@ -73,7 +78,8 @@ class Standing(Asked, abc.ABC):
         if order.elastic and progress.counts_samples and (goes_on or self._sharded):
             origin = progress.continuation.origin if goes_on else 0
             return {"epoch": epoch, "samples": order.consumed(step, origin)}
-        return {"epoch": epoch, "batch": step}
+        grouped = step and self._sharded and not order.elastic
+        return {"epoch": epoch, unit_of(order.consumed(1)) if grouped else "batch": step}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Have the next pass start at that batch; the passes after it are whole again.
@@ -91,8 +97,9 @@ class Standing(Asked, abc.ABC):
         if order.elastic and (at := samples_of(state, order.size, "sequence")) is not None:
             self._go_on(*at)
             return
-        epoch, batch = position_of(state, lambda epoch: count, "sequence")
-        if batch and self._sharded:
+        told = in_batches(state, order.consumed(1))
+        epoch, batch = position_of(told, lambda epoch: count, "sequence")
+        if batch and self._sharded and told is state:
             self._shard.warn_of_batches(state, order.consumed(1))
         self._move(epoch, batch)
 

@@ -61,7 +61,7 @@ def check_order(
     then, now = dict(saved), dict(here)
     if "samples" in position or then.get("shards") != now.get("shards"):
         sizes = [each.pop("batch_size", 1) * each.get("shards", 1) for each in (then, now)]
-        if position.get("batch"):
+        if any(count for unit, count in position.items() if unit not in ("epoch", "samples")):
             name = "batch_size times the number of shards"
             then, now = {**then, name: sizes[0]}, {**now, name: sizes[1]}
     for each in (then, now):

@@ -115,6 +115,23 @@ def test_a_state_that_counts_batches_is_one_of_equal_shards_and_said_to_be(caplo
     assert "counts batches, taken to be of 8 samples" in record.getMessage()
 
 
+def test_an_order_that_depends_on_the_batch_is_counted_in_batches_of_a_size():
+    lengths = np.arange(SIZE) % 7
+    with loader_of((0, 2), bucket_by=lengths) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+        assert state == {"epoch": 0, "batch of 8": 1}
+    with loader_of((0, 4), batch_size=2, bucket_by=lengths) as loader:
+        expected = read(loader)[2:]
+        loader.load_state_dict(state)
+        assert read(loader) == expected
+    with (
+        loader_of((0, 3), bucket_by=lengths) as loader,
+        pytest.raises(ValueError, match="batches of 12 samples over all shards"),
+    ):
+        loader.load_state_dict(state)
+
+
 def test_what_rolls_over_is_counted_in_batches():
     with loader_of((1, 2), last_batch="rollover") as loader:
         next(iter(loader))

@@ -73,7 +73,13 @@ def test_a_run_of_eight_shards_goes_on_with_others(count, batch_size):
 
 
 @pytest.mark.parametrize(
-    "order", [{"shuffle": Blocks(64, 2)}, {"weights": np.arange(1, SIZE + 1)}, {"shuffle": False}]
+    "order",
+    [
+        {"shuffle": Blocks(64, 2)},
+        {"weights": np.arange(1, SIZE + 1)},
+        {"shuffle": False},
+        {"shuffle": False, "bucket_by": X % 7},
+    ],
 )
 def test_other_orders_go_on_with_other_shards(order):
     with opened((0, 1), **order) as sequence:
@@ -86,12 +92,28 @@ def test_other_orders_go_on_with_other_shards(order):
     assert np.stack(rest, axis=1).ravel().tolist() == expected[20:][: 81 // 3 * 3]
 
 
-def test_an_order_that_depends_on_the_batch_is_counted_in_batches():
-    with opened((0, 2), bucket_by=X % 7) as sequence:
+def test_an_order_that_depends_on_the_batch_is_counted_in_batches_of_a_size():
+    buckets = {"bucket_by": X % 7}
+    with opened((0, 2), **buckets) as sequence:
+        assert sequence.state_dict() == {"epoch": 0, "batch": 0}
         next(iter(sequence))
-        assert sequence.state_dict() == {"epoch": 0, "batch": 1}
+        state = sequence.state_dict()
+        assert state == {"epoch": 0, "batch of 8": 1}
+        sequence.load_state_dict(state)
+        assert sequence.state_dict() == state
         with pytest.raises(ValueError, match="state must be what state_dict"):
             sequence.load_state_dict({"epoch": 0, "samples": 8})
+    for shard, batch_size in (((0, 4), 2), (None, 8)):
+        with opened(shard, batch_size, **buckets) as sequence:
+            expected = read(sequence)[batch_size:]
+            sequence.load_state_dict(state)
+            assert read(sequence) == expected
+    for shard, batch_size in (((0, 3), 4), ((0, 2), 8), (None, 4)):
+        with (
+            opened(shard, batch_size, **buckets) as sequence,
+            pytest.raises(ValueError, match="'batch of 8': 1"),
+        ):
+            sequence.load_state_dict(state)
 
 
 def test_a_run_that_changes_twice_goes_on():
