@@ -41,10 +41,10 @@ class Consumer:
         self._losses = self._losses[1], seconds
 
     def is_worth_processes(self, batches_left: float, beside: bool = False) -> bool:
-        """Whether starting some pays, in what is left of the epoch or by what was lost before.
+        """Whether starting some pays, in what is left, or by what was lost before.
 
         Args:
-            batches_left: In the epoch.
+            batches_left: That are known to come.
             beside: Nobody waits for their start.
         """
         pool = kept()

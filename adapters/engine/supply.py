@@ -67,6 +67,8 @@ class Supply:
         self.waits = Waits()
         self.batches_left: float = 0
         """Batches that the stream which is read has until the end of its epoch."""
+        self.batches_after: float = 0
+        """Batches that are known to be asked for after that."""
         self._batch_seconds = 0.0
         # Of a batch while the consumer is at nothing else: beside it, one takes as long as the
         # interpreter lock is the consumer's, too.
@@ -150,8 +152,11 @@ class Supply:
 
     @property
     def _processes_pay(self) -> bool:
-        worth = self._consumer.is_worth_processes(self.batches_left, self._inline_meanwhile)
-        return self._processes_at_once or worth
+        return self._processes_at_once or self._are_worth_it(self._inline_meanwhile)
+
+    def _are_worth_it(self, beside: bool = False) -> bool:
+        left = self.batches_left + self.batches_after
+        return self._consumer.is_worth_processes(left, beside)
 
     @property
     def _inline_meanwhile(self) -> bool:
@@ -165,7 +170,7 @@ class Supply:
     @property
     def _may_change(self) -> bool:
         """Whether processes shall take over from the thread that stands in for them."""
-        return self._later is not None and self._consumer.is_worth_processes(self.batches_left)
+        return self._later is not None and self._are_worth_it()
 
     def change_workers(self) -> None:
         """Have a thread read ahead while processes don't pay, if that does; else, have those.

@@ -67,6 +67,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         self._progress = x._progress
         self._stamp = -1
         self._aside = False
+        self._last_epoch = 0
         self._account: Account | None = None
         self._batches: weakref.ref[_Batches] | None = None
         self._within = False
@@ -88,6 +89,10 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         """The call that this adapter was made for will say when it is over, see ``end``."""
         self._aside = not self._progress.claim(self)
 
+    def expect(self, epochs: int) -> None:
+        """The call will ask for so many epochs, if nothing ends it before."""
+        self._last_epoch = self._progress.start[0] + epochs - 1
+
     def end(self) -> None:
         """The call that this adapter was made for is over, in whatever way."""
         if self._reads:
@@ -101,6 +106,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         if self._account is not None:
             self._progress.leave(self._account)
         self._progress.release(self)
+        self._engine.batches_after = 0
         self._engine.release()
 
     def inspect(self, model: Any) -> None:
@@ -265,6 +271,9 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
     def _open_stream(self, start: tuple[int, int] | None) -> Stream:
         epoch, step = start or self._progress.start
         continuation = WHOLE if self._aside else self._progress.continuation
+        if not (self._aside or self._endless):
+            further = max(0, self._last_epoch - epoch)
+            self._engine.batches_after = further * (self._engine.plan.num_batches or 0)
         return self._engine.stream(epoch, step, self._shuffled, continuation)
 
 

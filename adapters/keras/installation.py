@@ -54,6 +54,7 @@ class _Call(threading.local):
     readers: list[Reader] | None = None
     model: Any = None
     trains: bool = False
+    epochs: int = 1
 
 
 _call = _Call()
@@ -102,6 +103,7 @@ def install() -> bool:
         )
         if _call.trains and not _call.readers:  # The first is what is trained on.
             adapter.fit = running_over(x)
+            adapter.expect(_call.epochs)
             adapter.inspect(_call.model)
         _note(adapter)
         return adapter
@@ -169,11 +171,20 @@ def _interrupt() -> None:
 
 
 def _ends_what_it_began(method: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(method)
+
+    def epochs_of(*args: Any, **kwargs: Any) -> int:
+        with contextlib.suppress(TypeError):  # Which is Keras's to raise.
+            asked = signature.bind(*args, **kwargs).arguments
+            return max(1, int(asked.get("epochs", 1) - asked.get("initial_epoch", 0)))
+        return 1
+
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
         began: list[Reader] = []
-        outer, _call.readers = (_call.readers, _call.model, _call.trains), began
-        _call.model, _call.trains = args[0] if args else None, method.__name__ == "fit"
+        outer = _call.readers, _call.model, _call.trains, _call.epochs
+        _call.readers, _call.model = began, args[0] if args else None
+        _call.trains, _call.epochs = method.__name__ == "fit", epochs_of(*args, **kwargs)
         ended, thread = threading.Event(), threading.current_thread()
         if thread is not threading.main_thread() and not thread.daemon:
             calls_of_threads.add(ended)
@@ -183,7 +194,7 @@ def _ends_what_it_began(method: Callable[..., Any]) -> Callable[..., Any]:
             with _interruptible():
                 return method(*args, **kwargs)
         finally:
-            _call.readers, _call.model, _call.trains = outer
+            _call.readers, _call.model, _call.trains, _call.epochs = outer
             if thread is threading.main_thread():
                 _of_the_main_thread.pop()
             for reader in began:

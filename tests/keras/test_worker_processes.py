@@ -8,11 +8,13 @@ from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
 from adapters import SafeSequence
 from adapters.engine.pool import kept
+from adapters.keras import internals
 from tests.engine.crews import end_idle_workers, wait_until
 from tests.keras.recording import PROCESSES, built_recorder, echo
 from tests.keras.samples import BATCH_SIZE, numbered
@@ -96,3 +98,36 @@ def test_a_loader_gets_the_processes_of_a_sequence_and_the_next_loader_gets_them
         with gluon_loader(Signed(), BATCH_SIZE, num_workers=2, thread_pool=False) as loader:
             assert first_makers(loader) <= both
     assert kept().idle_pids == both
+
+
+class SlowDrawing(keras.utils.PyDataset):
+    """Six batches of 20 ms, which only processes may make beside each other."""
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(0.02)
+        return np.random.rand(4, 1), np.zeros((4, 1))
+
+
+@pytest.mark.skipif(
+    internals.ahead_by_public_names, reason="by public names it isn't told how many there are"
+)
+@pytest.mark.parametrize(("epochs", "ended", "opened"), [(2, 0, []), (12, 0, [0]), (12, 11, [])])
+def test_processes_start_when_all_epochs_of_a_fit_are_worth_it(epochs, ended, opened, monkeypatch):
+    """And not when the epochs before were; ``ended`` are none of this fit's."""
+    monkeypatch.setattr(kept(), "start_seconds", 0.3)
+    end_idle_workers()
+    first = []
+
+    class Looks(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            if sequence._engine._dispatcher.is_open:
+                first.append(epoch - ended)
+
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse")
+    with SafeSequence(SlowDrawing(), workers="auto") as sequence:
+        model.fit(sequence, epochs=epochs, initial_epoch=ended, callbacks=[Looks()], verbose=0)
+    assert first[:1] == opened
