@@ -46,6 +46,7 @@ _MAKERS = {"default_rng", "Generator", "RandomState", "SeedSequence", "BitGenera
     *("PCG64", "PCG64DXSM", "Philox", "MT19937", "SFC64", "Random", "SystemRandom")
 }
 _LOADS_NAME = {"LOAD_GLOBAL", "LOAD_NAME"}
+_CALLS = {"CALL", "CALL_FUNCTION"}
 
 
 class Used(NamedTuple):
@@ -77,17 +78,27 @@ def generators_used(*objects: Any) -> Used:
     return Used(frozenset(search.found | search.named), frozenset(search.named), search.process)
 
 
-def draws_unseeded(value: Any) -> bool:
-    """Whether methods of an object draw from ``random`` or ``numpy.random`` as they stand.
+def draws_unseeded(value: Any, depth: int = 0) -> bool:
+    """Whether what gives an order draws from ``random`` or ``numpy.random`` as they stand.
 
-    An object that is told the epoch, or whose code seeds, is taken to draw the same again.
+    That is its own methods, what they call, and other samplers that it has; not the data set, whose
+    samples may draw. An object that is told the epoch, or whose code seeds, is taken to draw the
+    same again.
     """
-    members = (member for _, member in _members(type(value)))
-    functions = [each for each in members if isinstance(each, types.FunctionType)]
+    members = [(name, member) for name, member in _members(type(value)) if name not in _MAKING]
+    functions = [each for _, each in members if isinstance(each, types.FunctionType)]
     seeds = any("seed" in _names_in(function.__code__) for function in functions)
-    if seeds or hasattr(value, "set_epoch"):
+    if seeds or hasattr(value, "set_epoch") or depth > _DEEPEST:
         return False
-    return any(_draws(function.__code__, function.__globals__) for function in functions)
+    if generators_used(*functions).certainly & {"random", "numpy"}:
+        return True
+    held = getattr(value, "__dict__", {}).values()
+    samplers = [each for each in held if hasattr(each, "__iter__")]
+    return any(
+        draws_unseeded(each, depth + 1)
+        for each in samplers
+        if not (hasattr(each, "__getitem__") or isinstance(each, type))
+    )
 
 
 class _Search:
@@ -114,8 +125,10 @@ class _Search:
             self._visit_module(value)
         elif getattr(value, "__name__", None) in _OF_A_PROCESS and callable(value):
             self.process = True
-        elif owner is _RANDOM or owner is _NUMPY:
-            self.named.add("random" if owner is _RANDOM else "numpy")
+        elif owner is _RANDOM or value is _RANDOM:
+            self.named.add("random")
+        elif owner is _NUMPY or value is _NUMPY:
+            self.named.add("numpy")
         elif _library(value) in _OPAQUE_MODULES:
             self.found |= {"random", "numpy"}
         elif isinstance(value, (types.FunctionType, types.MethodType)):
@@ -150,7 +163,7 @@ class _Search:
         """The functions that are kept in an object of a library, such as ``np.vectorize``."""
         held = list(value) if isinstance(value, collections.deque) else []
         for member in itertools.chain(held, getattr(value, "__dict__", {}).values()):
-            if callable(member):
+            if callable(member) or _library(type(member)) not in _QUIET_MODULES:
                 self.visit(member, depth + 1)
 
     def visit_idle(self) -> None:
@@ -173,10 +186,10 @@ class _Search:
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType) and not constant.co_name.endswith("comp>"):
                 self._visit_code(constant, names, depth + 1)
-        named = (names.get(step.argval) for step in _steps(code) if step.opname in _LOADS_NAME)
-        for each in named:
-            if isinstance(each, types.FunctionType):
-                self.visit(each, depth + 1)
+        for step in _steps(code):
+            kept = step.opname in _LOADS_NAME and not _loads_to_call(step)
+            if kept and isinstance(names.get(step.argval), types.FunctionType):
+                self.visit(names[step.argval], depth + 1)
 
     def _visit_module(self, module: types.ModuleType) -> None:
         name = module.__name__
@@ -218,11 +231,14 @@ class _Search:
 
     def _visit_code(self, code: types.CodeType, names: dict[str, Any], depth: int) -> None:
         self.process |= not _OF_A_PROCESS.isdisjoint(code.co_names)
+        known = "type" in self._names
         self._names.update(code.co_names, code.co_varnames)
         self._names.update(each for each in code.co_consts if isinstance(each, str))
         random_names = any(_sounds_random(name) for name in code.co_names)
         certain = {"mxnet", "numpy"} if _draws_by_attribute(code) else {"mxnet"}
         steps = _steps(code)
+        if not known and _only_names_types(steps):
+            self._names.discard("type")
         for step, after in zip(steps, [*steps[1:], None]):
             name = step.argval
             if step.opname == "IMPORT_NAME":
@@ -231,7 +247,8 @@ class _Search:
                 named = names.get(name)
             else:
                 continue
-            if named is random and after is not None and after.argval in _MAKERS:
+            loads_maker = after is not None and after.argval in _MAKERS
+            if named is random and loads_maker and step.opname in _LOADS_NAME:
                 continue
             library = _library(named)
             if random_names and isinstance(named, types.ModuleType):
@@ -244,7 +261,7 @@ class _Search:
                 self._visit_code(constant, names, depth + 1)
 
     def _visit_object(self, value: Any, depth: int) -> None:
-        self._visit_class(type(value), depth, set() if depth else _MAKING | _BETWEEN_EPOCHS)
+        self._visit_class(type(value), depth, _MAKING | (set() if depth else _BETWEEN_EPOCHS))
         self.visit(getattr(value, "__dict__", {}), depth + 1)
         for slot in _slots_of(value):
             with contextlib.suppress(AttributeError):
@@ -308,22 +325,16 @@ def _steps(code: types.CodeType) -> list[dis.Instruction]:
     return [step for step in dis.get_instructions(code) if step.opname != "CACHE"]
 
 
-def _draws(code: types.CodeType, names: dict[str, Any]) -> bool:
-    """Whether code draws by a function of ``random`` or ``numpy.random`` that it names."""
-    steps = _steps(code)
+def _only_names_types(steps: list[dis.Instruction]) -> bool:
+    """Whether ``type`` is only called for messages, and makes nothing."""
     for at, step in enumerate(steps):
-        if step.opname not in _LOADS_NAME:
-            continue
-        named, after = names.get(step.argval), [each.argval for each in steps[at + 1 : at + 3]]
-        if named is np and after[:1] == ["random"]:
-            named, after = np.random, after[1:]
-        owner = getattr(named, "__self__", None)
-        if owner is _RANDOM or owner is _NUMPY:
-            return True
-        if (named is random or named is np.random) and after and after[0] not in _MAKERS:
-            return True
-    nested = (each for each in code.co_consts if isinstance(each, types.CodeType))
-    return any(_draws(each, names) for each in nested)
+        if step.argval == "type":
+            calls = (place for place in range(at, len(steps)) if steps[place].opname in _CALLS)
+            behind = steps[next(calls, -2) + 1]
+            named = behind.argval in ("__name__", "__qualname__") or "FORMAT" in behind.opname
+            if step.opname != "LOAD_GLOBAL" or not named:
+                return False
+    return True
 
 
 def _draws_by_attribute(code: types.CodeType) -> bool:
@@ -336,6 +347,13 @@ def _draws_by_attribute(code: types.CodeType) -> bool:
     return any(
         step.argval == "random" and after not in _MAKERS and not _loads_method(step)
         for step, after in zip(steps, names)
+    )
+
+
+def _loads_to_call(step: dis.Instruction) -> bool:
+    """Whether a name is loaded to be called at once; before Python 3.11, nothing tells."""
+    return (
+        sys.version_info >= (3, 11) and step.opname == "LOAD_GLOBAL" and bool((step.arg or 0) & 1)
     )
 
 

@@ -288,6 +288,57 @@ class Steps(Vectorized):
         return [step(index) for step in self.steps]
 
 
+class ImportsBoth:
+    def __getitem__(self, index: int) -> Any:
+        from random import Random, shuffle
+
+        numbers = [1, 2]
+        shuffle(numbers)
+        return Random(index).random(), numbers
+
+
+class KeepsNumpys:
+    def __init__(self) -> None:
+        self.generator = np.random.mtrand._rand
+
+    def __getitem__(self, index: int) -> Any:
+        return self.generator.rand()
+
+
+class NamesTypes(ShufflesBetweenEpochs):
+    def __getitem__(self, index: int) -> Any:
+        if index < 0:
+            raise IndexError(f"{type(index)}, {type(index).__name__}")
+        return self.numbers[index]
+
+
+class CallsHelper:
+    def __init__(self) -> None:
+        self.numbers = draws(np.zeros(2))
+
+    def __getitem__(self, index: int) -> Any:
+        return self.numbers[index]
+
+
+class Augments:
+    """Its weights are drawn once."""
+
+    def __init__(self) -> None:
+        self.weights = np.random.rand(3)
+
+    def augment(self, x: Any) -> Any:
+        return x * self.weights
+
+
+@pytest.mark.parametrize(
+    "value",
+    [NamesTypes(), CallsHelper(), Holds(CallsHelper()), Augments().augment, [Augments()]],
+    ids=["names types", "calls a helper", "holds such", "a method", "a list"],
+)
+def test_what_drew_once_is_quiet(value):
+    assert not generators_used(value).certainly
+
+
 def test_how_an_object_was_made_and_hooks_between_epochs_draw_no_batch():
     assert not generators_used(ShufflesBetweenEpochs()).certainly
 
@@ -298,6 +349,7 @@ def test_how_an_object_was_made_and_hooks_between_epochs_draw_no_batch():
         *(ShufflesByItself(), MadeForEachSample(), Holds(ShufflesBetweenEpochs())),
         *(ShufflesDecorated(), ShufflesByFunction(), ShufflesByName(), ShufflesByHook()),
         *(MadeOfItsType(), MadeByClassMethod(), Vectorized(), Steps(draws), Steps(Call())),
+        KeepsNumpys(),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -340,16 +392,50 @@ class UnseededInside:
         return iter(sorted(range(4), key=lambda number: random.random()))
 
 
+class UnseededByImport:
+    def __iter__(self) -> Any:
+        import random
+
+        return iter([random.random()])
+
+
+def permuted() -> Any:
+    return np.random.permutation(4)
+
+
+class UnseededByHelper:
+    def __iter__(self) -> Any:
+        return iter(permuted())
+
+
+class Wraps:
+    def __init__(self, sampler: Any) -> None:
+        self.sampler = sampler
+
+    def __iter__(self) -> Any:
+        return iter(self.sampler)
+
+
 class ToldTheEpoch(Unseeded):
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
 
 
-@pytest.mark.parametrize("sampler", [Seeded(), SeedsAll(), ByLength(), ToldTheEpoch(), [1, 2]])
+@pytest.mark.parametrize(
+    "sampler", [Seeded(), SeedsAll(), ByLength(), ToldTheEpoch(), Wraps(Seeded()), [1, 2]]
+)
 def test_a_sampler_that_gives_the_same_again_is_known(sampler):
     assert not draws_unseeded(sampler)
 
 
-@pytest.mark.parametrize("sampler", [Unseeded(), UnseededInside()])
+@pytest.mark.parametrize(
+    "sampler",
+    [Unseeded(), UnseededInside(), UnseededByImport(), UnseededByHelper(), Wraps(Unseeded())],
+    ids=lambda sampler: type(sampler).__name__,
+)
 def test_a_sampler_that_draws_is_known(sampler):
     assert draws_unseeded(sampler)
+
+
+def test_a_name_of_a_generator_s_class_hides_none_beside_it():
+    assert generators_used(ImportsBoth()).certainly == {"random"}

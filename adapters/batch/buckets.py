@@ -20,6 +20,7 @@ Memory: 8 bytes for each sample, and the lengths, which are kept as they are giv
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ class Buckets:
     def __init__(self, lengths: Any, shapes: int = 8) -> None:
         array = np.asarray(as_array(lengths))
         if array.ndim != 1 or not len(array):
-            got = f"shape {array.shape}" if array.ndim else repr(lengths)
+            got = f"shape {array.shape}" if array.ndim else reprlib.repr(lengths)
             raise ValueError(
                 f"bucket_by must have one length for each sample, shape (samples,), got {got}"
             )

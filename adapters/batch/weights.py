@@ -11,6 +11,7 @@ busy cores, 2026-11). A table of aliases would have to be sorted first.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,12 +54,12 @@ class Weighted:
     def __init__(self, weights: Any, samples: int | None = None) -> None:
         array = np.asarray(as_array(weights))
         if array.dtype.kind not in "biuf":
-            got = f"an array of {array.dtype}" if array.ndim else repr(weights)
+            got = f"an array of {array.dtype}" if array.ndim else reprlib.repr(weights)
             raise TypeError(f"weights must be numbers, one for each sample, got {got}")
         if array.ndim != 1:
+            got = f"shape {array.shape}" if array.ndim else reprlib.repr(weights)
             raise ValueError(
-                f"weights must have one number for each sample, shape (samples,), got shape "
-                f"{array.shape}"
+                f"weights must have one number for each sample, shape (samples,), got {got}"
             )
         if samples is not None:
             check_integer("samples", samples, 1, " or None")

@@ -19,7 +19,13 @@ from adapters.errors import ClosedError
 from adapters.keras.dataset import Groups, small, tf_dataset
 from adapters.keras.fits import Fit
 from adapters.keras.hooks import turn
-from adapters.keras.internals import PyDatasetAdapter, get_tensor_spec, jax_lag, tensorflow
+from adapters.keras.internals import (
+    PyDatasetAdapter,
+    called_by,
+    get_tensor_spec,
+    jax_lag,
+    tensorflow,
+)
 from adapters.keras.progress import Account, left_after
 from adapters.keras.scaling import scales
 from adapters.keras.sequence import SafeSequence
@@ -66,7 +72,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         self._steps = steps
         self._progress = x._progress
         self._stamp = -1
-        self._aside = False
+        self._aside = self._trains = False
         self._last_epoch = 0
         self._account: Account | None = None
         self._batches: weakref.ref[_Batches] | None = None
@@ -85,12 +91,13 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         self._engine.retain()
         self._reads = True
 
-    def begin(self) -> None:
-        """The call that this adapter was made for will say when it is over, see ``end``."""
-        self._aside = not self._progress.claim(self)
+    def read_aside(self) -> None:
+        """Move nothing, as another call reads the sequence within which this one does."""
+        self._aside = True
 
     def expect(self, epochs: int) -> None:
-        """The call will ask for so many epochs, if nothing ends it before."""
+        """The call trains for so many epochs, if nothing ends it before."""
+        self._trains = True
         self._last_epoch = self._progress.start[0] + epochs - 1
 
     def end(self) -> None:
@@ -105,7 +112,6 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         self._close_batches()
         if self._account is not None:
             self._progress.leave(self._account)
-        self._progress.release(self)
         self._engine.batches_after = 0
         self._engine.release()
 
@@ -163,7 +169,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
             # TensorFlow may have read all batches of this epoch within the one before.
             if self._turns and self._within and (self._used or self._on_tensorflow):
                 turn(self._engine, self._source)
-        elif self._account is not None and self._steps != 1:
+        elif self._account is not None and (self._steps != 1 or called_by("reset")):
             self._account.forget()  # Keras has built the model with it, or its metrics.
         self._within = False
 
@@ -260,7 +266,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
     def _next_start(self) -> tuple[int, int] | None:
         # The epochs of one fit follow on each other, whatever else is done with the sequence in
         # between, such as evaluating it in a callback; but for set_epoch and load_state_dict.
-        if self._aside:
+        if self._aside and (self._account is None or not self._trains):
             return self._progress.start[0], 0
         if self._account is None or self._stamp != self._progress.stamp:
             return None

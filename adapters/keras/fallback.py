@@ -51,9 +51,12 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
         shuffle: Permute the batches of an epoch as wholes; of no use where the samples are
             permuted already, or no epoch has an end.
         steps: Of an epoch, as Keras counts it; None for the length of the sequence.
+        trains: It is what ``fit`` trains on.
     """
 
-    def __init__(self, sequence: SafeSequence, shuffle: bool, steps: int | None) -> None:
+    def __init__(
+        self, sequence: SafeSequence, shuffle: bool, steps: int | None, trains: bool
+    ) -> None:
         super().__init__()
         self._engine = sequence._engine
         self._source = sequence._source
@@ -67,7 +70,7 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
         self._account: Account | None = None
         self._stream: Stream | None = None
         self._stamp = -1
-        self._aside = False
+        self._aside, self._trains = False, trains
         self._offset = 0
         self._running = self._within = False
         self._closed = threading.Event()
@@ -120,11 +123,9 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
             turn(self._engine, self._source)
         self._within = False
 
-    # --- the call ---
-
-    def begin(self) -> None:
-        """The call will say when it is over, see ``end``."""
-        self._aside = not self._progress.claim(self)
+    def read_aside(self) -> None:
+        """Move nothing, as another call reads the sequence within which this one does."""
+        self._aside = True
 
     # --- the trainer's word, by the callback ---
 
@@ -155,7 +156,6 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
             self._leave()
             self.interrupt()
             self.error = None  # Its traceback refers to the frames of the call.
-            self._progress.release(self)
             self._engine.release()
 
     # --- batches ---
@@ -210,7 +210,7 @@ class ReadAhead(keras.utils.PyDataset):  # type: ignore[misc]
     def _start(self) -> tuple[int, int]:
         # The epochs of one fit follow on each other, whatever else is done with the sequence in
         # between, such as evaluating it in a callback; but for set_epoch and load_state_dict.
-        if self._aside:
+        if self._aside and (self._account is None or not self._trains):
             return self._progress.start[0], 0
         if self._account is not None and self._stamp == self._progress.stamp:
             return self._account.start_of_next
@@ -346,7 +346,9 @@ def _put_in_place(
             if aside:
                 continue
             shuffle = phase == "train" and asked["shuffle"]
-            readers[phase] = asked[place] = reader = ReadAhead(data, shuffle, steps)
+            readers[phase] = asked[place] = reader = ReadAhead(
+                data, shuffle, steps, phase == "train"
+            )
             began(reader)
     if "train" in readers:
         asked["shuffle"] = False

@@ -31,6 +31,7 @@ import keras
 
 from adapters.keras import internals
 from adapters.keras.arguments import check_steps
+from adapters.keras.calls import is_read_by_a_call, marked
 from adapters.keras.exit import calls_of_threads
 from adapters.keras.fallback import ReadAhead, known, reading_ahead
 from adapters.keras.fits import running_over, told
@@ -152,9 +153,10 @@ def _fall_back(missing: list[str]) -> None:
 
 def _note(reader: Reader) -> None:
     """Have this end with the innermost of Keras's calls that runs in this thread."""
+    if is_read_by_a_call(reader._progress):
+        reader.read_aside()
     if _call.readers is not None:
         _call.readers.append(reader)
-        reader.begin()
 
 
 def _interruptible() -> AbstractContextManager[None]:
@@ -202,4 +204,5 @@ def _ends_what_it_began(method: Callable[..., Any]) -> Callable[..., Any]:
             calls_of_threads.discard(ended)
             ended.set()
 
+    marked.add(call.__code__)  # type: ignore[attr-defined]
     return call

@@ -116,6 +116,11 @@ def called_by_keras() -> bool:
     return module.partition(".")[0] == "keras"
 
 
+def called_by(name: str) -> bool:
+    """Whether a function of that name has called the function that asks."""
+    return sys._getframe(2).f_code.co_name == name
+
+
 def tensorflow() -> Any:
     """TensorFlow, which Keras has imported if it is the backend."""
     return sys.modules["tensorflow"]

@@ -6,6 +6,7 @@ from typing import Any
 
 from adapters.batch.key import WHOLE
 from adapters.engine import Engine, Reading, Stream
+from adapters.keras.calls import is_read_by_a_call
 from adapters.keras.progress import Account, Progress
 
 
@@ -31,7 +32,7 @@ class Iteration(Reading):
         return batch
 
     def _begin(self) -> Stream:
-        aside = self._progress.claimed
+        aside = is_read_by_a_call(self._progress)
         start = (self._progress.start[0], 0) if aside else None
         self._account = account = self._progress.begin(start, aside)
         self._left = account.left

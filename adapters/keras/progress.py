@@ -91,8 +91,8 @@ class Account:
 class Progress:
     """The state of a sequence: two integers, and the pass that moves them.
 
-    While one of Keras's calls reads the sequence, the state is that call's, and whoever reads it
-    within, as a validation may, does so aside: the current epoch, from its first batch.
+    Whoever reads the sequence within a call of Keras's that does so, as a validation of the same
+    may, or a callback, reads aside, see ``calls``: that moves nothing.
 
     Args:
         num_batches: In an epoch; None if it has no end.
@@ -107,7 +107,6 @@ class Progress:
         """The rest of the epoch that somebody has moved it into, if it isn't a whole one."""
         self._latest: Account | None = None
         self._followed: list[Account] = []
-        self._owner: object = None
         self.stamp = 0
         """Changes when somebody moves the sequence by hand."""
 
@@ -123,22 +122,6 @@ class Progress:
         if self._latest is not None:
             self.advance_past(self._latest)
         return self._start
-
-    def claim(self, owner: object) -> bool:
-        """Have the state be that of this reader until ``release``; False if it reads aside."""
-        if self._owner is None:
-            self._owner = owner
-        return self._owner is owner
-
-    def release(self, owner: object) -> None:
-        """The reader is gone."""
-        if self._owner is owner:
-            self._owner = None
-
-    @property
-    def claimed(self) -> bool:
-        """Whether whoever begins to read does so aside."""
-        return self._owner is not None
 
     def begin(self, start: tuple[int, int] | None = None, aside: bool = False) -> Account:
         """Start a pass, at the start of the current epoch or at ``start``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import keras
@@ -72,6 +73,44 @@ def test_validation_over_what_is_trained_on_moves_nothing(steps, ends, workers):
     assert recorder.tested == [batch for epoch in tested for batch in epoch]
 
 
+def test_a_fit_within_another_one_has_epochs_of_its_own():
+    """As one that looks for a learning rate."""
+    outer, inner = built_recorder(), built_recorder()
+    with sequence_of(BATCHES, shuffle=True, **INLINE) as sequence:
+
+        class Fits(keras.callbacks.Callback):
+            def on_train_begin(self, logs: Any = None) -> None:
+                inner.fit(sequence, epochs=2, verbose=0)
+
+        outer.fit(sequence, callbacks=[Fits()], verbose=0)
+        assert sequence.state_dict() == {"epoch": 1, "batch": 0}
+    epochs = epochs_of(sequence_of(BATCHES, shuffle=True, workers=0), 2)
+    assert outer.trained == epochs[:BATCHES]
+    assert inner.trained == epochs
+
+
+def test_what_another_thread_reads_is_not_aside():
+    recorder, other = built_recorder(), built_recorder()
+    with sequence_of(BATCHES, shuffle=True, **INLINE) as sequence:
+        begun, trained = threading.Event(), threading.Event()
+
+        class Waits(keras.callbacks.Callback):
+            def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
+                begun.set()
+                assert trained.wait(60)
+
+        arguments = {"callbacks": [Waits()], "verbose": 0}
+        thread = threading.Thread(target=other.evaluate, args=(sequence,), kwargs=arguments)
+        thread.start()
+        assert begun.wait(60)
+        looks = Looks(sequence, "on_epoch_end")
+        recorder.fit(sequence, epochs=2, callbacks=[looks], verbose=0)
+        trained.set()
+        thread.join()
+    assert looks.seen == [(1, 0), (2, 0)]
+    assert recorder.trained == epochs_of(sequence_of(BATCHES, shuffle=True, workers=0), 2)
+
+
 def test_a_loop_of_a_callback_moves_nothing():
     recorder, looped = built_recorder(), []
     with sequence_of(BATCHES, shuffle=True, **INLINE) as sequence:
@@ -97,13 +136,14 @@ def test_the_state_before_the_first_batch_is_where_it_stood(place, model):
         assert recorder.trained == epochs_of(sequence, 1, first=place[0])[place[1] :]
 
 
+@pytest.mark.parametrize("steps", [None, 1, 2])
 @pytest.mark.parametrize("model", [UNBUILT, built_recorder])
-def test_a_training_that_ended_before_its_first_batch_has_had_none(model):
+def test_a_training_that_ended_before_its_first_batch_has_had_none(model, steps):
     class Failing(keras.callbacks.Callback):
         def on_train_begin(self, logs: Any = None) -> None:
             raise OSError("no disk")
 
     with sequence_of(BATCHES, shuffle=True, **TWO_THREADS) as sequence:
         with pytest.raises(OSError, match="no disk"):
-            model().fit(sequence, callbacks=[Failing()], verbose=0)
+            model().fit(sequence, steps_per_epoch=steps, callbacks=[Failing()], verbose=0)
         assert sequence.state_dict() == {"epoch": 0, "batch": 0}

@@ -1,7 +1,7 @@
 /* RGB pictures of floats through a matrix each, where they lie, and the sums of their channels.
 
-The numbers are NumPy's to the bit: each step is one of its calls, in its order, and nothing is
-contracted. In loops that the compiler makes vectors of. */
+The values are NumPy's to the bit, but for the sign of what is no number: each step is one of its
+calls, in its order, and nothing is contracted. In loops that the compiler makes vectors of. */
 #include "tints.h"
 
 #include "arguments.h"
@@ -33,8 +33,8 @@ INLINE void compute(const float *restrict red, const float *restrict green,
                 high = tint->high;
     for (Py_ssize_t i = 0; i < count; i++) {
         float value = by_red * red[i] + by_green * green[i] + by_blue * blue[i] + offset;
-        value = value < low ? low : value; /* What is no number stays so. */
-        out[i] = value > high ? high : value;
+        value = value <= low ? low : value; /* As NumPy does: what is no number stays so. */
+        out[i] = value >= high ? high : value;
     }
 }
 
