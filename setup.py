@@ -37,7 +37,7 @@ setup(
         Extension(
             "adapters.images._kernel",
             [f"{SOURCES}/{name}.c" for name in (*UNITS, "module")],
-            depends=[f"{SOURCES}/{name}.h" for name in (*UNITS, "ahead")],
+            depends=[f"{SOURCES}/{name}.h" for name in (*UNITS, "ahead", "vectors")],
             include_dirs=[str(JPEG / "include")] if PREFIX else [],
             extra_objects=[str(JPEG / "lib/libjpeg.a")] if PREFIX else [],
             libraries=["m"] if PREFIX else ["jpeg", "m"],

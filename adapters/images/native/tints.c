@@ -5,18 +5,11 @@ calls, in its order, and nothing is contracted. In loops that the compiler makes
 #include "tints.h"
 
 #include "arguments.h"
+#include "vectors.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#if defined(__x86_64__) && defined(__GNUC__)
-#define HAVE_X86 1
-#define AVX2 __attribute__((target("avx2")))
-#define INLINE static inline __attribute__((always_inline))
-#else
-#define INLINE static inline
-#endif
 
 enum { CHANNELS = 3, BLOCK = 512 };
 

@@ -1,17 +1,13 @@
 #include "yuv.h"
 
+#include "vectors.h"
+
 #include <math.h>
 #include <string.h>
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#define HAVE_X86 1
+#ifdef HAVE_X86
 #include <immintrin.h>
 #define SSSE3 __attribute__((target("ssse3")))
-#define AVX2 __attribute__((target("avx2")))
-#define VBMI __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi")))
-#define INLINE static inline __attribute__((always_inline))
-#else
-#define INLINE static inline
 #endif
 
 enum {
