@@ -169,7 +169,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
             # TensorFlow may have read all batches of this epoch within the one before.
             if self._turns and self._within and (self._used or self._on_tensorflow):
                 turn(self._engine, self._source)
-        elif self._account is not None and (self._steps != 1 or called_by("reset")):
+        elif self._account is not None and (self._steps_left != 1 or called_by("reset")):
             self._account.forget()  # Keras has built the model with it, or its metrics.
         self._within = False
 
@@ -178,8 +178,13 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
 
         That takes one batch, and never asks on at what may be an epoch's end.
         """
-        known = self._on_tensorflow or self._confirmed or (self._turns and self._steps == 1)
+        known = self._on_tensorflow or self._confirmed or (self._turns and self._steps_left == 1)
         return account.taken == 1 and not known
+
+    @property
+    def _steps_left(self) -> int | None:
+        """Of the epoch that begins, as Keras counts it; None for the length of the sequence."""
+        return self._steps and self._steps - self.done
 
     def _get_iterator(self) -> Iterator[Any]:
         # Keras asks for the next iterator when an epoch has come to its end, still within it.

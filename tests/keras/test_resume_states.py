@@ -1,0 +1,91 @@
+"""The state during a training that goes on: it is what the next file of ``Resume`` will say."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from adapters import SafeSequence
+from adapters.keras import Resume, internals
+from tests.keras.trainings import Killed
+
+pytestmark = pytest.mark.skipif(
+    bool(internals.missing_to_continue()), reason="Resume is refused with this Keras"
+)
+SAMPLES, EPOCHS = 5, 3
+
+
+class States(keras.callbacks.Callback):
+    """Keeps the state behind each batch.
+
+    Args:
+        kill_at: Number of the batch of this run before which it ends; None for never.
+    """
+
+    def __init__(self, sequence: SafeSequence, resume: Any, kill_at: int | None) -> None:
+        super().__init__()
+        self.sequence, self.resume, self.kill_at = sequence, resume, kill_at
+        self.seen: dict[tuple[int, int], Any] = {}
+        self.epoch = self.count = 0
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.epoch = epoch
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        if self.resume is not None:
+            self.resume._background.wait()
+        if self.count == self.kill_at:
+            raise Killed
+        self.count += 1
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.seen[self.epoch, batch] = self.sequence.state_dict(), float(logs["loss"])
+
+
+def trained(folder: Path | None, steps: int | None, kill_at: int | None = None) -> Any:
+    """Behind each batch, by epoch and batch: the state, and the mean of the losses."""
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", run_eagerly=True)
+    x = np.arange(SAMPLES, dtype="float32").reshape(-1, 1) / SAMPLES
+    sequence = SafeSequence((x, 1 - x), batch_size=1, shuffle=True, workers=0)
+    resume = None if folder is None else Resume(folder, every="1 batch")
+    states = States(sequence, resume, kill_at)
+    given = [states] if resume is None else [resume, states]
+    try:
+        model.fit(sequence, epochs=EPOCHS, steps_per_epoch=steps, callbacks=given, verbose=0)
+    except Killed:
+        pass
+    return states.seen
+
+
+@functools.cache
+def whole(steps: int | None) -> Any:
+    """Of a training that nothing interrupts."""
+    return trained(None, steps)
+
+
+@pytest.mark.parametrize("steps", [None, 1, 2, 3, 7])
+def test_states_and_losses_are_those_of_a_training_without_an_end(steps, tmp_path):
+    """Also where one batch is left of the epoch that goes on: it is none that Keras looks at."""
+    expected = whole(steps)
+    for kill_at in range(1, EPOCHS * (steps or SAMPLES)):
+        seen = trained(tmp_path / str(kill_at), steps, kill_at)
+        assert len(seen) == kill_at
+        seen.update(trained(tmp_path / str(kill_at), steps))
+        assert seen == expected, kill_at
+
+
+@pytest.mark.parametrize("steps", [2, 3, 7])
+def test_a_training_that_ends_before_each_second_batch(steps, tmp_path):
+    expected, seen = whole(steps), {}
+    for _ in expected:
+        run = trained(tmp_path, steps, kill_at=2)
+        assert run == {place: expected[place] for place in run}
+        seen |= run
+    assert seen == expected
