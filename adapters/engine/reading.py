@@ -6,14 +6,16 @@
     an error   --> close --> raised as itself
     close      --> the stream is parked for whoever goes on there, or closed
 
-One thread at a time may ask for a batch; ``close`` may come from any thread, also while another
-waits, which then gets a ``ClosedError``. Nothing happens before the first batch is asked for.
+Threads that ask for a batch take turns, so that each batch goes to one of them; ``close`` may come
+from any thread, also while another waits, which then gets a ``ClosedError``. Nothing happens before
+the first batch is asked for.
 """
 
 from __future__ import annotations
 
 import abc
 import math
+import threading
 from typing import Any, NoReturn
 
 from adapters.engine.engine import Engine
@@ -35,12 +37,14 @@ class Reading(abc.ABC):
         self._begun = self._over = False
         self._left = math.inf
         """Batches of the pass to fetch yet; ``_begin`` sets it, where that is known."""
+        self._turn = threading.RLock()
 
     def __iter__(self) -> Reading:
         return self
 
     def __next__(self) -> Any:
-        return self._fetch()
+        with self._turn:
+            return self._next()
 
     def _fetch(self) -> Any:
         """The next batch.
@@ -93,6 +97,10 @@ class Reading(abc.ABC):
     @abc.abstractmethod
     def _begin(self) -> Stream | None:
         """Start the pass: what it reads; None where there are no batches."""
+
+    def _next(self) -> Any:
+        """The next batch, of which note is taken; see ``_fetch``."""
+        return self._fetch()
 
     @property
     def _parks(self) -> bool:

@@ -118,7 +118,7 @@ class Iteration(Reading):
         self._own_sampler = not isinstance(loader._batch_sampler, OWN_SAMPLERS)
         self._looks: Any = None
 
-    def __next__(self) -> Any:
+    def _next(self) -> Any:
         batch = self._ahead.pop() if self._ahead else self._fetch()
         if isinstance(batch, BaseException):
             raise batch
@@ -133,7 +133,7 @@ class Iteration(Reading):
         self._loader._progress.hand_out(self._pass.account)
         return batch
 
-    next = __next__
+    next = Reading.__next__
 
     def __len__(self) -> int:
         return len(self._loader)

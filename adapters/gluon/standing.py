@@ -107,7 +107,7 @@ class Standing(abc.ABC):
                 told = in_batches(state, sampler.order.consumed(1))
             epoch, batch = position_of(told, lambda epoch: length_of(sampler, epoch), "loader")
             if batch and self._shard.asked is not None and told is state:
-                self._shard.warn_of_batches(state, sampler.order.consumed(1))
+                self._shard.warn_of_batches(state, sampler.order.consumed(1), self._counts_samples)
         self._check_replay("load_state_dict", epoch, batch)
         self._move_to(epoch, batch, rest)
 

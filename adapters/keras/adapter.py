@@ -312,7 +312,7 @@ class _Batches(Reading):
         assert adapter is not None
         return adapter
 
-    def __next__(self) -> Any:
+    def _next(self) -> Any:
         adapter = self._owner()  # Which stays as long as somebody waits for a batch here.
         if adapter is None:
             raise StopIteration

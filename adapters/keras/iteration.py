@@ -25,7 +25,7 @@ class Iteration(Reading):
         self._progress = progress
         self._account: Account | None = None
 
-    def __next__(self) -> Any:
+    def _next(self) -> Any:
         batch = self._fetch()
         assert self._account is not None
         self._progress.hand_out(self._account)

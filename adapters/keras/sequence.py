@@ -100,14 +100,14 @@ class SafeSequence(Replayable):
 
     ``len(seq)`` is the number of batches, ``seq[i]`` batch i of the current epoch, and
     ``for batch in seq`` one epoch, read ahead by the workers. The epoch advances when a pass has
-    delivered its last batch; a pass that is abandoned is replayed whole. One pass is for one
-    consumer; ``seq[i]`` may be called from any thread.
+    delivered its last batch; a pass that is abandoned is replayed whole. Threads may share a pass,
+    each batch of which goes to one of them, and call ``seq[i]``.
 
     A subclass may have ``on_epoch_begin`` and ``on_epoch_end``, which are called once per epoch, on
     every backend; nothing is read beyond the end of an epoch then. What makes a batch is given to
-    the constructor, and not overridden. A copy (``copy``, ``pickle``) is a sequence of its own that
-    stands where this one does, with workers of its own; one that was pickled has no Dask client,
-    but ``workers="auto"``.
+    the constructor, and not overridden. A copy (``copy``, ``pickle``) has workers of its own, and
+    its next pass begins where the next one of this does; ``state_dict()`` has the place within a
+    pass. One that was pickled has no Dask client, but ``workers="auto"``.
 
     Example:
         >>> import numpy as np

@@ -100,7 +100,7 @@ class Standing(Asked, abc.ABC):
         told = in_batches(state, order.consumed(1))
         epoch, batch = position_of(told, lambda epoch: count, "sequence")
         if batch and self._sharded and told is state:
-            self._shard.warn_of_batches(state, order.consumed(1))
+            self._shard.warn_of_batches(state, order.consumed(1), order.elastic)
         self._move(epoch, batch)
 
     @property

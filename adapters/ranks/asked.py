@@ -9,6 +9,10 @@ from adapters.ranks.place import auto_shard, notice_same_shard, shard_of_kvstore
 
 log = logging.getLogger("adapters")
 
+_COUNTS_SAMPLES = (
+    ". With shard=..., state_dict() counts samples, which any number of shards can go on from"
+)
+
 
 class AskedShard:
     """The argument ``shard`` of a loader.
@@ -64,17 +68,18 @@ class AskedShard:
         """A pass begins: warn, once, where another process seems to load the same."""
         notice_same_shard(self.value, self.auto)
 
-    def warn_of_batches(self, state: Any, samples: int) -> None:
+    def warn_of_batches(self, state: Any, samples: int, elastic: bool) -> None:
         """Say how a state is understood that counts batches, where there are shards.
 
         Args:
             state: Which.
             samples: In a batch of all shards together.
+            elastic: Whether states are such here that any number of shards can go on from them.
         """
         log.warning(
             "load_state_dict: %s counts batches, taken to be of %d samples over all shards, as "
-            "here: right only if the run that it comes from had the same. With shard=..., "
-            "state_dict() counts samples, which any number of shards can go on from",
+            "here: right only if the run that it comes from had the same%s",
             state,
             samples,
+            _COUNTS_SAMPLES if elastic else "",
         )

@@ -26,7 +26,7 @@ class Epoch(Reading):
         super().__init__(engine)
         self.fetched = self.handed_out = self.finished = 0
 
-    def __next__(self) -> Any:
+    def _next(self) -> Any:
         batch = self._fetch()
         self.handed_out += 1
         return batch

@@ -145,3 +145,13 @@ def test_a_wrong_state_is_refused(state):
     message = r"samples in range\(101\), got .*: it belongs to a loader of another data set"
     with loader_of((0, 2)) as loader, pytest.raises(ValueError, match=message):
         loader.load_state_dict(state)
+
+
+def test_a_state_that_rolls_over_is_not_said_to_be_another(caplog):
+    with loader_of((0, 2), last_batch="rollover") as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+        loader.load_state_dict(state)
+        assert loader.state_dict() == state == {"epoch": 0, "batch": 1}
+    (record,) = caplog.records
+    assert record.getMessage().endswith("right only if the run that it comes from had the same")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from pathlib import Path
 from typing import Any
@@ -57,10 +58,8 @@ def trained(folder: Path | None, steps: int | None, kill_at: int | None = None) 
     resume = None if folder is None else Resume(folder, every="1 batch")
     states = States(sequence, resume, kill_at)
     given = [states] if resume is None else [resume, states]
-    try:
+    with contextlib.suppress(Killed):
         model.fit(sequence, epochs=EPOCHS, steps_per_epoch=steps, callbacks=given, verbose=0)
-    except Killed:
-        pass
     return states.seen
 
 

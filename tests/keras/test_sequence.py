@@ -21,10 +21,12 @@ from tests.keras.recording import (
     sequence_of,
 )
 from tests.keras.samples import numbered
+from tests.turns import read_by_threads
 
 pytestmark = pytest.mark.one_keras
 
 BATCHES = 6
+SHARED = 301
 
 
 def read(sequence: SafeSequence) -> list[list[int]]:
@@ -67,6 +69,16 @@ def test_indexing_moves_nothing():
     for index in range(BATCHES):
         sequence[index]
     assert (sequence.epoch, sequence.state_dict()) == (0, {"epoch": 0, "batch": 0})
+
+
+@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
+def test_threads_may_share_a_pass(workers):
+    """Each batch goes to one of them."""
+    with SafeSequence(np.arange(SHARED), batch_size=1, shuffle=True, **workers) as sequence:
+        for epoch in range(3):
+            given = read_by_threads(iter(sequence))
+            assert sorted(int(batch[0]) for batch in given) == list(range(SHARED))
+            assert sequence.state_dict() == {"epoch": epoch + 1, "batch": 0}
 
 
 def test_many_threads_may_index_at_once():
