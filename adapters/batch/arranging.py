@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,11 @@ from adapters.seeding import seed, seeded
 from adapters.sources import Source
 from adapters.structure import as_array, flatten
 
+log = logging.getLogger("adapters")
+
 _GENERATORS = frozenset({"random", "numpy"})
+# Of samples that can't be read, before one that can is looked for no longer.
+_TRIES = 100
 
 
 def check_shuffle(shuffle: Any) -> None:
@@ -62,6 +67,7 @@ def order_of(
     source: Source | None = None,
     weights: Any = None,
     bucket_by: Any = None,
+    tolerant: bool = False,
 ) -> Order:
     """The order that these arguments mean.
 
@@ -75,6 +81,7 @@ def order_of(
         source: The data set, where it is a source; it says how many bytes samples have.
         weights: Of the samples, or ``Weighted``.
         bucket_by: Lengths of the samples, or ``Buckets``.
+        tolerant: Whether samples that can't be read have others in their place.
 
     Raises:
         ValueError: Arguments that exclude each other, or that the source doesn't allow.
@@ -86,7 +93,7 @@ def order_of(
         return Order(None, batch_size, False, seed, drop_remainder, shard)
     arrangement: Arrangement | None = None
     if source is not None:
-        arrangement = source.arranged(shuffle, seed)
+        arrangement = source.arranged(shuffle, seed, tolerant)
     if arrangement is not None:
         if weights is not None or bucket_by is not None:
             name = "weights" if weights is not None else "bucket_by"
@@ -99,7 +106,7 @@ def order_of(
     elif bucket_by is not None:
         arrangement = buckets_of(bucket_by).of(size, bool(shuffle), seed)
     elif blocks is not None:
-        arrangement = blocks.of(size, bytes_of_samples(source), seed)
+        arrangement = blocks.of(size, bytes_of_samples(source, tolerant), seed)
         if source is not None:
             warn_if_sorted(arrangement, source, batch_size * shard[1])
     if arrangement is None:
@@ -108,19 +115,46 @@ def order_of(
     return Order(arrangement.size, batch_size, True, seed, drop_remainder, shard, arrangement)
 
 
-def bytes_of_samples(source: Source | None) -> float:
+def bytes_of_samples(source: Source | None, tolerant: bool = False) -> float:
     """How many bytes a sample has on average, where it is stored.
 
     A source that can't tell is asked for its first sample, whose arrays and texts are measured. In
     every process that is as long, as what it may draw at random is seeded.
+
+    Args:
+        source: The data set, where it is a source.
+        tolerant: Measure the first sample that can be read.
+
+    Raises:
+        Exception: What reading the first sample raised.
     """
     known = source.sample_bytes if source is not None else None
     if known is None and source is not None:
+        known = float(sum(map(_bytes_of, flatten(_first(source, tolerant))[0])))
+    return max(1.0, known or 1.0)
+
+
+def _first(source: Source, tolerant: bool) -> Any:
+    failure: Exception | None = None
+    for number in range(min(_TRIES, len(source)) if tolerant else 1):
         with seeded(_GENERATORS):
             seed(_GENERATORS, 0, 0, 0, GLOBAL)
-            leaves, _ = flatten(source.sample(0))
-        known = float(sum(map(_bytes_of, leaves)))
-    return max(1.0, known or 1.0)
+            try:
+                sample = source.sample(number)
+            except Exception as error:
+                failure = failure or error
+                continue
+        if failure is not None:
+            log.warning(
+                "blocks are as large as sample %d makes them, as those before it can't be read, "
+                "which must be so on every shard: %s: %s",
+                number,
+                type(failure).__name__,
+                failure,
+            )
+        return sample
+    assert failure is not None
+    raise failure
 
 
 def _bytes_of(leaf: Any) -> int:

@@ -211,6 +211,7 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
             source=numbered_source(recipe, dataset, blocks_of(shuffle) is not None),
             weights=weights,
             bucket_by=bucket_by,
+            tolerant=on_error != "raise",
         )
         self._shard = AskedShard(shard)
         self._batch_sampler = self._orders(shard=self._shard.asked)

@@ -281,6 +281,7 @@ def batch_sampler_of(
     source: Source | None = None,
     weights: Any = None,
     bucket_by: Any = None,
+    tolerant: bool = False,
 ) -> Any:
     """The batch sampler that these arguments mean.
 
@@ -289,6 +290,7 @@ def batch_sampler_of(
     ``numpy.random``.
 
     ``source`` is the data set, where it is a source whose samples have the data set's numbers.
+    ``tolerant`` says whether samples that can't be read have others in their place.
 
     Raises:
         ValueError: Arguments that exclude each other, as MXNet has it, or out of range.
@@ -334,13 +336,14 @@ def batch_sampler_of(
     arranged = functools.partial(
         order_of, size, batch_size, shuffle, drop_remainder=drop, shard=part, source=source
     )
-    order = arranged(seed=seed or 0, weights=weights, bucket_by=bucket_by)
+    asked = {"weights": weights, "bucket_by": bucket_by, "tolerant": tolerant}
+    order = arranged(seed=seed or 0, **asked)
     drawn = order.arrangement is not None and seed is None and order.arrangement.is_random
     if drawn and shard is not None:
         raise ValueError(f"shard needs a seed with a random order, got shard={shard} and seed=None")
     if drawn:
         own = int(np.random.randint(1 << 31))
-        order = arranged(seed=own, weights=weights, bucket_by=bucket_by)
+        order = arranged(seed=own, **asked)
     if last_batch == "rollover":
         if seed is not None or shard is not None:
             return RolloverBatchSampler(order)

@@ -187,7 +187,8 @@ class SafeSequence(Replayable):
         size, part = int(batch_size), self._shard.part
         samples = None if self._source.endless else len(self._source)
         given = samples, size, shuffle, int(seed), bool(drop_remainder), part
-        order = order_of(*given, source=self._source, weights=weights, bucket_by=bucket_by)
+        asked = {"weights": weights, "bucket_by": bucket_by, "tolerant": on_error != "raise"}
+        order = order_of(*given, source=self._source, **asked)
         check_order(order)
         code = self._source.own_code if isinstance(source, Source) else (source,)
         used = generators_used(*code, transform, collate, batch_transform, on_error)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from adapters.ranks.claims import Claim
 
@@ -27,16 +27,21 @@ def _pair(launcher: str, rank: str, world: str) -> Claim | None:
     return Claim(f"{launcher} ({rank}, {world})", numbers[0], numbers[1])
 
 
+_TORCHRUN = "RANK", "WORLD_SIZE"
+_HOROVODRUN = "HOROVOD_RANK", "HOROVOD_SIZE"
+_OPEN_MPI = "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"
+
+
 def _torchrun() -> Claim | None:
-    return _pair("torchrun", "RANK", "WORLD_SIZE")
+    return _pair("torchrun", *_TORCHRUN)
 
 
 def _horovodrun() -> Claim | None:
-    return _pair("horovodrun", "HOROVOD_RANK", "HOROVOD_SIZE")
+    return _pair("horovodrun", *_HOROVODRUN)
 
 
 def _open_mpi() -> Claim | None:
-    return _pair("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")
+    return _pair("Open MPI", *_OPEN_MPI)
 
 
 def _slurm() -> Claim | None:
@@ -60,15 +65,29 @@ def _slurm() -> Claim | None:
 
 def _sagemaker() -> Claim | None:
     """Hosts; what runs on each of them is numbered by another launcher."""
-    name = os.environ.get("SM_CURRENT_HOST")
-    try:
-        hosts = json.loads(os.environ.get("SM_HOSTS", ""))
-    except ValueError:
-        return None
-    if not isinstance(hosts, list) or name not in hosts:
+    name, hosts = os.environ.get("SM_CURRENT_HOST"), _hosts()
+    if name not in hosts:
         return None
     # SageMaker's own scripts number them in this order, however the list is given.
     return Claim("SageMaker (SM_CURRENT_HOST, SM_HOSTS)", sorted(hosts).index(name), len(hosts))
+
+
+def _hosts() -> list[str]:
+    try:
+        hosts = json.loads(os.environ.get("SM_HOSTS", ""))
+    except ValueError:
+        return []
+    return hosts if isinstance(hosts, list) else []
+
+
+def unplaced() -> Iterator[str]:
+    """What says that there are several processes, and not which of them this one is."""
+    for rank, world in (_TORCHRUN, _HOROVODRUN, _OPEN_MPI):
+        if (_number(world) or 0) > 1 and _number(rank) is None:
+            yield f"{world}={os.environ[world]} and {rank}={os.environ.get(rank)}"
+    name, hosts = os.environ.get("SM_CURRENT_HOST"), os.environ.get("SM_HOSTS", "")
+    if name is not None and name not in _hosts() and ("," in hosts or len(_hosts()) > 1):
+        yield f"SM_HOSTS={hosts} and SM_CURRENT_HOST={name}"
 
 
 LAUNCHERS: tuple[Callable[[], Claim | None], ...] = (

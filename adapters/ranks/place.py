@@ -14,7 +14,7 @@ from typing import Any
 
 from adapters.ranks.claims import Claim, ContradictionError, believed
 from adapters.ranks.frameworks import FRAMEWORKS, mxnet_workers
-from adapters.ranks.launchers import LAUNCHERS
+from adapters.ranks.launchers import LAUNCHERS, unplaced
 
 log = logging.getLogger("adapters")
 
@@ -56,7 +56,7 @@ def auto_shard(last: bool) -> tuple[int, int] | None:
         None where nobody says anything yet, unless ``last``: then ``(0, 1)``.
 
     Raises:
-        ValueError: As ``claim_of_this_process``.
+        ValueError: As ``claim_of_this_process``; or it is only known that there are others.
     """
     claim = claim_of_this_process()
     if claim is not None:
@@ -64,6 +64,11 @@ def auto_shard(last: bool) -> tuple[int, int] | None:
         return claim.shard
     if not last:
         return None
+    if said := "; ".join(unplaced()):
+        raise ValueError(
+            f'shard="auto" needs the rank of this process, which can\'t be read, got {said}: set '
+            "the variables right, or give shard=(index, count)"
+        )
     log.info(
         'shard="auto": 0 of 1, all of the data: neither JAX, PyTorch, TF_CONFIG or Horovod nor '
         "torchrun, Open MPI, Slurm or SageMaker says that there are more processes"

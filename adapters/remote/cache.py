@@ -28,12 +28,20 @@ import hashlib
 import json
 import logging
 import os
-import shutil
 import threading
-import uuid
 from typing import Any, NamedTuple
 
 from adapters.remote.answers import Head
+from adapters.remote.cachefiles import (
+    INDEX,
+    SUFFIX,
+    describe,
+    description_of,
+    files_in,
+    is_of_an_object,
+    remove_from,
+    write_atomically,
+)
 from adapters.remote.folderlock import held
 from adapters.remote.limit import bytes_of
 from adapters.remote.segments import Segment
@@ -46,9 +54,6 @@ log = logging.getLogger("adapters")
 SEGMENT_BYTES = 16 << 20
 _LEAST_SEGMENT_BYTES = 64 << 10
 DEFAULT_LIMIT_BYTES = 100 * 10**9
-_DESCRIPTION, _INDEX, SAMPLES_SUFFIX = "object.json", "index", ".samples"
-SUFFIX = ".seg"
-"""Of the files that are evicted."""
 
 
 class Kept(NamedTuple):
@@ -136,9 +141,9 @@ class Cache:
         """What there is, by URL."""
         found = []
         for folder in self._folders():
-            description = _description(folder)
+            description = description_of(folder)
             if description is not None:
-                files = _files(folder)
+                files = files_in(folder)
                 kept = sum(size for _, size, path in files if path.endswith(SUFFIX))
                 found.append(Kept(description["url"], description["size"], kept, folder))
         return sorted(found)
@@ -146,10 +151,12 @@ class Cache:
     @property
     def used(self) -> int:
         """Bytes of the disk that all in the folder takes."""
-        return sum(size for folder in self._all() for _, size, _ in _files(folder))
+        return sum(size for folder in self._all() for _, size, _ in files_in(folder))
 
     def clear(self) -> int:
         """Remove everything that is kept; who reads from it reads on.
+
+        What no cache has made stays, whatever folder this is.
 
         Returns:
             How many bytes were removed.
@@ -158,6 +165,8 @@ class Cache:
             PermissionError: The folder can't be written to.
         """
         used = self.used
+        if not any(map(os.path.isdir, self._all())):
+            return 0
         with self.locked(wait=True) as is_held:
             if used and not is_held:
                 raise PermissionError(
@@ -165,7 +174,7 @@ class Cache:
                     "opened; do it as the user whose cache it is"
                 )
             for folder in self._all():
-                shutil.rmtree(folder, ignore_errors=True)
+                remove_from(folder)
         return max(0, used - self.used)
 
     # --- for files ---
@@ -236,7 +245,7 @@ class Cache:
             )
 
     def _evicted(self, least: int) -> int:
-        files = [each for folder in self._folders() for each in _files(folder)]
+        files = [each for folder in self._folders() for each in files_in(folder)]
         total, gone = sum(size for _, size, _ in files), 0
         aim = min(self.limit - self.limit // 8, total - least)
         for _, size, path in sorted(files):
@@ -254,7 +263,7 @@ class Cache:
 
     def samples(self) -> list[tuple[int, int, str]]:
         """The files of decoded samples: when each was last opened, its bytes, its path."""
-        return sorted(_files(self.samples_folder))
+        return sorted(files_in(self.samples_folder))
 
     @property
     def _objects(self) -> str:
@@ -266,7 +275,7 @@ class Cache:
     def _folders(self) -> list[str]:
         try:
             with os.scandir(self._objects) as entries:
-                return [entry.path for entry in entries if entry.is_dir()]
+                return [entry.path for entry in entries if is_of_an_object(entry)]
         except (FileNotFoundError, NotADirectoryError):
             return []
 
@@ -308,7 +317,7 @@ class CachedObject:
 
     def index(self) -> bytes | None:
         """The index that was kept, if one was."""
-        place = os.path.join(self._folder, _INDEX)
+        place = os.path.join(self._folder, INDEX)
         try:
             with open(place, "rb") as file:
                 text = file.read()
@@ -322,7 +331,7 @@ class CachedObject:
         """Keep an index that had to be found out."""
         try:
             self._describe()
-            _write_atomically(os.path.join(self._folder, _INDEX), text)
+            write_atomically(os.path.join(self._folder, INDEX), text)
         except OSError as error:
             self.cache.failed(error)
             return
@@ -330,15 +339,6 @@ class CachedObject:
 
     def _describe(self) -> None:
         describe(self._folder, self._url, self._head.version, self._head.size)
-
-
-def describe(folder: str, url: str, version: str, size: int) -> None:
-    """Write down what a folder of the cache is of, unless that was done."""
-    place = os.path.join(folder, _DESCRIPTION)
-    if not os.path.exists(place):
-        os.makedirs(folder, exist_ok=True)
-        about = {"url": url, "version": version, "size": size}
-        _write_atomically(place, json.dumps(about).encode())
 
 
 def cache_of(given: Any) -> Cache | None:
@@ -352,43 +352,3 @@ def cache_of(given: Any) -> Cache | None:
     if isinstance(given, (str, os.PathLike)):
         return Cache(given)
     raise TypeError(f"cache must be a folder, a Cache or None, got {given!r}")
-
-
-def _description(folder: str) -> dict[str, Any] | None:
-    try:
-        with open(os.path.join(folder, _DESCRIPTION), encoding="utf-8") as file:
-            found = json.load(file)
-        return {"url": str(found["url"]), "size": int(found["size"])}
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _files(folder: str) -> list[tuple[int, int, str]]:
-    """When each file was last used, in ns; how many bytes of the disk it takes; its path.
-
-    An index counts as used when the last of its object was: without it, all is read anew.
-    """
-    found: list[tuple[int, int, str]] = []
-    indexes: list[tuple[int, int, str]] = []
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            is_index = entry.name == _INDEX
-            if is_index or entry.name.endswith((SUFFIX, SAMPLES_SUFFIX)):
-                with contextlib.suppress(OSError):
-                    status = entry.stat()
-                    file = status.st_mtime_ns, status.st_blocks * 512, entry.path
-                    (indexes if is_index else found).append(file)
-    latest = max((used + 1 for used, _, _ in found), default=0)
-    return found + [(max(used, latest), size, path) for used, size, path in indexes]
-
-
-def _write_atomically(path: str, content: bytes) -> None:
-    hidden = f"{path}.{uuid.uuid4().hex}.tmp"
-    try:
-        with open(hidden, "wb") as file:
-            file.write(content)
-        os.replace(hidden, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(hidden)
-        raise

@@ -24,7 +24,8 @@ import struct
 import time
 
 from adapters.remote.answers import Head
-from adapters.remote.cache import SUFFIX, Cache, describe
+from adapters.remote.cache import Cache
+from adapters.remote.cachefiles import SUFFIX, describe
 from adapters.remote.segments import crc_of
 from adapters.remote.urls import clean
 

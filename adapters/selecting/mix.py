@@ -127,15 +127,15 @@ class Mix(Concatenation):
             "select from its sources, and mix what comes of that"
         )
 
-    def arranged(self, shuffle: Any, seed: int) -> MixOrder:
+    def arranged(self, shuffle: Any, seed: int, tolerant: bool = False) -> MixOrder:
         """The order of the mix."""
         blocks = blocks_of(shuffle)
         own: list[Arrangement | None] = []
         for place, part in enumerate(self.parts):
             key = chosen(1 << 62, (seed, MIXED, place))
-            arrangement: Arrangement | None = part.arranged(shuffle, key)
+            arrangement: Arrangement | None = part.arranged(shuffle, key, tolerant)
             if arrangement is None and blocks is not None and not self._replacement:
-                arranged = blocks.of(len(part), bytes_of_samples(part), key)
+                arranged = blocks.of(len(part), bytes_of_samples(part, tolerant), key)
                 # A source of one block is permuted: all its epochs at once, however short they are.
                 arrangement = arranged if arranged.blocks > 1 else None
             own.append(arrangement)

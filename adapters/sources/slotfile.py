@@ -40,7 +40,8 @@ from numpy.typing import NDArray
 
 from adapters.records.mapping import Mapping
 from adapters.records.storage import account
-from adapters.remote.cache import SAMPLES_SUFFIX, Cache
+from adapters.remote.cache import Cache
+from adapters.remote.cachefiles import SAMPLES_SUFFIX
 from adapters.remote.segments import crc_of
 
 log = logging.getLogger("adapters")

@@ -230,7 +230,7 @@ class Source(Located, abc.ABC):
         """A label for each of these samples, where one is had without making the sample."""
         return None
 
-    def arranged(self, shuffle: Any, seed: int) -> Any:
+    def arranged(self, shuffle: Any, seed: int, tolerant: bool = False) -> Any:
         """The order that belongs to the source, an ``Arrangement``; None where it has none."""
         return None
 

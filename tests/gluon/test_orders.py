@@ -96,3 +96,20 @@ def test_wrong_orders_are_refused(arguments, message):
 def test_a_word_that_is_no_order_is_refused():
     with pytest.raises(TypeError, match="shuffle must be True or False, got 'block'"):
         gluon_loader(X, 2, shuffle="block")
+
+
+def test_blocks_are_measured_by_the_first_sample_that_can_be_read():
+    class Broken:
+        def __len__(self):
+            return 100
+
+        def __getitem__(self, number):
+            if number < 2:
+                raise OSError(f"{number} can't be read")
+            return np.int64(number)
+
+    arguments = {"shuffle": Blocks(64, 2), "seed": 1, "on_error": "skip", "num_workers": 0}
+    with gluon_loader(Broken(), 4, **arguments) as loader:
+        read = [int(each) for batch in loader for each in batch.asnumpy()]
+    assert sorted(set(read)) == list(range(2, 100))
+    assert len(read) == 100

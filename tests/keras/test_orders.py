@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -114,3 +116,35 @@ def test_explain_names_the_order(order, capsys):
 def test_wrong_orders_are_refused(arguments, error, message):
     with pytest.raises(error, match=message):
         SafeSequence(X, 16, **arguments)
+
+
+class Broken:
+    """Some of its first samples can't be read."""
+
+    def __init__(self, broken: int, size: int = 200) -> None:
+        self.broken, self.size = broken, size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, number: int) -> Any:
+        if number < self.broken:
+            raise OSError(f"{number} can't be read")
+        return np.int64(number)
+
+
+@pytest.mark.parametrize("on_error", ["skip", lambda error, number: np.int64(number)])
+@pytest.mark.parametrize("source", [Broken, lambda broken: mix([Broken(broken), np.arange(10)])])
+def test_blocks_are_measured_by_the_first_sample_that_can_be_read(source, on_error, caplog):
+    arguments = {"shuffle": Blocks(64, 2), "on_error": on_error, "workers": 0}
+    with SafeSequence(source(3), 4, **arguments) as sequence:
+        assert sum(len(batch) for batch in sequence) >= 200
+    said = [each for each in caplog.messages if each.startswith("blocks are as large as sample 3")]
+    assert "on every shard: OSError: 0 can't be read" in said[0]
+
+
+def test_blocks_of_what_cannot_be_read_are_an_error():
+    with pytest.raises(OSError, match="0 can't be read"):
+        SafeSequence(Broken(1), 4, shuffle="blocks", workers=0)
+    with pytest.raises(OSError, match="0 can't be read"):
+        SafeSequence(Broken(200), 4, shuffle="blocks", on_error="skip", workers=0)

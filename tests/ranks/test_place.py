@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from adapters.ranks.asked import AskedShard
-from adapters.ranks.place import claim_of_this_process, notice_same_shard
+from adapters.ranks.place import auto_shard, claim_of_this_process, notice_same_shard
 
 WORKERS = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
 
@@ -65,6 +65,30 @@ def test_who_speaks_is_heard(name, monkeypatch):
 def test_who_is_no_task_of_a_job_says_nothing(name, monkeypatch):
     said(monkeypatch, SILENT[name])
     assert place_of() is None
+
+
+UNPLACED = {
+    "WORLD_SIZE=4 and RANK=²": {"RANK": "²", "WORLD_SIZE": "4"},
+    "WORLD_SIZE=3 and RANK=None": {"WORLD_SIZE": "3"},
+    "HOROVOD_SIZE=3 and HOROVOD_RANK=": {"HOROVOD_SIZE": "3", "HOROVOD_RANK": ""},
+    'SM_HOSTS=["a", "b"] and SM_CURRENT_HOST=c': {
+        "SM_HOSTS": '["a", "b"]',
+        "SM_CURRENT_HOST": "c",
+    },
+    "SM_HOSTS=a,b and SM_CURRENT_HOST=b": {"SM_HOSTS": "a,b", "SM_CURRENT_HOST": "b"},
+}
+
+
+@pytest.mark.parametrize("told", UNPLACED)
+def test_one_of_several_that_nobody_can_place_is_refused(told, monkeypatch):
+    """All of the data in each of them would be wrong in silence."""
+    said(monkeypatch, UNPLACED[told])
+    assert auto_shard(last=False) is None
+    with pytest.raises(ValueError, match="needs the rank of this process") as raised:
+        auto_shard(last=True)
+    assert f"got {told}: set the variables right" in str(raised.value)
+    said(monkeypatch, {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"})
+    assert auto_shard(last=True) == (1, 4)
 
 
 def test_an_interactive_step_is_one_process_of_whatever_was_allocated(monkeypatch):

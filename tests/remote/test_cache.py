@@ -210,10 +210,41 @@ def test_what_cannot_be_cleared_is_an_error(tmp_path):
     assert cache.used
 
 
+FOREIGN = [
+    "objects/cars/1.jpg",
+    "objects/0f/5e8a",
+    f"objects/{'a' * 32}/mine.bin",
+    f"objects/{'b' * 32}.jpg",
+    "decoded/features.npy",
+    "decoded/mine.samples",
+    "photos/1.jpg",
+]
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_what_no_cache_has_made_stays(used, tmp_path):
+    """As in .git, which has a folder ``objects``, too."""
+    for name in FOREIGN:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("mine")
+    cache = Cache(tmp_path)
+    if used:
+        kept(cache, "a")
+    cache.clear()
+    assert cache.objects() == []
+    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert files - {"lock"} == set(FOREIGN)
+
+
+def test_nothing_is_left_where_nothing_is_kept(tmp_path):
+    assert Cache(tmp_path).clear() == 0
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_is_left_is_not_said_to_be_removed(tmp_path, monkeypatch):
     cache = Cache(tmp_path)
     kept(cache, "a")
-    monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)
+    monkeypatch.setattr("os.unlink", lambda *_, **__: None)
     assert cache.clear() == 0
 
 

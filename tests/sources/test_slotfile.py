@@ -25,6 +25,7 @@ from tests.forking import forks
 from tests.sources.record_files import jpeg_file
 
 COUNT = 40
+HASH = "0" * 32
 
 
 def cache(folder: Path, limit: Any = "1GB") -> Cache:
@@ -32,7 +33,7 @@ def cache(folder: Path, limit: Any = "1GB") -> Cache:
 
 
 def opened(folder: Path, limit: Any = "1GB", name: str = "one", count: int = COUNT) -> SlotFile:
-    return SlotFile(cache(folder, limit), name, "about it", count)
+    return SlotFile(cache(folder, limit), f"{HASH}-{name}", "about it", count)
 
 
 def parts(number: int, size: int = 1000) -> list[bytes]:
@@ -219,15 +220,15 @@ def test_unused_files_make_room(tmp_path):
     """The one first that was opened longest ago; what a process has open stays."""
     for name in ("old", "new", "held"):
         put(opened(tmp_path, 1 << 20, name), 0, 300_000)
-    os.utime(cache(tmp_path).samples_folder + "/old.samples", ns=(1, 1))
+    os.utime(cache(tmp_path).samples_folder + f"/{HASH}-old.samples", ns=(1, 1))
     held = opened(tmp_path, 1 << 20, "held")
     file = opened(tmp_path, 1 << 20)
     assert put(file, 1, 300_000)
-    left = {Path(path).stem for _, _, path in cache(tmp_path).samples()}
+    left = {Path(path).stem.partition("-")[2] for _, _, path in cache(tmp_path).samples()}
     assert left == {"new", "held", "one"}
     assert put(file, 2, 300_000)
     assert not put(file, 3, 400_000)
-    left = {Path(path).stem for _, _, path in cache(tmp_path).samples()}
+    left = {Path(path).stem.partition("-")[2] for _, _, path in cache(tmp_path).samples()}
     assert left == {"held", "one"}
     assert found(held) == {0: parts(0, 300_000)}
     assert cache(tmp_path).used <= 1 << 20
