@@ -26,11 +26,15 @@ from collections.abc import Callable
 from typing import Any
 
 from adapters.engine import frames
+from adapters.engine.arena import Arena
 from adapters.engine.shipment import Made, Shipment, Wanted, make
 from adapters.failure import Failure
 
 ASKS, ANSWERS = "adapters_asks", "adapters_answers"
 READY, UNABLE = "ready", "unable"
+
+# Dask has glibc give anything larger back to the system at once, which zeroes it the next time.
+_LEAST_BYTES = 128 << 10
 
 _posts: weakref.WeakValueDictionary[str, Outpost] = weakref.WeakValueDictionary()
 """Dask holds them, as results of tasks, for as long as the trainer wants them or lives."""
@@ -53,6 +57,7 @@ class Outpost:
         self.when_over: Callable[[], object] = bool
         """Called by the thread that sends, which has no more use of its socket."""
         self._owned: socket.socket | None = None
+        self._arena = Arena(_LEAST_BYTES)
         self._context = contextvars.copy_context()
         """Of the task: there, ``distributed.get_worker`` finds the worker."""
 
@@ -74,6 +79,7 @@ class Outpost:
     def end(self) -> None:
         """Have the threads end; any number of times."""
         self.ended.set()
+        self._arena.close()
         for _ in range(self._threads):
             self._asked.put(None)
         self._made.put(None)
@@ -87,7 +93,7 @@ class Outpost:
         while (asked := self._asked.get()) is not None and not self.ended.is_set():
             number, count, keys = asked
             try:
-                answers = make(self._shipment, Wanted(pickle.loads(keys)))
+                answers = make(self._shipment, Wanted(pickle.loads(keys)), self._arena.empty)
             except BaseException as error:  # The keys are of something that isn't here.
                 answers = [Failure.of(error)] * count
             self._made.put((number, answers))

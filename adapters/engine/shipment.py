@@ -191,20 +191,22 @@ def _apart(buffers: Sequence[Any], protocol: int) -> list[Any]:
     return [kind(memoryview(each)) for each in buffers]
 
 
-def make(shipment: Shipment, wanted: Wanted) -> list[Made | Failure]:
+def make(
+    shipment: Shipment, wanted: Wanted, allocate: Allocate = aligned_empty
+) -> list[Made | Failure]:
     """The task: some batches, on a worker of the cluster. It may run twice, and anywhere."""
-    return [_made(shipment, key) for key in wanted.keys]
+    return [_made(shipment, key, allocate) for key in wanted.keys]
 
 
-def _made(shipment: Shipment, key: BatchKey) -> Made | Failure:
+def _made(shipment: Shipment, key: BatchKey, allocate: Allocate) -> Made | Failure:
     started = Spent.now()
     try:
         plan = shipment.plan()
         if plan.threads:
-            assembled = plan.batch(key, aligned_empty)
+            assembled = plan.batch(key, allocate)
         else:
             with _TURN:
-                assembled = plan.batch(key, aligned_empty)
+                assembled = plan.batch(key, allocate)
         plan.wait_for(assembled)
         return Made.of(assembled, started.until_now())
     except BaseException as error:  # Belongs to whoever asks for the batch.
