@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 
 from adapters.errors import RecordError
 from adapters.records.codec import Codec
+from adapters.records.peeking import peeked
 from adapters.records.storage import Storage
 
 # Headers that are looked at before an index is believed; the others are when they are read.
 _LOOKED_AT = 64
+_HEADER_BYTES = 16
 # Up to which an index is read sooner by Python than by NumPy. Worth it: 0.44 against 2.9 us a line,
 # with 20 of them; with 100,000 NumPy takes 0.10 of 0.35 (2 cores, CPU time, 2026-11).
 _SHORT_BYTES = 4096
@@ -103,12 +105,14 @@ def misfit(
         ends = inorder + index.sizes[order]
     try:
         # Evenly spaced, the last one among them.
-        for place in _looked_at(len(inorder), looked_at):
-            end = codec.end(storage, int(inorder[place]))
-            if ends is not None and ends[place] != end:
-                return f"its record at byte {inorder[place]} has another size"
-            if place + 1 < len(inorder):
-                gap = gap or end != inorder[place + 1]
+        places = _looked_at(len(inorder), looked_at)
+        with peeked(storage, inorder[places].tolist(), _HEADER_BYTES) as some:
+            for place in places:
+                end = codec.end(some, int(inorder[place]))
+                if ends is not None and ends[place] != end:
+                    return f"its record at byte {inorder[place]} has another size"
+                if place + 1 < len(inorder):
+                    gap = gap or end != inorder[place + 1]
     except RecordError as error:
         return f"at byte {error.offset}, {error.expected} expected, {error.found} found"
     gap = gap or end != storage.size

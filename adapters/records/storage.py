@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import RecordError
+from adapters.records.ahead import AHEAD
 from adapters.records.inflation import inflate
 from adapters.records.mapping import Mapping, NoMapError, Reserved, living, most
 
@@ -98,7 +99,7 @@ class MappedFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.name = os.fspath(path)
-        self._path = os.path.abspath(path)  # For another process, which may work elsewhere.
+        self.path = os.path.abspath(path)  # For another process, which may work elsewhere.
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
             raise IsADirectoryError(f"{self.name} is not a file")
@@ -156,9 +157,7 @@ class MappedFile:
 
     def will_read(self, offset: int, size: int) -> None:
         """Have the system read these bytes ahead; nothing is waited for."""
-        if hasattr(os, "posix_fadvise"):
-            with contextlib.suppress(OSError), open(self._path, "rb") as file:
-                os.posix_fadvise(file.fileno(), offset, size, os.POSIX_FADV_WILLNEED)
+        AHEAD.read(self.path, offset, size)
 
     def _none_seen(self) -> bytearray:
         return bytearray((self.size >> _BLOCK_BITS) + 1)
@@ -176,6 +175,7 @@ class MappedFile:
 
     def close(self) -> None:
         """Unmap the file as soon as nobody holds a part of it."""
+        AHEAD.forget(self.path)
         with _opening:
             self._unmap()
             self._map = None
@@ -219,7 +219,7 @@ class MappedFile:
             return memoryview(file.read(size))
 
     def _opened(self) -> IO[bytes]:
-        return open(self._path, "rb")
+        return open(self.path, "rb")
 
     def _check(self, file: IO[bytes]) -> None:
         status = os.fstat(file.fileno())
@@ -286,7 +286,7 @@ class InflatedFile(MappedFile):
     def _opened(self) -> IO[bytes]:
         file = tempfile.TemporaryFile()  # noqa: SIM115 - it is the caller's to close.
         try:
-            with open(self._path, "rb") as compressed:
+            with open(self.path, "rb") as compressed:
                 status = os.fstat(compressed.fileno())
                 if (status.st_size, status.st_mtime_ns) != self.version:
                     expected = "the file that was opened"

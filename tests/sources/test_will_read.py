@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -10,20 +12,34 @@ import pytest
 from adapters import Blocks, RecordWriter, open_images, open_records, split
 from adapters.batch.arranging import order_of
 from adapters.batch.sourceplan import SourcePlan
+from adapters.records.ahead import AHEAD
+from adapters.records.storage import MappedFile
+from benchmarks.harness.page_cache import cached_share, drop
+from tests.engine.crews import wait_until
+from tests.forking import forks
 from tests.packing.materials import folder
 from tests.plans import epoch_of
 
 SIZE, BATCH = 200, 8
 
 
+class Told(list):
+    """What the system is told: (first byte, bytes)."""
+
+    def all(self):
+        """Once the thread is idle that tells it."""
+        wait_until(lambda: AHEAD.is_idle)
+        return [*self]
+
+
 @pytest.fixture
 def told(monkeypatch):
-    """What the system is told: (first byte, bytes)."""
-    calls = []
+    calls = Told()
     monkeypatch.setattr(
         os, "posix_fadvise", lambda fd, offset, size, advice: calls.append((offset, size))
     )
-    return calls
+    yield calls
+    wait_until(lambda: AHEAD.is_idle)
 
 
 def records_of(path):
@@ -39,6 +55,7 @@ def test_each_block_of_a_file_is_told_once(told, tmp_path):
         order = order_of(SIZE, BATCH, blocks, source=source)
         plan = SourcePlan(source, order)
         read = np.concatenate(epoch_of(plan))
+        told.all()
     assert sorted(read[:, 0].tolist()) == list(range(SIZE))
     arrangement = order.arrangement
     stride = os.path.getsize(tmp_path / "x.rec") // SIZE
@@ -54,9 +71,9 @@ def test_parts_and_files_are_told_too(told, tmp_path):
     with records_of(tmp_path / "x.rec") as source:
         half, _ = split(source, [0.5, 0.5])
         half.will_read(10, 20)
-        assert len(told) == 1
+        assert len(told.all()) == 1
         source.select(np.array([0, 199, 5])).will_read(0, 3)
-        assert len(told) == 1
+        assert len(told.all()) == 1
     images = open_images(folder(tmp_path / "in", 6))
     images.will_read(1, 4)
     assert told[1:] == [(0, 0)] * 3
@@ -66,3 +83,57 @@ def test_a_file_that_is_gone_is_no_error_here(tmp_path):
     with records_of(tmp_path / "x.rec") as source:
         os.remove(tmp_path / "x.rec")
         source.will_read(0, 5)
+
+
+def test_a_range_is_told_in_pieces_that_linux_reads_whole(told, tmp_path):
+    """It forgets what is more than it reads ahead by itself, 128 KiB as a rule."""
+    (tmp_path / "x").write_bytes(bytes(1 << 20))
+    MappedFile(tmp_path / "x").will_read(5000, 300_000)
+    piece = 128 << 10
+    assert told.all() == [(5000, piece), (5000 + piece, piece), (5000 + 2 * piece, 37_856)]
+
+
+def test_what_is_closed_is_read_ahead_no_more(monkeypatch, tmp_path):
+    (tmp_path / "x").write_bytes(bytes(1 << 20))
+    begun, goes_on, told = threading.Event(), threading.Event(), []
+
+    def tell(descriptor, offset, size, advice):
+        begun.set()
+        goes_on.wait(10)
+        told.append(offset)
+
+    monkeypatch.setattr(os, "posix_fadvise", tell)
+    file = MappedFile(tmp_path / "x")
+    file.will_read(0, 1000)
+    assert begun.wait(10)
+    file.will_read(4096, 1000)
+    file.close()
+    goes_on.set()
+    wait_until(lambda: AHEAD.is_idle)
+    assert told == [0]
+
+
+@forks
+def test_a_forked_child_reads_ahead_too(monkeypatch, tmp_path):
+    (tmp_path / "x").write_bytes(bytes(1 << 20))
+    monkeypatch.setattr(AHEAD, "_runs", True)  # As if its thread ran, which a child hasn't got.
+    child = os.fork()
+    if not child:
+        MappedFile(tmp_path / "x").will_read(0, 1000)
+        deadline = time.monotonic() + 10
+        while not AHEAD.is_idle and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os._exit(0 if AHEAD.is_idle else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_headers_are_read_without_what_is_around_them(tmp_path):
+    """Opening a large file, with its index, doesn't read it."""
+    with RecordWriter(tmp_path / "x.tfrecord", format="tfrecord") as writer:
+        for _ in range(640):
+            writer.write(bytes(100_000))
+    path = tmp_path / "x.tfrecord"
+    if drop([path]) > 0.1:
+        pytest.skip("this file system keeps files in memory")
+    open_records(path).close()
+    assert cached_share([path]) < 0.3

@@ -1,0 +1,51 @@
+"""A few bytes here and there of a large file, without all that the system would read around them.
+
+Where a page of a map isn't in memory, Linux reads as much around it as it reads ahead, 128 KiB to
+some MiB: 64 headers of a file of 0.5 GB took a cold disk 0.4 s, in which it was read as a whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+
+from adapters.records.storage import MappedFile, Storage
+
+# Of a file that is small, all may be read.
+_SMALL_BYTES = 4 << 20
+
+
+@contextlib.contextmanager
+def peeked(storage: Storage, places: Sequence[int], size: int) -> Iterator[Storage]:
+    """The storage, to read so many bytes at some places of it.
+
+    Args:
+        storage: Whose bytes.
+        places: Where they begin, some of which may lie behind its end.
+        size: Of each.
+    """
+    if type(storage) is not MappedFile or storage.size < _SMALL_BYTES:
+        yield storage
+        return
+    with contextlib.ExitStack() as stack:
+        descriptor = os.open(storage.path, os.O_RDONLY | os.O_CLOEXEC)
+        stack.callback(os.close, descriptor)
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+            for place in places:  # All at once, for disks that are far.
+                if 0 <= place < storage.size:
+                    os.posix_fadvise(descriptor, place, size, os.POSIX_FADV_WILLNEED)
+        yield _Peeked(storage, descriptor)
+
+
+class _Peeked:
+    def __init__(self, file: MappedFile, descriptor: int) -> None:
+        self.name, self.size = file.name, file.size
+        self._descriptor = descriptor
+
+    def read(self, offset: int, size: int) -> memoryview:
+        return memoryview(os.pread(self._descriptor, max(0, min(size, self.size - offset)), offset))
+
+    def close(self) -> None:
+        """Whoever opened the descriptor closes it."""
