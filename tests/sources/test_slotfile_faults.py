@@ -69,7 +69,9 @@ def test_a_table_that_is_larger_than_the_limit_is_not_made(tmp_path, caplog):
     assert cache(tmp_path).samples() == []
     put(opened(tmp_path, 1 << 20, "old"), 0, 300_000)
     file = opened(tmp_path, 1 << 20, count=20_000)
-    assert [Path(path).stem.partition("-")[2] for _, _, path in cache(tmp_path).samples()] == ["one"]
+    assert [Path(path).stem.partition("-")[2] for _, _, path in cache(tmp_path).samples()] == [
+        "one"
+    ]
     with pytest.raises(OSError, match="20,000 samples"):
         opened(tmp_path, 1 << 20, "other", count=20_000)
     assert put(file, 0)
