@@ -147,7 +147,7 @@ def _first(source: Source, tolerant: bool) -> Any:
         if failure is not None:
             log.warning(
                 "blocks are as large as sample %d makes them, as those before it can't be read, "
-                "which must be so on every shard: %s: %s",
+                "which must be so on every shard, and where a state is loaded: %s: %s",
                 number,
                 type(failure).__name__,
                 failure,

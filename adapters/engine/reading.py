@@ -6,22 +6,29 @@
     an error   --> close --> raised as itself
     close      --> the stream is parked for whoever goes on there, or closed
 
-Threads that ask for a batch take turns, so that each batch goes to one of them; ``close`` may come
-from any thread, also while another waits, which then gets a ``ClosedError``. Nothing happens before
-the first batch is asked for.
+Threads that ask for a batch take turns, so that each batch goes to one of them. Code that makes a
+batch must not wait for its turn, as whoever has it may wait for that code. ``close`` may come from
+any thread, also while another waits, which then gets a ``ClosedError``. Nothing happens before the
+first batch is asked for.
 """
 
 from __future__ import annotations
 
 import abc
 import math
+import os
+import sys
 import threading
+import weakref
+from types import FrameType
 from typing import Any, NoReturn
 
 from adapters.engine.engine import Engine
 from adapters.engine.jobs import Exhausted
 from adapters.engine.stream import Stream
 from adapters.errors import note
+
+_all: weakref.WeakSet[Reading] = weakref.WeakSet()
 
 
 class Reading(abc.ABC):
@@ -38,13 +45,24 @@ class Reading(abc.ABC):
         self._left = math.inf
         """Batches of the pass to fetch yet; ``_begin`` sets it, where that is known."""
         self._turn = threading.RLock()
+        _all.add(self)
 
     def __iter__(self) -> Reading:
         return self
 
     def __next__(self) -> Any:
-        with self._turn:
+        turn = self._turn
+        if not turn.acquire(blocking=False):
+            if _makes_a_batch():
+                raise RuntimeError(
+                    "code that makes a batch asked for one of a pass that another thread reads, "
+                    "and each might wait for the other: give that code a pass of its own, iter(...)"
+                )
+            turn.acquire()
+        try:
             return self._next()
+        finally:
+            turn.release()
 
     def _fetch(self) -> Any:
         """The next batch.
@@ -123,6 +141,19 @@ class Reading(abc.ABC):
             del error  # As there: this frame has the iterator, and so the workers.
 
 
+_PLANS = "adapters.batch.", "adapters.gluon.plan"
+
+
+def _makes_a_batch() -> bool:
+    """Whether this thread computes one: a plan has called what asks."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).startswith(_PLANS):
+            return True
+        frame = frame.f_back
+    return False
+
+
 def raise_as_itself(error: BaseException) -> NoReturn:
     """Raise an exception out of an iterator, where ``StopIteration`` would end it in silence."""
     try:
@@ -136,3 +167,11 @@ def raise_as_itself(error: BaseException) -> NoReturn:
         raise error
     finally:
         del error  # The traceback would refer to it through this frame, in a circle.
+
+
+def _renew_turns() -> None:
+    for reading in list(_all):
+        reading._turn = threading.RLock()  # The thread that had it wasn't forked.
+
+
+os.register_at_fork(after_in_child=_renew_turns)

@@ -77,16 +77,22 @@ def _hosts() -> list[str]:
         hosts = json.loads(os.environ.get("SM_HOSTS", ""))
     except ValueError:
         return []
-    return hosts if isinstance(hosts, list) else []
+    named = isinstance(hosts, list) and all(isinstance(host, str) for host in hosts)
+    return hosts if named else []
 
 
 def unplaced() -> Iterator[str]:
     """What says that there are several processes, and not which of them this one is."""
-    for rank, world in (_TORCHRUN, _HOROVODRUN, _OPEN_MPI):
-        if (_number(world) or 0) > 1 and _number(rank) is None:
+    pairs = [_TORCHRUN, _HOROVODRUN, _OPEN_MPI]
+    if "SLURM_STEP_ID" in os.environ:  # Else the shell of a job, which is one process.
+        pairs.append(("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"))
+    for rank, world in pairs:
+        numbers = _number(rank), _number(world)
+        several = (numbers[1] or 0) > 1 or (world in os.environ and (numbers[0] or 0) > 0)
+        if several and None in numbers:
             yield f"{world}={os.environ[world]} and {rank}={os.environ.get(rank)}"
     name, hosts = os.environ.get("SM_CURRENT_HOST"), os.environ.get("SM_HOSTS", "")
-    if name is not None and name not in _hosts() and ("," in hosts or len(_hosts()) > 1):
+    if name not in _hosts() and "," in hosts:
         yield f"SM_HOSTS={hosts} and SM_CURRENT_HOST={name}"
 
 

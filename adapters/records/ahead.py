@@ -17,9 +17,9 @@ _PIECE_BYTES = 128 << 10
 
 
 class _Range(NamedTuple):
-    path: str
+    path: str | bytes
     offset: int
-    size: int
+    size: int | None
 
 
 class Ahead:
@@ -29,19 +29,27 @@ class Ahead:
         self._begin_process()
 
     def _begin_process(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # A signal handler may close a file.
         self._waiting: collections.deque[_Range] = collections.deque()
         self._runs = False
 
-    def read(self, path: str, offset: int, size: int) -> None:
-        """Have these bytes read; nothing is waited for, and nothing is an error."""
+    def read(self, path: str | bytes, offset: int = 0, size: int | None = None) -> None:
+        """Have these bytes read, to the end if there is no size.
+
+        Nothing is waited for, and nothing is an error.
+        """
         if not hasattr(os, "posix_fadvise"):
             return
         with self._lock:
             self._waiting.append(_Range(path, offset, size))
             starts, self._runs = not self._runs, True
         if starts:
-            threading.Thread(target=self._run, name="adapters-ahead", daemon=True).start()
+            try:
+                threading.Thread(target=self._run, name="adapters-ahead", daemon=True).start()
+            except RuntimeError:  # There is no room for one, or the interpreter exits.
+                with self._lock:
+                    self._waiting.clear()
+                    self._runs = False
 
     def forget(self, path: str) -> None:
         """Read no more of this file, but what was begun."""
@@ -59,7 +67,7 @@ class Ahead:
     def _run(self) -> None:
         while (piece := self._next()) is not None:
             with contextlib.suppress(OSError):
-                descriptor = os.open(piece.path, os.O_RDONLY | os.O_CLOEXEC)
+                descriptor = os.open(piece.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
                 try:
                     self._tell(descriptor, piece)
                 finally:
@@ -73,7 +81,7 @@ class Ahead:
             return None
 
     def _tell(self, descriptor: int, whole: _Range) -> None:
-        end = whole.offset + whole.size
+        end = os.fstat(descriptor).st_size if whole.size is None else whole.offset + whole.size
         for at in range(whole.offset, end, _PIECE_BYTES):
             size = min(_PIECE_BYTES, end - at)
             os.posix_fadvise(descriptor, at, size, os.POSIX_FADV_WILLNEED)

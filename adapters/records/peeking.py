@@ -28,15 +28,29 @@ def peeked(storage: Storage, places: Sequence[int], size: int) -> Iterator[Stora
     if type(storage) is not MappedFile or storage.size < _SMALL_BYTES:
         yield storage
         return
-    with contextlib.ExitStack() as stack:
+    try:
         descriptor = os.open(storage.path, os.O_RDONLY | os.O_CLOEXEC)
-        stack.callback(os.close, descriptor)
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-            for place in places:  # All at once, for disks that are far.
-                if 0 <= place < storage.size:
-                    os.posix_fadvise(descriptor, place, size, os.POSIX_FADV_WILLNEED)
+    except OSError:  # It is mapped already, and gone, or there is no descriptor left.
+        yield storage
+        return
+    try:
+        status = os.fstat(descriptor)
+        if (status.st_size, status.st_mtime_ns) != storage.version:
+            yield storage  # Another file has its name by now.
+            return
+        _advise(descriptor, [place for place in places if 0 <= place < storage.size], size)
         yield _Peeked(storage, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _advise(descriptor: int, places: Sequence[int], size: int) -> None:
+    """Have some bytes read, all at once for disks that are far, and nothing around them."""
+    if hasattr(os, "posix_fadvise"):
+        with contextlib.suppress(OSError):
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+            for place in places:
+                os.posix_fadvise(descriptor, place, size, os.POSIX_FADV_WILLNEED)
 
 
 class _Peeked:

@@ -39,7 +39,8 @@ from adapters.remote.cachefiles import (
     description_of,
     files_in,
     is_of_an_object,
-    remove_from,
+    made_in,
+    remove,
     write_atomically,
 )
 from adapters.remote.folderlock import held
@@ -164,17 +165,18 @@ class Cache:
         Raises:
             PermissionError: The folder can't be written to.
         """
-        used = self.used
-        if not any(map(os.path.isdir, self._all())):
+        made = [path for folder in self._folders() for path in made_in(folder, True)]
+        made += made_in(self.samples_folder, False)
+        if not made:
             return 0
+        used = self.used
         with self.locked(wait=True) as is_held:
             if used and not is_held:
                 raise PermissionError(
                     f"{self.folder} must be writable to be emptied, and its file lock can't be "
                     "opened; do it as the user whose cache it is"
                 )
-            for folder in self._all():
-                remove_from(folder)
+            remove(made)
         return max(0, used - self.used)
 
     # --- for files ---

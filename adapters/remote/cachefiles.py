@@ -12,15 +12,14 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import uuid
 from typing import Any
 
 INDEX, SUFFIX, SAMPLES_SUFFIX = "index", ".seg", ".samples"
 _DESCRIPTION = "object.json"
 _OBJECT = re.compile("[0-9a-f]{32}")
-_TOOK_TIME = re.compile(r"index|[0-9a-f]+\.seg|[0-9a-f]{32}.*\.samples")
-_BESIDE = re.compile(r"object\.json|(index|object\.json)\.[0-9a-f]{32}\.tmp")
+_OF_OBJECTS = re.compile(r"(index|object\.json)(\.[0-9a-f]{32}\.tmp)?|[0-9a-f]+\.seg")
+_OF_SAMPLES = re.compile(r"[0-9a-f]{32}.*\.samples")
 
 
 def describe(folder: str, url: str, version: str, size: int) -> None:
@@ -52,7 +51,7 @@ def files_in(folder: str) -> list[tuple[int, int, str]]:
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             is_index = entry.name == INDEX
-            if _TOOK_TIME.fullmatch(entry.name):
+            if is_index or entry.name.endswith((SUFFIX, SAMPLES_SUFFIX)):
                 with contextlib.suppress(OSError):
                     status = entry.stat()
                     file = status.st_mtime_ns, status.st_blocks * 512, entry.path
@@ -66,20 +65,24 @@ def is_of_an_object(entry: os.DirEntry[str]) -> bool:
     return bool(_OBJECT.fullmatch(entry.name)) and entry.is_dir(follow_symlinks=False)
 
 
-def remove_from(folder: str) -> None:
-    """Remove what a cache has made there, and the folder if nothing else was in it."""
-    removed = False
+def made_in(folder: str, of_objects: bool) -> list[str]:
+    """The files there that a cache has made, of an object or of decoded samples."""
+    made = _OF_OBJECTS if of_objects else _OF_SAMPLES
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if not (_TOOK_TIME.fullmatch(entry.name) or _BESIDE.fullmatch(entry.name)):
-                continue
-            removed = True
-            if entry.is_dir(follow_symlinks=False):  # In the place of a file, by some accident.
-                shutil.rmtree(entry.path, ignore_errors=True)
-            else:
-                with contextlib.suppress(OSError):
-                    os.unlink(entry.path)
-    if removed:
+        return [
+            each.path
+            for each in entries
+            if made.fullmatch(each.name) and not each.is_dir(follow_symlinks=False)
+        ]
+    return []
+
+
+def remove(paths: list[str]) -> None:
+    """Remove files, and the folders that have nothing else in them then."""
+    for path in paths:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+    for folder in {os.path.dirname(path) for path in paths}:
         with contextlib.suppress(OSError):
             os.rmdir(folder)
 

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
+from adapters.records.ahead import AHEAD
 from adapters.sources.files import Files
 
 # Nobody has a picture of that size.
@@ -107,7 +108,7 @@ class FileReading:
     def will_read(self, first: int, last: int) -> None:
         """Have the system read these files ahead."""
         for number in range(first, last):
-            will_read_file(self._files.path(number))
+            AHEAD.read(self._files.path(number))
 
     @property
     def mean_bytes(self) -> float | None:
@@ -172,18 +173,6 @@ def read_file(path: bytes, room: Room) -> memoryview:
     finally:
         os.close(descriptor)
     return memory
-
-
-def will_read_file(path: bytes) -> None:
-    """Have the system read a file ahead; nothing is waited for, and nothing is an error."""
-    if not hasattr(os, "posix_fadvise"):
-        return
-    with contextlib.suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        try:
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
-        finally:
-            os.close(descriptor)
 
 
 def mean_size(paths: Iterable[bytes]) -> float | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
+import signal
 import threading
 import weakref
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 from adapters.engine import Engine, Reading, Settings, Stream
 from adapters.errors import ClosedError
 from tests.engine.workloads import Numbers
+from tests.forking import forks
 from tests.plans import plan_of
 
 BATCHES = 3
@@ -157,3 +160,62 @@ def test_after_an_error_nothing_waits_for_the_garbage_collector():
         engine.close()
     finally:
         gc.enable()
+
+
+def test_code_that_makes_a_batch_does_not_wait_for_its_turn():
+    """Whoever has it may wait for that code, as where both draw from a generator of the process."""
+    shared = Epoch(Engine(plan_of(Numbers(4 * BATCHES)), Settings(0)))
+    taken, told = threading.Event(), []
+
+    def hold():
+        with shared._turn:
+            taken.set()
+            done.wait(20)
+
+    class Takes(Numbers):
+        def __getitem__(self, number):
+            try:
+                next(shared)
+            except RuntimeError as error:
+                told.append(str(error))
+            return number
+
+    done, thread = threading.Event(), threading.Thread(target=hold)
+    thread.start()
+    try:
+        assert taken.wait(10)
+        engine = Engine(plan_of(Takes(4 * BATCHES)), Settings(0))
+        assert next(Epoch(engine)) == [0, 1, 2, 3]
+    finally:
+        done.set()
+        thread.join()
+    assert len(told) == 4
+    assert "give that code a pass of its own" in told[0]
+    assert next(shared) == [0, 1, 2, 3]
+    engine.close()
+
+
+@forks
+def test_a_forked_child_reads_on_though_another_thread_had_its_turn(engine):
+    reading = Epoch(engine)
+    assert next(reading) == [0, 1, 2, 3]
+    taken, done = threading.Event(), threading.Event()
+
+    def hold():
+        with reading._turn:
+            taken.set()
+            done.wait(20)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert taken.wait(10)
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        try:
+            os._exit(0 if next(reading) == [4, 5, 6, 7] else 1)
+        finally:
+            os._exit(2)
+    done.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0

@@ -140,7 +140,7 @@ def test_blocks_are_measured_by_the_first_sample_that_can_be_read(source, on_err
     with SafeSequence(source(3), 4, **arguments) as sequence:
         assert sum(len(batch) for batch in sequence) >= 200
     said = [each for each in caplog.messages if each.startswith("blocks are as large as sample 3")]
-    assert "on every shard: OSError: 0 can't be read" in said[0]
+    assert "where a state is loaded: OSError: 0 can't be read" in said[0]
 
 
 def test_blocks_of_what_cannot_be_read_are_an_error():

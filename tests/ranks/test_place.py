@@ -75,6 +75,14 @@ UNPLACED = {
         "SM_HOSTS": '["a", "b"]',
         "SM_CURRENT_HOST": "c",
     },
+    'SM_HOSTS=["a", "b"] and SM_CURRENT_HOST=None': {"SM_HOSTS": '["a", "b"]'},
+    'SM_HOSTS=["a", 2] and SM_CURRENT_HOST=a': {"SM_HOSTS": '["a", 2]', "SM_CURRENT_HOST": "a"},
+    "WORLD_SIZE=three and RANK=1": {"RANK": "1", "WORLD_SIZE": "three"},
+    "SLURM_STEP_NUM_TASKS=4 and SLURM_PROCID=None": {
+        "SLURM_JOB_ID": "7",
+        "SLURM_STEP_ID": "0",
+        "SLURM_STEP_NUM_TASKS": "4",
+    },
     "SM_HOSTS=a,b and SM_CURRENT_HOST=b": {"SM_HOSTS": "a,b", "SM_CURRENT_HOST": "b"},
 }
 

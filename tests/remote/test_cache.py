@@ -217,6 +217,10 @@ FOREIGN = [
     f"objects/{'b' * 32}.jpg",
     "decoded/features.npy",
     "decoded/mine.samples",
+    "decoded/index/a.npy",
+    "decoded/0001.seg",
+    "decoded/object.json",
+    f"objects/{'c' * 32}/index/b.npy",
     "photos/1.jpg",
 ]
 

@@ -76,7 +76,9 @@ def test_parts_and_files_are_told_too(told, tmp_path):
         assert len(told.all()) == 1
     images = open_images(folder(tmp_path / "in", 6))
     images.will_read(1, 4)
-    assert told[1:] == [(0, 0)] * 3
+    sizes = {os.path.getsize(images._files.path(number)) for number in range(1, 4)}
+    assert {size for _, size in told.all()[1:]} == sizes
+    assert len(told) == 4
 
 
 def test_a_file_that_is_gone_is_no_error_here(tmp_path):
@@ -137,3 +139,24 @@ def test_headers_are_read_without_what_is_around_them(tmp_path):
         pytest.skip("this file system keeps files in memory")
     open_records(path).close()
     assert cached_share([path]) < 0.3
+
+
+def test_a_thread_that_cannot_start_is_no_error(monkeypatch, tmp_path):
+    (tmp_path / "x").write_bytes(bytes(1000))
+
+    def fail(thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        AHEAD.read(str(tmp_path / "x"))
+    assert AHEAD.is_idle
+    AHEAD.read(str(tmp_path / "x"))
+    wait_until(lambda: AHEAD.is_idle)
+
+
+def test_a_signal_handler_may_close_a_file_meanwhile(tmp_path):
+    with AHEAD._lock:  # As when it comes while this thread has the lock.
+        AHEAD.read(str(tmp_path / "x"))
+        MappedFile(__file__).close()
+    wait_until(lambda: AHEAD.is_idle)
