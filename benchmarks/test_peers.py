@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from benchmarks.data.photographs import SMALL, find_packed, find_photographs
 from benchmarks.experiments.correctness import check, faults, references
 from benchmarks.experiments.every_loader import LOADERS, WORKS
+from benchmarks.experiments.mnist_sweep import cpu_counts
+from benchmarks.harness.machine import usable_cpus
 from benchmarks.harness.ratios import BATCH
 from benchmarks.harness.results import Column, Experiment
 from benchmarks.harness.sweeps import RowSpec, Session, our_failures
@@ -39,6 +43,15 @@ NOTES = (
     "which there are some of the next pass where a loader mixes passes",
     "turboloader makes float32 from 0 to 1, and in the place of centres whole pictures, squeezed",
 )
+# Those whose rows are repeated on fewer cores: ours, and of others those that use all of them best.
+BY_CORES = (
+    "SafeSequence, TFRecord",
+    "tf.data, TFRecord",
+    "Grain processes, OpenCV",
+    "PyDataset threads, OpenCV",
+    "PyTorch processes, torchvision",
+    "DALI, TFRecord",
+)
 SIZES = {  # "auto" takes up to a dozen batches to choose: they are skipped.
     "smoke": {"skipped": 1, "rounds": 1, "seconds": 0.0, "whole_epoch": False},
     "default": {"skipped": 14, "rounds": 5, "seconds": 0.8, "whole_epoch": True},
@@ -52,11 +65,7 @@ LIMIT_SECONDS = 240  # FFCV compiles its pipelines first.
 @pytest.mark.parametrize(("work", "pictures"), WORKS)
 def test_peers(session: Session, work: str, pictures: str) -> None:
     """Every row of this package's loaders ends well."""
-    asked = session.peers or "peers" in session.rows.lower()
-    if session.size == "default" and not asked:
-        pytest.skip("not of the default size: with --peers, with --full, or named by --rows")
-    if session.size == "smoke":
-        pytest.skip("in the smoke size, all works of a loader follow each other")
+    _skip_unasked(session)
     experiment = _experiment(session)
     runs = session.sweep(experiment, _specs(session, work, pictures), REPEATS[session.size])
     assert our_failures(runs) == []
@@ -73,6 +82,35 @@ def test_every_peer_runs(session: Session) -> None:
     specs.sort(key=lambda spec: (spec.shares, loaders.index(spec.loader)))
     runs = session.sweep(experiment, specs, REPEATS[session.size])
     assert [f"{run.name}: {run.failure}\n{run.log}" for run in runs if run.failure] == []
+
+
+@pytest.mark.flaky(reruns=0)
+def test_peers_by_cores(session: Session) -> None:
+    """On one core and on more: every row of this package's loaders ends well."""
+    _skip_unasked(session)
+    experiment = session.experiment(
+        "peers-cpus",
+        "Peers on so many cores: random boxes of JPEG pictures",
+        "How fast does everybody load the same pictures on more cores?",
+    )
+    experiment.columns, experiment.axis = COLUMNS, "CPU cores"
+    experiment.note(*NOTES[:1], *NOTES[2:3], "a worker for each core, but for tf.data: its own")
+    specs = [
+        dataclasses.replace(spec, framework="cores", workers=cpus, cpus=cpus)
+        for cpus in cpu_counts(usable_cpus(), session.size)
+        for spec in _specs(session, TRAIN, SMALL)
+        if spec.loader in BY_CORES
+    ]
+    runs = session.sweep(experiment, specs, REPEATS[session.size])
+    assert our_failures(runs) == []
+
+
+def _skip_unasked(session: Session) -> None:
+    asked = session.peers or any(name in session.rows.lower() for name in ("peers", "cores"))
+    if session.size == "default" and not asked:
+        pytest.skip("not of the default size: with --peers, with --full, or named by --rows")
+    if session.size == "smoke":
+        pytest.skip("in the smoke size, all works of a loader follow each other")
 
 
 def _experiment(session: Session) -> Experiment:

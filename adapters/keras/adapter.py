@@ -22,6 +22,7 @@ from adapters.keras.hooks import turn
 from adapters.keras.internals import (
     PyDatasetAdapter,
     called_by,
+    ends_builds,
     get_tensor_spec,
     jax_lag,
     tensorflow,
@@ -176,10 +177,11 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
     def _may_be_probe(self, account: Account) -> bool:
         """Whether the pass may be the symbolic build of JAX and PyTorch.
 
-        That takes one batch, and never asks on at what may be an epoch's end.
+        That takes one batch, and never asks on at what may be an epoch's end; where Keras puts
+        batches on a GPU for JAX, it has the next one, too, or has asked for it.
         """
         known = self._on_tensorflow or self._confirmed or (self._turns and self._steps_left == 1)
-        return account.taken == 1 and not known
+        return account.consumed == 1 and not known
 
     @property
     def _steps_left(self) -> int | None:
@@ -354,7 +356,10 @@ class _Batches(Reading):
         """The epoch has been handed out; on TensorFlow the trainer may not have seen it yet."""
         adapter = self._adapter
         assert self._account is not None
-        self._finished = adapter._confirmed = True
+        self._finished = True
+        # Who reads ahead asks on before anybody has the only batch, who builds the model included.
+        asked_early = adapter._lag and self._account.taken == 1
+        adapter._confirmed = not (asked_early and ends_builds())
         self._account.lag = 0
         if not adapter._on_tensorflow and not adapter._lag:
             adapter._progress.advance_past(self._account)

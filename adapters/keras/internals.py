@@ -100,10 +100,18 @@ def jax_lag() -> int:
     """Batches that Keras puts on JAX's device before the trainer asks for them."""
     import jax
 
+    if keras.distribution.distribution() is not None:
+        return 0
     iterator = _found("keras.src.backend.jax.trainer", "JAXEpochIterator")
-    # Versions before 3.15 do so on CPUs too; where the class has moved, Keras is newer.
-    older = iterator is not None and not hasattr(iterator, "_one_batch_ahead_iterator")
+    # Versions before 3.15 don't ask which device it is; where the class has moved, Keras is newer.
+    code = getattr(getattr(iterator, "_get_iterator", None), "__code__", None)
+    older = code is not None and "default_backend" not in code.co_names
     return int(older or jax.default_backend() != "cpu")
+
+
+def ends_builds() -> bool:
+    """Whether Keras ends the pass that it has built a model with: from 3.7 on."""
+    return hasattr(EpochIterator, "reset")
 
 
 def called_by_keras() -> bool:

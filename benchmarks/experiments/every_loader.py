@@ -94,13 +94,14 @@ def measure(options: Mapping[str, Any]) -> Measurement:
     """Run one loader on one work, in a process of its own.
 
     Args:
-        options: `loader`, `workers`, `work`, `pictures` (as `QUALITIES` has them), `skipped`,
+        options: `loader`, `work`, `pictures` (as `QUALITIES` has them), `skipped`,
             `rounds` and `seconds` (of each), and `whole_epoch`: whether to go on until all
             pictures must have been there, and to compare pixels where the work is to train, too.
     """
     os.environ["KERAS_BACKEND"] = "jax"  # No network is trained.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    loader, work, workers = LOADERS[options["loader"]], options["work"], options["workers"]
+    loader, work = LOADERS[options["loader"]], options["work"]
+    workers = loader.workers  # For the CPUs that the row may use.
     photographs = find_photographs(options["pictures"])
     looks = {"ordered": loader.ordered, "whole": loader.whole}
     metrics: dict[str, float] = {}

@@ -22,7 +22,11 @@ def batches_of(
         processes: That make batches, each with one thread.
         work: Of the two.
     """
+    from absl import flags
     from grain.python import MapDataset, MultiprocessingOptions, ReadOptions
+
+    if not flags.FLAGS.is_parsed():  # Grain's processes ask for them; `absl.app.run` would do it.
+        flags.FLAGS.mark_as_parsed()
 
     def drawn(file: tuple[bytes, int], rng: np.random.Generator) -> tuple[Any, int]:
         return with_opencv(file[0], rng.uniform), file[1]
