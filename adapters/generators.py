@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
+from numpy.random.bit_generator import ISpawnableSeedSequence
 from numpy.typing import NDArray
 
 # Which of a sample's streams of numbers: what one draws must not repeat in another.
@@ -30,7 +31,39 @@ def generator(seed: int, epoch: int, number: int, stream: int) -> np.random.Gene
         stream: What it is for.
     """
     words = np.array([0, epoch, number, stream], np.uint64)
-    return np.random.Generator(np.random.Philox(key=_key(seed), counter=words))
+    return np.random.Generator(np.random.Philox(_Key(seed, epoch, number, stream), counter=words))
+
+
+class _Key(ISpawnableSeedSequence):
+    """Gives Philox its key.
+
+    Given as ``key``, it would have the system asked for entropy, for a seed of what is spawned,
+    which takes three times as long, and a turn at the GIL. So what is spawned is of the place, too.
+
+    Args:
+        place: The seed, the epoch, the number and the stream.
+    """
+
+    def __init__(self, *place: int) -> None:
+        self._place = place
+        self._spawning: np.random.SeedSequence | None = None
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> NDArray[Any]:
+        """The key; of another length or type, what belongs to the place."""
+        if n_words == 2 and dtype == np.uint64:
+            return _key(self._place[0])
+        return self._seed.generate_state(n_words, dtype)
+
+    def spawn(self, n_children: int) -> list[np.random.SeedSequence]:
+        """Others than those that were spawned before."""
+        return self._seed.spawn(n_children)
+
+    @property
+    def _seed(self) -> np.random.SeedSequence:
+        if self._spawning is None:
+            seed, *spawned_by = self._place
+            self._spawning = np.random.SeedSequence(seed, spawn_key=spawned_by)
+        return self._spawning
 
 
 class Generators:

@@ -133,7 +133,7 @@ class Dispatcher:
             last = self._ready[-1] if self._ready else None
             most = self._group_size(crew, seconds)
             if layout is not None and long and min(count, batch_size) > 1:
-                self._queue_parts(crew, pending, layout)
+                self._queue_parts(crew, pending, layout, seconds)
             elif last and last.kind is Kind.WHOLE and len(last.batches) < most:
                 last.batches.append(pending)
             else:
@@ -290,11 +290,12 @@ class Dispatcher:
                     self._ready.appendleft(own)
         return taken
 
-    def _queue_parts(self, crew: Crew, pending: Pending, layout: Layout) -> None:
+    def _queue_parts(self, crew: Crew, pending: Pending, layout: Layout, seconds: float) -> None:
         pending.layout = layout
         pending.samples = self._plan.rows(pending.key)
         crew.allocate(pending)
-        parts = min(crew.count, pending.samples)
+        # As long as is worth the turn at the GIL that each takes to be begun and ended.
+        parts = min(crew.count, pending.samples, math.ceil(seconds / _SPLIT_SECONDS))
         edges = [pending.samples * i // parts for i in range(parts + 1)]
         pending.jobs_left = parts
         for number in range(parts):
@@ -320,7 +321,8 @@ class Dispatcher:
                     self._job_done(crew, job, pending)
                 self.start_jobs()
                 self._rest_if_idle()
-            self._changed.notify_all()
+            if job.lost or not all(pending.jobs_left for pending in job.batches):
+                self._changed.notify_all()  # Who waits would only look, and needs the GIL for it.
 
     def _job_done(self, crew: Crew, job: Job, pending: Pending) -> None:
         pending.seconds += job.seconds / len(job.batches)
