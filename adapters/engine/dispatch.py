@@ -28,9 +28,11 @@ from adapters.errors import ClosedError, WorkerError
 
 log = logging.getLogger("adapters")
 
-# A batch that takes longer is computed in parts, one per worker: the first batch comes sooner, and
-# more workers than there are batches in the window can all be busy.
+# A batch that takes longer is computed in parts: the first batch comes sooner.
 _SPLIT_SECONDS = 0.05
+# So many jobs for each worker are to be there while the window is full: where it has fewer batches
+# than that, they are computed in parts, too, each of which is worth so many handovers.
+_JOBS_EACH, _HANDOVERS = 2, 2
 # A batch is given up when that many worker processes have died over it.
 _TRIES = 3
 # All batches are, when workers have been replaced that often and no job got done in between.
@@ -128,12 +130,12 @@ class Dispatcher:
         """
         with self._changed:
             crew = pending.crew = self.open()
-            count, batch_size = crew.count, self._plan.batch_size
-            long = seconds > _SPLIT_SECONDS and crew.splits and not crew.starting
             last = self._ready[-1] if self._ready else None
             most = self._group_size(crew, seconds)
-            if layout is not None and long and min(count, batch_size) > 1:
-                self._queue_parts(crew, pending, layout, seconds)
+            splits = layout is not None and crew.splits and not crew.starting
+            parts = self._parts(crew, seconds) if splits else 1
+            if layout is not None and parts > 1:
+                self._queue_parts(crew, pending, layout, parts)
             elif last and last.kind is Kind.WHOLE and len(last.batches) < most:
                 last.batches.append(pending)
             else:
@@ -290,12 +292,19 @@ class Dispatcher:
                     self._ready.appendleft(own)
         return taken
 
-    def _queue_parts(self, crew: Crew, pending: Pending, layout: Layout, seconds: float) -> None:
+    def _parts(self, crew: Crew, seconds: float) -> int:
+        """How many jobs a batch is worth that takes so long."""
+        window = max(1, crew.window or self._window)
+        keep_busy = _JOBS_EACH * self._active(crew) / window
+        worth = seconds / (_HANDOVERS * crew.group_seconds)
+        parts = max(seconds / _SPLIT_SECONDS, min(keep_busy, worth))
+        return min(math.ceil(parts), crew.count, self._plan.batch_size)
+
+    def _queue_parts(self, crew: Crew, pending: Pending, layout: Layout, parts: int) -> None:
         pending.layout = layout
         pending.samples = self._plan.rows(pending.key)
         crew.allocate(pending)
-        # As long as is worth the turn at the GIL that each takes to be begun and ended.
-        parts = min(crew.count, pending.samples, math.ceil(seconds / _SPLIT_SECONDS))
+        parts = min(parts, pending.samples)
         edges = [pending.samples * i // parts for i in range(parts + 1)]
         pending.jobs_left = parts
         for number in range(parts):
