@@ -12,6 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
+# What nobody can write into, and samples are full of.
+_UNCHANGING = (int, str, float, bytes, bool, type(None))
 
 _PLAIN = (np.ndarray, np.generic, int, float)
 
@@ -85,6 +89,8 @@ def is_numbers(tree: Any) -> bool:
 
 def private(item: Any) -> Any:
     """A copy of what a function may write into, so that it harms nobody who stores it."""
+    if type(item) in _UNCHANGING:
+        return item
     if isinstance(item, np.ndarray):
         return item.copy() if item.flags.writeable else item
     if isinstance(item, np.void):  # A row of a structured array: it lies in there.
@@ -123,4 +129,11 @@ def as_array(leaf: Any) -> Any:
         return leaf
     if hasattr(leaf, "asnumpy"):
         return leaf.asnumpy()
-    return np.asarray(leaf) if hasattr(leaf, "__array__") or isinstance(leaf, list) else leaf
+    return to_array(leaf) if hasattr(leaf, "__array__") or isinstance(leaf, list) else leaf
+
+
+def to_array(value: Any) -> NDArray[Any]:
+    """An array of what has none of its own; of PyTorch's tensors also where a GPU has them."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+    return np.asarray(value)

@@ -215,3 +215,22 @@ def test_nobody_elses_random_state_is_touched():
     before = random.getstate(), exact(np.random.get_state())
     epoch_of(plan_of(list(range(40)), shuffle=True, transform=draw, batch_transform=draw_pair))
     assert (random.getstate(), exact(np.random.get_state())) == before
+
+
+def test_what_a_generator_spawns_is_of_its_place_too():
+    def drawn(number: int) -> list[float]:
+        rng = generator(1, 2, number, 0)
+        first, second = (child.random() for child in rng.spawn(2))
+        return [first, second, rng.spawn(1)[0].random(), rng.random()]
+
+    assert drawn(3) == drawn(3)
+    assert len({*drawn(3), *drawn(4)}) == 8
+
+
+def test_the_system_is_asked_for_no_entropy(monkeypatch):
+    def refuse(size: int) -> bytes:
+        raise AssertionError("a turn at the interpreter lock, for each sample")
+
+    generator(1, 2, 3, 0)
+    monkeypatch.setattr(random, "_urandom", refuse)
+    assert 0 <= generator(1, 2, 3, 0).random() < 1

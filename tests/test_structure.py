@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapters.batch.collate import as_leaf
 from adapters.ownership import detached
-from adapters.structure import flatten, is_numbers, map_leaves, private, unflatten
+from adapters.structure import as_array, flatten, is_numbers, map_leaves, private, unflatten
 
 
 class Pair(NamedTuple):
@@ -111,3 +112,26 @@ def test_a_row_of_a_structured_array_is_copied_before_a_function_may_write_into_
     for copied in (private(rows[1]), private((rows[1],))[0], detached(rows[1])):
         copied["x"] = 5
     assert rows["x"].tolist() == [0, 0, 0]
+
+
+class OnAGpu:
+    """As much of a PyTorch tensor on a GPU, with a gradient, as matters."""
+
+    def __init__(self, value: list[float], where: str = "cuda") -> None:
+        self.value, self.where = value, where
+
+    def detach(self) -> OnAGpu:
+        return OnAGpu(self.value, f"{self.where}, detached")
+
+    def cpu(self) -> OnAGpu:
+        return OnAGpu(self.value, self.where.replace("cuda", "cpu"))
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.where != "cpu, detached":
+            raise TypeError(f"can't convert a tensor that is {self.where} to numpy")
+        return np.array(self.value)
+
+
+@pytest.mark.parametrize("convert", [as_array, as_leaf])
+def test_a_tensor_is_taken_from_its_gpu(convert):
+    np.testing.assert_array_equal(convert(OnAGpu([1.0, 2.0])), [1.0, 2.0])

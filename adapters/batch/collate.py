@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from adapters.batch.plan import Layout, LayoutChanged
 from adapters.errors import note
 from adapters.ownership import Allocate, detached
-from adapters.structure import flatten, unflatten
+from adapters.structure import flatten, to_array, unflatten
 
 
 def collate(
@@ -137,7 +137,7 @@ def as_leaf(value: Any) -> NDArray[Any]:
     if hasattr(value, "asnumpy"):  # MXNet's arrays, which NumPy would take for sequences.
         return value.asnumpy()  # type: ignore[no-any-return]
     if not isinstance(value, (str, bytes)):
-        array = np.asarray(value)
+        array = to_array(value)
         if array.dtype != object:
             return array
     boxed = np.empty((), object)

@@ -28,8 +28,10 @@ _SHORT_SECONDS = 0.01
 _LOOKS = 4
 # What it takes to have another thread do something, and the interpreter lock with it.
 _HANDOVER_SECONDS = 0.0001
-# Two threads must make that much more than one, or the work is taken to hold the GIL.
-_SCALES = 1.3
+# Two threads must make that much more than one, or the work is taken to hold the GIL. So that as many
+# threads as there are CPUs make a third of what as many processes would, by Amdahl's law, it is more
+# from 6 CPUs on, but no more than can be measured.
+_SCALES, _SCALES_AT_MOST = 1.3, 1.9
 # The first times, the threads also fill memory that is new to them: where two decode 1.9 times as
 # many JPEGs later on, they made 1.0 to 1.3.
 _TRIES = 4
@@ -117,6 +119,8 @@ class Trial:
         self._serial = most == 1
         self._most_threads = min(_MOST_WAITING_THREADS, most or _MOST_WAITING_THREADS)
         self._cpus = usable_cpus()
+        third = 2 * (self._cpus - 1) / (self._cpus + 1)
+        self._scales = min(max(_SCALES, third), _SCALES_AT_MOST)
         self._alone: list[Pending] = []
         self._undecided_alone = True
         self._together = math.inf
@@ -136,7 +140,7 @@ class Trial:
                 return None
             self._undecided_alone = False
             return self._early_choice()
-        if self._gain < _SCALES and self._tries < _TRIES:
+        if self._gain < self._scales and self._tries < _TRIES:
             together = _on_two_threads(stream)
             if together is not None:
                 self._together = min(self._together, together)
@@ -144,7 +148,7 @@ class Trial:
             return None
         # The batch that it was compared with may have been slow for being one of the first.
         self._compute_alone(stream)
-        if self._gain < _SCALES and self._tries < _TRIES:
+        if self._gain < self._scales and self._tries < _TRIES:
             return None
         if self._seconds < _TRIVIAL_SECONDS:
             return _read_ahead(f"{self._cost}, which needs no more")
@@ -205,7 +209,7 @@ class Trial:
         if self._plan.own_functions and obstacle_to_processes(self._plan) is None:
             return self._scaled_choice(1.0, "MXNet's operations take turns on threads")
         if self._plan.only_decodes and alone > _DECODING_SECONDS * self._samples:
-            return self._scaled_choice(_SCALES, "images are decoded without the interpreter lock")
+            return self._scaled_choice(2.0, "images are decoded without the interpreter lock")
         return None
 
     def _threadless_choice(self) -> Choice:
@@ -218,10 +222,11 @@ class Trial:
 
     def _scaled_choice(self, gain: float, measured: str) -> Choice:
         cpus = self._cpus
-        if gain >= _SCALES:
+        obstacle = None if gain >= self._scales else obstacle_to_processes(self._plan)
+        if gain >= (self._scales if obstacle is None else _SCALES):
             reason = f'workers="auto": {cpus} threads ({self._cost}; {measured})'
             return Choice("threads", cpus, cpus, reason)
-        if (obstacle := obstacle_to_processes(self._plan)) is not None:
+        if obstacle is not None:
             return _read_ahead(f"{self._cost}; {measured}; processes can't be used: {obstacle}")
         reason = f'workers="auto": {cpus} processes ({self._cost}; {measured})'
         return Choice("processes", cpus, cpus, reason)

@@ -108,6 +108,20 @@ def test_workers_fit_the_work(stream, kind, count, words):
     assert words in choice.reason
 
 
+@pytest.mark.parametrize(
+    ("cpus", "gain", "kind"),
+    [(2, 1.35, "threads"), (4, 1.35, "threads"), (16, 1.6, "processes"), (16, 1.85, "threads")],
+)
+@pytest.mark.parametrize("sendable", [True, False])
+def test_many_cpus_want_threads_that_take_few_turns(cpus, gain, kind, sendable, monkeypatch):
+    monkeypatch.setattr(tuning, "usable_cpus", lambda: cpus)
+    monkeypatch.setattr(tuning, "_on_two_threads", lambda stream: 2 * 0.05 / gain)
+    if not sendable:
+        monkeypatch.setattr(tuning, "obstacle_to_processes", lambda plan: "spoilt")
+    choice = choice_for(Scripted(0.05))
+    assert (choice.kind, choice.count) == (kind if sendable else "threads", cpus)
+
+
 @pytest.mark.usefixtures("four_cpus")
 def test_only_a_reader_ahead_of_trivial_work_stops_when_it_does_not_pay():
     assert choice_for(Scripted(0.0001)).only_if_busy
