@@ -31,7 +31,8 @@ def generator(seed: int, epoch: int, number: int, stream: int) -> np.random.Gene
         stream: What it is for.
     """
     words = np.array([0, epoch, number, stream], np.uint64)
-    return np.random.Generator(np.random.Philox(_Key(seed, epoch, number, stream), counter=words))
+    key: Any = _Key(seed, epoch, number, stream)  # NumPy takes it, its types don't.
+    return np.random.Generator(np.random.Philox(key, counter=words))
 
 
 class _Key(ISpawnableSeedSequence):
@@ -54,7 +55,7 @@ class _Key(ISpawnableSeedSequence):
             return _key(self._place[0])
         return self._seed.generate_state(n_words, dtype)
 
-    def spawn(self, n_children: int) -> list[np.random.SeedSequence]:
+    def spawn(self, n_children: int) -> list[Any]:
         """Others than those that were spawned before."""
         return self._seed.spawn(n_children)
 

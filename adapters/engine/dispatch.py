@@ -22,17 +22,13 @@ from collections.abc import Callable
 from typing import Any
 
 from adapters.batch.plan import Assembled, Layout, Plan
+from adapters.engine import portions
 from adapters.engine.jobs import Crew, Job, Kind, Pending
 from adapters.engine.states import DROPPED, EXPECTED, FAILED, GIVEN_UP, HERE, MADE, QUEUED
 from adapters.errors import ClosedError, WorkerError
 
 log = logging.getLogger("adapters")
 
-# A batch that takes longer is computed in parts: the first batch comes sooner.
-_SPLIT_SECONDS = 0.05
-# So many jobs for each worker are to be there while the window is full: where it has fewer batches
-# than that, they are computed in parts, too, each of which is worth so many handovers.
-_JOBS_EACH, _HANDOVERS = 2, 2
 # A batch is given up when that many worker processes have died over it.
 _TRIES = 3
 # All batches are, when workers have been replaced that often and no job got done in between.
@@ -131,9 +127,9 @@ class Dispatcher:
         with self._changed:
             crew = pending.crew = self.open()
             last = self._ready[-1] if self._ready else None
-            most = self._group_size(crew, seconds)
-            splits = layout is not None and crew.splits and not crew.starting
-            parts = self._parts(crew, seconds) if splits else 1
+            most = portions.group_size(crew, seconds, self._window)
+            window = crew.window or self._window
+            parts = portions.parts(crew, seconds, window, self._active(crew), self._plan.batch_size)
             if layout is not None and parts > 1:
                 self._queue_parts(crew, pending, layout, parts)
             elif last and last.kind is Kind.WHOLE and len(last.batches) < most:
@@ -267,12 +263,6 @@ class Dispatcher:
         """Jobs that may be with the crew."""
         return crew.most_jobs(self._active(crew))
 
-    def _group_size(self, crew: Crew, seconds: float) -> int:
-        if not seconds:
-            return 1
-        fair = max(1, self._window // (2 * crew.count))
-        return max(1, min(fair, int(crew.group_seconds / seconds)))
-
     def _has_stand_in(self, crew: Crew, pending: Pending) -> bool:
         """Have the crew's stand-in make a batch that is waited for, if it can."""
         job = next((job for job in self._ready if pending in job.batches), None)
@@ -291,14 +281,6 @@ class Dispatcher:
                 if not any(pending in job.batches for job in self._ready):
                     self._ready.appendleft(own)
         return taken
-
-    def _parts(self, crew: Crew, seconds: float) -> int:
-        """How many jobs a batch is worth that takes so long."""
-        window = max(1, crew.window or self._window)
-        keep_busy = _JOBS_EACH * self._active(crew) / window
-        worth = seconds / (_HANDOVERS * crew.group_seconds)
-        parts = max(seconds / _SPLIT_SECONDS, min(keep_busy, worth))
-        return min(math.ceil(parts), crew.count, self._plan.batch_size)
 
     def _queue_parts(self, crew: Crew, pending: Pending, layout: Layout, parts: int) -> None:
         pending.layout = layout

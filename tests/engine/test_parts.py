@@ -8,10 +8,8 @@ import time
 import pytest
 
 from adapters import SafeSequence
-from adapters.engine.dispatch import Dispatcher
+from adapters.engine import portions
 from tests.engine.hands import Hands
-from tests.engine.workloads import Numbers
-from tests.plans import plan_of
 
 BATCH, WINDOW = 64, 10
 
@@ -62,6 +60,11 @@ def test_more_threads_than_batches_in_the_window_are_all_busy(workers, least):
 def test_parts_of_a_batch(active, seconds, parts):
     crew = Hands()
     crew.count = active
-    plan = plan_of(Numbers(8000), BATCH)
-    dispatcher = Dispatcher(plan, lambda lock, changed: crew, lambda _: active, WINDOW)
-    assert dispatcher._parts(crew, seconds) == parts
+    assert portions.parts(crew, seconds, WINDOW, active, BATCH) == parts
+
+
+@pytest.mark.parametrize("what", [{"splits": False}, {"starting": True}])
+def test_who_can_not_split_does_not(what):
+    crew = Hands()
+    vars(crew).update(what)
+    assert portions.parts(crew, 10.0, WINDOW, 16, BATCH) == 1

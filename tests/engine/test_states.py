@@ -27,7 +27,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from adapters.engine import Engine, Settings, dispatch
+from adapters.engine import Engine, Settings, portions
 from adapters.engine.stream import Stream
 from adapters.engine.tuning import Choice
 from adapters.errors import ClosedError
@@ -61,7 +61,7 @@ class Streaming(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.halt = Path(self.folder.name) / "halt"
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(dispatch, "_SPLIT_SECONDS", 1e-9 if parts else 1000.0)
+        self.patch.setattr(portions, "_SPLIT_SECONDS", 1e-9 if parts else 1000.0)
         arguments: dict[str, Any] = {
             "shuffle": True,
             "transform": Halting(self.halt, SPOILT),

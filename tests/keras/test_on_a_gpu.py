@@ -1,4 +1,4 @@
-"""On a GPU, Keras puts a batch there for JAX before the trainer asks for it: what holds, holds there.
+"""On a GPU, Keras puts a batch there for JAX before the trainer asks for it: nothing else changes.
 
 That is told by the name of JAX's backend alone, so that it can be tested without one, see
 ``on_a_gpu.py``.
