@@ -28,8 +28,8 @@ _SHORT_SECONDS = 0.01
 _LOOKS = 4
 # What it takes to have another thread do something, and the interpreter lock with it.
 _HANDOVER_SECONDS = 0.0001
-# Two threads must make that much more than one, or the work is taken to hold the GIL. From 6 CPUs on
-# it is more, so that as many threads as CPUs make a third of what as many processes would, by
+# Two threads must make that much more than one, or the work is taken to hold the GIL. It is more
+# from 6 CPUs on, so that as many threads as CPUs make a third of what as many processes would, by
 # Amdahl's law; but no more than can be measured.
 _SCALES, _SCALES_AT_MOST = 1.3, 1.9
 # The first times, the threads also fill memory that is new to them: where two decode 1.9 times as
