@@ -39,17 +39,26 @@ class Engine(Supply):
     # --- streams ---
 
     def stream(
-        self, epoch: int, step: int, shuffled: bool, continuation: Continuation = WHOLE
+        self,
+        epoch: int,
+        step: int,
+        shuffled: bool,
+        continuation: Continuation = WHOLE,
+        aside: bool = False,
     ) -> Stream:
-        """A stream from this batch on; the parked one where it stands just there."""
+        """A stream from this batch on; the parked one where it stands just there.
+
+        One that is read aside turns no source to the epochs after its first.
+        """
         if self.closed:
             raise ClosedError("the sequence is closed: make a new one")
         parked, self._parked = self._parked, None
+        way = shuffled, continuation, aside
         if parked is not None and not parked.closed:
-            if (parked.position, parked.way) == ((epoch, step), (shuffled, continuation)):
+            if (parked.position, parked.way) == ((epoch, step), way):
                 return parked
             parked.close()
-        stream = Stream(self, epoch, step, shuffled, self.plan.num_batches, continuation)
+        stream = Stream(self, epoch, step, shuffled, self.plan.num_batches, continuation, aside)
         self._streams.add(stream)
         return stream
 

@@ -34,6 +34,7 @@ class Stream:
         shuffled: Permute the batches of an epoch as wholes.
         num_batches: In an epoch; None if it has no end, or nobody knows.
         continuation: The rest of an epoch, whose batches aren't permuted.
+        aside: It turns no source to the epochs after its first.
     """
 
     def __init__(
@@ -44,9 +45,10 @@ class Stream:
         shuffled: bool,
         num_batches: int | None,
         continuation: Continuation = WHOLE,
+        aside: bool = False,
     ) -> None:
         self._supply = supply
-        self.way = shuffled, continuation
+        self.way = shuffled, continuation, aside
         """What, beside the position, says which batches come."""
         self._batches = self._expected = math.inf if num_batches is None else num_batches
         self._window: collections.deque[Pending] = collections.deque()
@@ -54,6 +56,7 @@ class Stream:
         self.position = epoch, step
         """(epoch, step) of the batch that comes next."""
         self._entered: int | None = None
+        self._aside = aside
         self._returned = time.perf_counter()
         self._skipped = 0
         self.closed = False
@@ -121,7 +124,8 @@ class Stream:
         if self.closed or self._supply.closed:
             raise ClosedError("batches were asked of a closed sequence")
         if epoch != self._entered:
-            self._supply.enter_epoch(epoch)
+            if self._entered is None or not self._aside:
+                self._supply.enter_epoch(epoch)
             self._entered = epoch
 
     def compute(self) -> Pending:
@@ -205,7 +209,7 @@ class Stream:
             self._skipped = 0
 
     def _key(self, epoch: int, step: int) -> BatchKey:
-        shuffled, continuation = self.way
+        shuffled, continuation, _ = self.way
         if continuation is WHOLE:
             return BatchKey(epoch, self._supply.plan.shuffled(epoch, step) if shuffled else step)
         return continuation.key(epoch, step, self._supply.plan.shuffled if shuffled else None)

@@ -287,7 +287,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         if not (self._aside or self._endless):
             further = max(0, self._last_epoch - epoch)
             self._engine.batches_after = further * (self._engine.plan.num_batches or 0)
-        return self._engine.stream(epoch, step, self._shuffled, continuation)
+        return self._engine.stream(epoch, step, self._shuffled, continuation, self._aside)
 
 
 def _as_text(leaf: Any) -> Any:

@@ -10,6 +10,7 @@ import pytest
 
 from adapters import SafeSequence
 from adapters.keras import internals
+from tests.keras.py_datasets import Shuffling
 from tests.keras.recording import (
     INLINE,
     TWO_THREADS,
@@ -147,3 +148,14 @@ def test_a_training_that_ended_before_its_first_batch_has_had_none(model, steps)
         with pytest.raises(OSError, match="no disk"):
             model().fit(sequence, steps_per_epoch=steps, callbacks=[Failing()], verbose=0)
         assert sequence.state_dict() == {"epoch": 0, "batch": 0}
+
+
+@pytest.mark.parametrize("steps", [1, BATCHES, BATCHES + 1, 2 * BATCHES])
+@pytest.mark.parametrize("workers", [INLINE, TWO_THREADS])
+def test_who_reads_aside_turns_no_data_set_to_its_next_epoch(steps, workers):
+    recorder = built_recorder()
+    with SafeSequence(Shuffling(BATCHES), **workers) as sequence:
+        options = {"validation_data": sequence, "validation_steps": steps, "shuffle": False}
+        recorder.fit(sequence, epochs=3, verbose=0, **options)
+    epochs = [int(labels[0, 0]) for _, labels in recorder.lists.trained]
+    assert epochs == [epoch for epoch in range(3) for _ in range(BATCHES)]
