@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -135,3 +136,9 @@ class OnAGpu:
 @pytest.mark.parametrize("convert", [as_array, as_leaf])
 def test_a_tensor_is_taken_from_its_gpu(convert):
     np.testing.assert_array_equal(convert(OnAGpu([1.0, 2.0])), [1.0, 2.0])
+
+
+def test_what_can_be_detached_is_no_tensor_for_that():
+    file = io.BytesIO(b"1")
+    assert as_leaf(file)[()] is file
+    assert file.read() == b"1"

@@ -119,8 +119,8 @@ class Trial:
         self._serial = most == 1
         self._most_threads = min(_MOST_WAITING_THREADS, most or _MOST_WAITING_THREADS)
         self._cpus = usable_cpus()
-        third = 2 * (self._cpus - 1) / (self._cpus + 1)
-        self._scales = min(max(_SCALES, third), _SCALES_AT_MOST)
+        for_a_third = 2 * (self._cpus - 1) / (self._cpus + 1)
+        self._scales = min(max(_SCALES, for_a_third), _SCALES_AT_MOST)
         self._alone: list[Pending] = []
         self._undecided_alone = True
         self._together = math.inf
