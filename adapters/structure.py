@@ -134,6 +134,6 @@ def as_array(leaf: Any) -> Any:
 
 def to_array(value: Any) -> NDArray[Any]:
     """An array of what has none of its own; of PyTorch's tensors also where a GPU has them."""
-    if hasattr(value, "cpu"):
+    if hasattr(value, "detach") and hasattr(value, "cpu"):  # Not files, nor TensorFlow's.
         value = value.detach().cpu()
     return np.asarray(value)

@@ -142,3 +142,17 @@ def test_what_can_be_detached_is_no_tensor_for_that():
     file = io.BytesIO(b"1")
     assert as_leaf(file)[()] is file
     assert file.read() == b"1"
+
+
+@pytest.mark.parametrize("convert", [as_array, as_leaf])
+def test_a_tensor_of_tensorflow_has_nothing_to_be_detached_from(convert):
+    class Eager:
+        """As much of it as matters."""
+
+        def cpu(self) -> Any:
+            raise AssertionError("NumPy asks for it by itself")
+
+        def __array__(self, *args: Any, **kwargs: Any) -> Any:
+            return np.array([1.0, 2.0])
+
+    np.testing.assert_array_equal(convert(Eager()), [1.0, 2.0])
