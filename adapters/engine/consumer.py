@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from adapters.engine.pool import kept
-
 # Processes are started where what is waited for without them is that many times their start.
 _WORTH = 2.0
 # Where they start beside the consumer, they only take CPUs from it.
@@ -47,6 +45,8 @@ class Consumer:
             batches_left: That are known to come.
             beside: Nobody waits for their start.
         """
+        from adapters.engine.pool import kept  # Programs without processes do without it.
+
         pool = kept()
         # One batch alone may have waited for something else.
         ahead = min(self._losses) * batches_left

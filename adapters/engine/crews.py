@@ -11,7 +11,6 @@ from typing import Any
 from adapters.batch.plan import Plan
 from adapters.engine.jobs import Crew
 from adapters.engine.limits import room_for
-from adapters.engine.processes import Processes
 from adapters.engine.settings import CLUSTER, Settings
 from adapters.engine.threads import Threads
 
@@ -27,6 +26,8 @@ def _threads(
 def _processes(
     plan: Plan, count: int, settings: Settings, lock: Any, changed: Callable[[], None]
 ) -> Crew:
+    from adapters.engine.processes import Processes  # Programs without them do without it.
+
     room = room_for(settings.max_queue_size, count)
     about = settings.environment, settings.isolated
     return Processes(plan, count, room, lock, changed, *about)
@@ -35,7 +36,7 @@ def _processes(
 def _cluster(
     plan: Plan, count: int, settings: Settings, lock: Any, changed: Callable[[], None]
 ) -> Crew:
-    from adapters.engine.cluster import Cluster  # Few programs need what is behind it.
+    from adapters.engine.cluster import Cluster
 
     return Cluster(plan, settings, lock)
 

@@ -5,6 +5,7 @@ The measured batches are the first ones of the run; they are delivered like any 
 
 from __future__ import annotations
 
+import functools
 import math
 import multiprocessing
 import threading
@@ -12,13 +13,10 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
-import loky
-
 from adapters.batch.plan import Plan
 from adapters.clock import Spent
 from adapters.engine.jobs import Exhausted, Pending
 from adapters.engine.parcel import pickles
-from adapters.engine.processes import NO_CHILDREN
 
 # Up to here a batch is not worth a handover to a process (0.5 ms, loky 3.7, two cores), and one
 # thread that reads ahead hides it.
@@ -81,6 +79,8 @@ def pays_to_read_ahead(batch_seconds: float, consumer_seconds: float) -> bool:
 
 def usable_cpus() -> int:
     """CPUs that this process may use, by affinity and by its control group."""
+    import loky  # Programs whose batches are no work do without it.
+
     return int(loky.cpu_count())
 
 
@@ -118,18 +118,25 @@ class Trial:
         most = plan.most_at_once
         self._serial = most == 1
         self._most_threads = min(_MOST_WAITING_THREADS, most or _MOST_WAITING_THREADS)
-        self._cpus = usable_cpus()
-        for_a_third = 2 * (self._cpus - 1) / (self._cpus + 1)
-        self._scales = min(max(_SCALES, for_a_third), _SCALES_AT_MOST)
         self._alone: list[Pending] = []
         self._undecided_alone = True
         self._together = math.inf
         self._tries = 0
 
+    @functools.cached_property
+    def _cpus(self) -> int:
+        return usable_cpus()
+
+    @property
+    def _scales(self) -> float:
+        """The gain of two threads from which on threads are taken."""
+        for_a_third = 2 * (self._cpus - 1) / (self._cpus + 1)
+        return min(max(_SCALES, for_a_third), _SCALES_AT_MOST)
+
     def step(self, stream: Untried) -> Choice | None:
         """Compute the stream's next batches; returns the choice when it can be made."""
-        cpus = self._cpus
         if self._processes:
+            cpus = self._cpus
             reason = f'workers="auto": {cpus} processes, as asked for'
             return Choice("processes", cpus, cpus, reason)
         if self._undecided_alone:
@@ -234,7 +241,11 @@ class Trial:
 
 def obstacle_to_processes(plan: Plan) -> str | None:
     """Why worker processes can't compute this plan; None where they can."""
-    return NO_CHILDREN if multiprocessing.current_process().daemon else pickles(plan)
+    if not multiprocessing.current_process().daemon:
+        return pickles(plan)
+    from adapters.engine.processes import NO_CHILDREN
+
+    return NO_CHILDREN
 
 
 def _read_ahead(reason: str) -> Choice:

@@ -8,7 +8,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import mxnet as mx
 import numpy as np
@@ -32,7 +32,6 @@ from adapters.gluon.plan import GluonPlan
 from adapters.gluon.progress import Progress
 from adapters.gluon.recipe import Opaque, Recipe, numbered_source, recipe_of
 from adapters.gluon.recorddatasets import make_reading_atomic
-from adapters.gluon.replaying import replayed
 from adapters.gluon.samplers import (
     OWN_SAMPLERS,
     OrderBatchSampler,
@@ -44,9 +43,11 @@ from adapters.gluon.samplers import (
 from adapters.gluon.standing import Standing
 from adapters.gluon.workers import settings_of
 from adapters.ranks import AskedShard
-from adapters.replaying import Replay
 from adapters.sources import as_source, holds_stored, open_guessed
-from adapters.viewing import Peek
+
+if TYPE_CHECKING:
+    from adapters.replaying import Replay
+    from adapters.viewing import Peek
 
 _open: weakref.WeakSet[Engine] = weakref.WeakSet()
 
@@ -286,6 +287,8 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
             ValueError: Nobody can compute it again, see ``state_dict``; or it came before the
                 state, of batches or shards of another size.
         """
+        from adapters.gluon.replaying import replayed
+
         check_integer("epoch", epoch, 0)
         check_integer("batch", batch, None)
         if (obstacle := self._settled()._obstacle) is not None:
@@ -306,6 +309,8 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
         A notebook shows a contact sheet, or a table where there are no images; ``print`` shows a
         table, ``.save("sheet.png")`` writes the sheet.
         """
+        from adapters.viewing import Peek
+
         check_integer("batches", batches, 1)
         twin = self._twin()
         try:

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from adapters.images.decoder import ImageDecoder
-from adapters.images.pixels import decode, size_of
+from typing import TYPE_CHECKING
+
+from adapters.lazily import bound
+
+if TYPE_CHECKING:
+    from adapters.images.decoder import ImageDecoder
+    from adapters.images.pixels import decode, size_of
+else:  # Arrays need the kernel's copies of rows alone.
+    __getattr__ = bound(
+        __name__,
+        {
+            "ImageDecoder": "adapters.images.decoder",
+            "decode": "adapters.images.pixels",
+            "size_of": "adapters.images.pixels",
+        },
+    )
 
 __all__ = ["ImageDecoder", "decode", "size_of"]

@@ -31,7 +31,6 @@ from adapters.keras.progress import Account, left_after
 from adapters.keras.scaling import scales
 from adapters.keras.sequence import SafeSequence
 from adapters.structure import flatten, map_leaves
-from adapters.viewing import Inspection
 
 _inspected: weakref.WeakSet[SafeSequence] = weakref.WeakSet()
 # Batches that TensorFlow's signature is taken from, as Keras does.
@@ -87,7 +86,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         self._error: BaseException | None = None
         self.fit: Fit | None = None
         """What the adapter was made for, if a callback was told of it."""
-        self._inspection: Inspection | None = None
+        self._inspection: Any = None
         self._sequence = weakref.ref(x)
         self._engine.retain()
         self._reads = True
@@ -121,6 +120,8 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         sequence = self._sequence()
         if sequence is None or sequence in _inspected or sequence.epoch or sequence._measured:
             return
+        from adapters.viewing import Inspection
+
         _inspected.add(sequence)
         shuffled = sequence._plan.order.shuffle or self._source.whole_batches
         self._inspection = Inspection(shuffled, scales(model), self._source)

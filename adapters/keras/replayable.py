@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from adapters.arguments import check_integer
 from adapters.keras.arguments import index_of
 from adapters.keras.standing import Standing
-from adapters.replaying import Replay, continued, key_of, replayed
+from adapters.replaying import continued, key_of
+
+if TYPE_CHECKING:
+    from adapters.replaying import Replay
 
 
 class Replayable(Standing):
@@ -38,6 +43,8 @@ class Replayable(Standing):
             ValueError: The source has epochs of its own, and is in another one; or the batch came
                 before the state, of batches or shards of another size.
         """
+        from adapters.replaying import replayed
+
         check_integer("epoch", epoch, 0)
         plan, epoch = self._settled()._plan, int(epoch)
         number = index_of(batch, plan.num_batches)

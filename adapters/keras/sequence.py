@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from adapters.arguments import DaskClient, check_integer
 from adapters.batch.arranging import order_of
@@ -34,7 +34,9 @@ from adapters.keras.replayable import Replayable
 from adapters.keras.sources import Inner, source_of
 from adapters.ranks import AskedShard
 from adapters.sources import SequenceSource, Source, reduce_iterator
-from adapters.viewing import Peek
+
+if TYPE_CHECKING:
+    from adapters.viewing import Peek
 
 parcel.reducers.append(reduce_iterator)
 
@@ -342,6 +344,8 @@ class SafeSequence(Replayable):
         A notebook shows a contact sheet, or a table where there are no images; ``print`` shows a
         table, ``.save("sheet.png")`` writes the sheet. Nothing changes for who reads the sequence.
         """
+        from adapters.viewing import Peek
+
         check_integer("batches", batches, 1)
         plan = self._settled()._plan
         count = int(batches) if self._endless else min(int(batches), len(plan.order))

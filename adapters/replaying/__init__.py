@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from adapters.replaying.replay import Replay, replayed
+from typing import TYPE_CHECKING
+
+from adapters.lazily import bound
 from adapters.replaying.rest import continued, key_of
+
+if TYPE_CHECKING:
+    from adapters.replaying.replay import Replay, replayed
+else:
+    __getattr__ = bound(
+        __name__, dict.fromkeys(("Replay", "replayed"), "adapters.replaying.replay")
+    )
 
 __all__ = ["Replay", "continued", "key_of", "replayed"]

@@ -5,15 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from adapters.lazily import bound
-from adapters.viewing.mistakes import Inspection
-from adapters.viewing.peeked import Peek, peeked
-from adapters.viewing.sheet import contact_sheet, images_in
 
 if TYPE_CHECKING:
+    from adapters.viewing.mistakes import Inspection
+    from adapters.viewing.peeked import Peek, peeked
+    from adapters.viewing.sheet import contact_sheet, images_in
     from adapters.viewing.survey import FieldStatistics, Statistics, statistics
 else:
-    _NAMES = ("FieldStatistics", "Statistics", "statistics")
-    __getattr__ = bound(__name__, dict.fromkeys(_NAMES, "adapters.viewing.survey"))
+    __getattr__ = bound(
+        __name__,
+        {
+            "FieldStatistics": "adapters.viewing.survey",
+            "Inspection": "adapters.viewing.mistakes",
+            "Peek": "adapters.viewing.peeked",
+            "Statistics": "adapters.viewing.survey",
+            "contact_sheet": "adapters.viewing.sheet",
+            "images_in": "adapters.viewing.sheet",
+            "peeked": "adapters.viewing.peeked",
+            "statistics": "adapters.viewing.survey",
+        },
+    )
 
 __all__ = [
     "FieldStatistics",
