@@ -152,7 +152,7 @@ def rows(size: str, trained: bool) -> list[tuple[str, str, int | str]]:
         every = key in TRAINED and (size == "full" or (size == "default" and key == main))
         for loader in (NAIVE_KERAS, NAIVE, PACKED):
             found += [(key, loader, workers) for workers in ((1, many) if every else (many,))]
-        found.append((key, PACKED, "auto"))
+        found += [(key, loader, "auto") for loader in ((NAIVE, PACKED) if every else (PACKED,))]
     return found
 
 
