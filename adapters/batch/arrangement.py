@@ -18,8 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Stretch = tuple[int, int]
-"""The first sample number, and the one behind the last."""
+from adapters.foretold import Window
+
+Stretch = tuple[int, int, Window]
+"""The first sample number, the one behind the last, and the window that reads them."""
 
 
 class Arrangement(abc.ABC):

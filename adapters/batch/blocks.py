@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from adapters.arguments import check_integer
 from adapters.batch.arrangement import Arrangement, Stretch
 from adapters.batch.permutation import BLOCKS, IN_BLOCKS, REST, chosen, permute, permute_each
+from adapters.foretold import Window
 
 # Of a batch's positions, nearly all are in one or two windows, whose blocks are remembered.
 _FEW_WINDOWS = 8
@@ -204,7 +205,7 @@ class BlockOrder(Arrangement):
     # --- what comes ---
 
     def coming(self, epoch: int, start: int, stop: int, shard: tuple[int, int]) -> list[Stretch]:
-        """The blocks of the next window, one after another while this one is read.
+        """The blocks of the next window, one after another in the first half of this one.
 
         The first window of an epoch is told as a whole at its beginning, if it wasn't in the epoch
         before: the last window tells of the next epoch's first.
@@ -221,7 +222,7 @@ class BlockOrder(Arrangement):
             following = (epoch, window + 1) if window + 1 < self._windows else (epoch + 1, 0)
             lanes = self._lanes(following[1])
             for lane in range(lanes):
-                if start <= begin + lane * (end - begin) // lanes < stop:
+                if start <= begin + lane * (end - begin) // (2 * lanes) < stop:
                     found += self._told(*following, lane, shard)
             window += 1
         return found
@@ -231,11 +232,15 @@ class BlockOrder(Arrangement):
         found: list[Stretch] = []
         index, count = shard
         lanes, begin = self._lanes(window), self._begin(epoch, window)
+        number = epoch * self._windows + window
+        # The one before this is being read, and batches of that before may still be computed.
+        over = number - (2 if lane >= lanes / 2 else 3)
+        told = Window(number, over, min(1.0, (self.window + 1) * self.block / self.samples))
         if self.rest and self._with_rest(epoch)[0] == window and lane == 0:
-            found.append((self.blocks * self.block, self.samples))
+            found.append((self.blocks * self.block, self.samples, told))
         if lanes % count or (begin + lane) % count == index:
             block = int(_of_window(self.blocks, self.window, self.seed, epoch, window)[lane])
-            found.append((block * self.block, (block + 1) * self.block))
+            found.append((block * self.block, (block + 1) * self.block, told))
         return found
 
     def _begin(self, epoch: int, window: int) -> int:

@@ -108,6 +108,8 @@ class SourcePlan(Plan):
         """Have the source begin to fetch a batch's samples."""
         if not self.source.whole_batches:
             self.source.expect(self.order.batch(*key.place), elsewhere)
+            if not elsewhere:
+                self._foretell(key, here=True)
 
     def rows(self, key: BatchKey) -> int:
         """Samples in a batch."""
@@ -319,11 +321,11 @@ class SourcePlan(Plan):
             return self.source.sample(number, generator(self.seed, epoch, number, DECODE))
         return self.source.sample(number)
 
-    def _foretell(self, key: BatchKey) -> None:
+    def _foretell(self, key: BatchKey, here: bool = False) -> None:
         """Tell the source what comes soon after this batch, where the order reads in blocks."""
         if self.order.foretells:
-            for stretch in self.order.coming(*key.place):
-                self.source.will_read(*stretch)
+            for first, last, window in self.order.coming(*key.place):
+                self.source.will_read(first, last, window if here else None)
 
     def _foretold(self) -> Layout | None:
         """The layout of batches that the source writes itself; None where samples are collated."""

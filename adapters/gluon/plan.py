@@ -115,13 +115,13 @@ class GluonPlan(Plan):
         assert isinstance(self.order, Order)
         return self.order.batch(*key.place)
 
-    def _foretell(self, key: BatchKey) -> None:
+    def _foretell(self, key: BatchKey, here: bool = False) -> None:
         """Tell the records what comes some time after this batch, in an order in blocks."""
         records = self.recipe.records
         if records is None or self.recipe.indices is not None or isinstance(self.order, DrawnOrder):
             return
-        for stretch in self.order.coming(*key.place):
-            records.will_read(*stretch)
+        for first, last, window in self.order.coming(*key.place):
+            records.will_read(first, last, window if here else None)
 
     def expect(self, key: BatchKey, elsewhere: bool) -> None:
         """Have a source of records begin to fetch a batch's samples."""
@@ -130,6 +130,8 @@ class GluonPlan(Plan):
             numbers = self.recipe.base_numbers(self.samples(key))
             if isinstance(numbers, np.ndarray):
                 records.expect(numbers, elsewhere)
+            if not elsewhere:
+                self._foretell(key, here=True)
 
     def stand_in(self) -> None:
         """Be a copy that isn't in a worker process."""

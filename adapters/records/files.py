@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ClosedError
+from adapters.foretold import Window
 from adapters.records.formats import CODECS, listed
+from adapters.records.held import Held
 from adapters.records.remotefile import RemoteFile
 from adapters.records.shard import Shard
 from adapters.records.sidecar import MANIFEST_SUFFIX, record_files
@@ -93,6 +95,7 @@ class RecordFiles:
         self._chosen: NDArray[np.int64] | None = None
         self._closed = False
         self.are_remote = any(isinstance(shard.storage, RemoteFile) for shard in shards)
+        self._held = Held(sum(shard.storage.size for shard in shards))
 
     def chosen(self, numbers: NDArray[np.int64]) -> RecordFiles:
         """These records, numbered anew in this order; each of the two is closed by itself.
@@ -153,11 +156,14 @@ class RecordFiles:
         remote = [each for each in storages if isinstance(each, RemoteFile) and is_url(each.url)]
         return all(each.has_cache for each in remote) if remote else None
 
-    def will_read(self, first: int, last: int) -> None:
+    def will_read(self, first: int, last: int, window: Window | None = None) -> None:
         """Have the files read ahead where records ``first`` to ``last - 1`` lie.
 
-        Chosen records are read ahead where they lie near each other.
+        Chosen records are read ahead where they lie near each other. With their window, those of
+        remote files are fetched as a whole, and kept until it was read.
         """
+        if window is not None and not self.are_remote:
+            return
         if self._chosen is not None:
             chosen = self._chosen[first:last]
             first, last = int(chosen.min()), int(chosen.max()) + 1
@@ -165,8 +171,12 @@ class RecordFiles:
                 return
         for start, shard in zip(self._starts.tolist(), self.shards):
             begin, end = max(0, first - start), min(len(shard), last - start)
-            if begin < end and not self._closed:
+            if begin >= end or self._closed:
+                continue
+            if window is None:
                 shard.will_read(begin, end)
+            elif isinstance(shard.storage, RemoteFile):
+                self._held.hold(shard.storage, *shard.stretch(begin, end), window)
 
     def read(self, number: int) -> memoryview:
         """The payload of record ``number``, from 0.

@@ -61,9 +61,22 @@ class Region:
         self.flying = np.zeros(units, np.int32)
         """Of each unit, the number of the piece that brings it; 0 for none."""
         self.view = memory.view()[:size]
+        self._size = size
         self.is_complete = False
         """Whether all of it is there, as far as ``note_use`` has looked."""
         self._uses = 0
+
+    def units(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The units in which these ranges are; what is not in the file is left out."""
+        ends = np.minimum(begins + sizes, self._size)
+        firsts = np.maximum(begins, 0) // self.unit
+        counts = np.maximum(-(-ends // self.unit) - firsts, 0)
+        counts[(ends <= begins) | (begins < 0)] = 0
+        if len(counts) == 1:
+            return np.arange(firsts[0], firsts[0] + counts[0])
+        places = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
+        units: NDArray[np.int64] = np.repeat(firsts, counts) + places
+        return units
 
     def note_use(self) -> None:
         """Look now and then whether all is there, after which nobody needs to look at units."""
@@ -96,6 +109,19 @@ class MemoryRegion(Region):
     def put(self, first: int, data: bytes | memoryview) -> None:
         """Keep what was fetched, from this unit on."""
         self.memory.write(first * self.unit, data)
+
+
+class WindowRegion(MemoryRegion):
+    """The same for one window of an order in blocks; it goes with the window, see ``blocks``.
+
+    Args:
+        size: Of the file, not 0.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.told = np.zeros(len(self.here), bool)
+        """Of each unit, whether it is of the window."""
 
 
 class CachedRegion(Region):

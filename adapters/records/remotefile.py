@@ -9,8 +9,8 @@ for.
 Without a cache the bytes lie in memory: all files together keep the last 512 MiB that were fetched.
 When half of that has come, each file begins a new region; what it is asked for and the region
 before still has is copied from there, and the one before that is let go of, when nobody holds a
-part of it. With a cache they lie in its files. Where these can't be written, memory is taken
-instead.
+part of it. The windows of an order in blocks have regions of their own, see ``blocks``. With a
+cache the bytes lie in its files. Where these can't be written, memory is taken instead.
 
 Another version of the object (ETag, or size and time) is a ``RecordError``. Any thread may ask. In
 another process, and in a forked one, it is opened anew, with the version that it had here.
@@ -20,8 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
-import itertools
 import os
 import threading
 import weakref
@@ -30,15 +28,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.errors import RecordError
 from adapters.records import kept
 from adapters.records.mapping import NoMapError, living, most
-from adapters.records.regions import CachedRegion, CacheError, EvictedError, MemoryRegion, Region
+from adapters.records.pieces import Pieces
+from adapters.records.regions import (
+    CachedRegion,
+    CacheError,
+    EvictedError,
+    MemoryRegion,
+    Region,
+    WindowRegion,
+)
 from adapters.records.storage import account
 from adapters.records.streamed import Streamed
-from adapters.remote import Cache, Changed, Head, clean, client_of, is_url
+from adapters.remote import Cache, Head, clean, client_of, is_url
 from adapters.remote.cache import CachedObject
-from adapters.remote.fetching import GAP_BYTES, PIECE_BYTES, Piece, runs, start
+from adapters.remote.fetching import runs, start
 from adapters.remote.retrying import persistently
 
 _TRIES = 5
@@ -74,8 +79,8 @@ class RemoteFile:
         self._lock = threading.Lock()
         self._region: Region | None = None
         self._old: MemoryRegion | None = None
-        self._pieces: dict[int, Piece] = {}
-        self._numbers = itertools.count(1)
+        self._windows: dict[int, WindowRegion] = {}
+        self._pieces = Pieces(self.url, self.name, self.head, self._lock, _came)
         self._uncached = self._cache is None
         _files[self] = None
 
@@ -115,7 +120,7 @@ class RemoteFile:
         if region is not None and region.is_complete:
             return self._read_from(region, size)
         for _ in range(_TRIES):
-            region = self._current()
+            region = self._region_of(begins, sizes)
             try:
                 if self._bring(region, begins, sizes):
                     return region.view
@@ -150,17 +155,58 @@ class RemoteFile:
         if self.has_cache:
             self.expect(np.array([offset]), np.array([size]))
 
+    def hold(self, offset: int, size: int, window: int) -> None:
+        """This range is of a window that is going to be read here: begin to fetch it as a whole.
+
+        Without a cache it stays in memory until ``leave``.
+        """
+        begins, sizes = np.array([offset]), np.array([size])
+        with contextlib.suppress(Exception):
+            region: Any = self._current()
+            if self._uncached:
+                with self._lock:
+                    if window not in self._windows:
+                        self._windows[window] = WindowRegion(self.size)
+                    region = self._windows[window]
+                region.told[region.units(begins, sizes)] = True
+            self._start(begins, sizes, expected=True, later=region)
+
+    def leave(self, window: int) -> None:
+        """A window was read, and what it held may go."""
+        with self._lock:
+            self._windows.pop(window, None)
+
     def start(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
         """Begin to fetch what somebody is about to ask for; errors are for them."""
         if self.size:
             self._start(begins, sizes, expected=False)
 
-    def _start(self, begins: NDArray[np.int64], sizes: NDArray[np.int64], expected: bool) -> None:
+    def _start(
+        self,
+        begins: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        expected: bool,
+        later: Region | None = None,
+    ) -> None:
+        """Begin to fetch ranges; where it is for later, into that region."""
         with contextlib.suppress(Exception):
-            region = self._current()
-            missing = self._missing(region, self._units(region, begins, sizes))
-            own, _ = self._claimed(region, missing)
+            region = later or self._region_of(begins, sizes)
+            missing = self._missing(region, region.units(begins, sizes))
+            own, _ = self._pieces.of(region, self._before(region), missing, later is not None)
             start(own, expected)
+
+    def _region_of(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> Region:
+        """Where these ranges are, or are to be: in a window's region, if it has all of them."""
+        region = self._current()
+        if not self._windows:
+            return region
+        units = region.units(begins, sizes)
+        if (region.here[units] | (region.flying[units] > 0)).all():
+            return region
+        for other in [*self._windows.values()]:
+            if other.told[other.units(begins, sizes)].all():
+                return other
+        return region
 
     def stream(self) -> Streamed:
         """The object for who reads it from begin to end."""
@@ -170,33 +216,20 @@ class RemoteFile:
         """Let go of its memory, as soon as nobody holds a part of it."""
         with self._lock:
             self._region = self._old = None
+            self._windows.clear()
 
     # --- what is there ---
 
-    def _units(
-        self, region: Region, begins: NDArray[np.int64], sizes: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """The units in which these ranges are."""
-        ends = np.minimum(begins + sizes, self.size)
-        firsts = np.maximum(begins, 0) // region.unit
-        counts = np.maximum(-(-ends // region.unit) - firsts, 0)
-        counts[(ends <= begins) | (begins < 0)] = 0
-        if len(counts) == 1:
-            return np.arange(firsts[0], firsts[0] + counts[0])
-        places = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
-        units: NDArray[np.int64] = np.repeat(firsts, counts) + places
-        return units
-
     def _bring(self, region: Region, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> bool:
         """Wait until these ranges are in a region; whether they are."""
-        units = self._units(region, begins, sizes)
+        units = region.units(begins, sizes)
         for _ in range(_TRIES):
             if region.here[units].all():
                 region.note_use()
                 self._read_from(region, int(sizes.sum()))
                 return True
             missing = self._missing(region, units)
-            own, others = self._claimed(region, missing)
+            own, others = self._pieces.of(region, self._before(region), missing)
             if len(own) > 1:
                 start(own)
             for piece in own + others:
@@ -229,82 +262,26 @@ class RemoteFile:
                 raise
             except OSError as error:
                 raise CacheError(error) from error
-        elif self._old is not None:
-            self._copy(region, missing)
+        elif region is self._region:
+            for other in (self._old, *self._windows.values()):
+                self._copy(other, region, missing)
         rest: NDArray[np.int64] = missing[~region.here[missing]]
         return rest
 
-    def _copy(self, region: Region, units: NDArray[np.int64]) -> None:
-        """Take over what the region before has of these."""
-        old = self._old
+    def _before(self, region: Region) -> MemoryRegion | None:
+        """Where pieces may be under way that are to be copied from."""
+        return self._old if type(region) is MemoryRegion else None
+
+    @staticmethod
+    def _copy(old: MemoryRegion | None, region: Region, units: NDArray[np.int64]) -> None:
+        """Take over what another region has of these."""
         if old is None:
             return
         for begin, end in runs(units[old.here[units]], 0, 1 << 20):
             data = old.view[begin * old.unit : end * old.unit]
             region.put(begin, data)
             region.here[begin:end] = True
-            kept.came(len(data), _turned)
-
-    def _claimed(
-        self, region: Region, missing: NDArray[np.int64]
-    ) -> tuple[list[Piece], list[Piece]]:
-        """Pieces that bring these units: new ones, and those that are under way."""
-        with self._lock:
-            missing = missing[~region.here[missing]]
-            flying = region.flying[missing]
-            old = self._old
-            if old is not None and old.unit == region.unit:
-                flying = np.where(flying == 0, old.flying[missing], flying)
-            others = [
-                self._pieces[number]
-                for number in np.unique(flying[flying > 0]).tolist()
-                if number in self._pieces
-            ]
-            known = np.isin(flying, list(self._pieces))
-            own = []
-            gap, longest = GAP_BYTES // region.unit, PIECE_BYTES // region.unit
-            for begin, end in runs(missing[~known], gap, longest):
-                number = next(self._numbers)
-                piece = Piece(begin, end, functools.partial(self._fetch, region, number))
-                self._pieces[number] = piece
-                region.flying[begin:end] = number
-                own.append(piece)
-            return own, others
-
-    def _fetch(self, region: Region, number: int, piece: Piece) -> None:
-        begin, end = piece.begin * region.unit, min(piece.end * region.unit, self.size)
-        try:
-            data = self._got(begin, end)
-            try:
-                region.put(piece.begin, data)
-            except (EvictedError, NoMapError):
-                raise
-            except OSError as error:
-                raise CacheError(error) from error
-            region.here[piece.begin : piece.end] = True
-        finally:
-            with self._lock:
-                self._pieces.pop(number, None)
-                flying = region.flying[piece.begin : piece.end]
-                flying[flying == number] = 0
-        if isinstance(region, MemoryRegion):
-            kept.came(len(data), _turned)
-
-    def _got(self, begin: int, end: int) -> bytes | memoryview:
-        client, key = client_of(self.url)
-
-        def once() -> bytes | memoryview:
-            data = client.get(key, begin, end, self.head)
-            if len(data) != end - begin:
-                raise ConnectionError(f"{len(data)} of {end - begin} bytes came")
-            return data
-
-        try:
-            return persistently(once, self.name)
-        except Changed as error:
-            what = f"the object that was opened, of {self.size} bytes, version {self.head.version}"
-            found = f"one that was changed since: {error.found}; open it anew"
-            raise RecordError(self.name, None, begin, what, found) from None
+            _came(len(data))
 
     # --- regions ---
 
@@ -382,6 +359,10 @@ _files: weakref.WeakKeyDictionary[RemoteFile, None] = weakref.WeakKeyDictionary(
 def _living() -> list[RemoteFile]:
     """A copy, as threads add to it."""
     return [file for reference in _files.keyrefs() if (file := reference()) is not None]
+
+
+def _came(size: int) -> None:
+    kept.came(size, _turned)
 
 
 def _turned() -> None:

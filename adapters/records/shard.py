@@ -109,9 +109,13 @@ class Shard:
         """Have the storage read ahead where records ``first`` to ``last - 1`` lie, if it can."""
         ahead = getattr(self.storage, "will_read", None)
         if ahead is not None:
-            begin = int(self.offsets[first])
-            end = int(self.offsets[last]) if last < len(self) else self.storage.size
-            ahead(begin, end - begin)
+            ahead(*self.stretch(first, last))
+
+    def stretch(self, first: int, last: int) -> tuple[int, int]:
+        """Where records ``first`` to ``last - 1`` begin, and how many bytes they take."""
+        begin = int(self.offsets[first])
+        end = int(self.offsets[last]) if last < len(self) else self.storage.size
+        return begin, end - begin
 
     def touch(self, numbers: NDArray[np.int64], size: int) -> memoryview:
         """All of the file, of which these records may be read; those of a remote one are fetched.

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.foretold import Window
 from adapters.generators import DECODE, RngOf, chosen, generator
 from adapters.ownership import Allocate
 from adapters.sources.forms import Form, as_number, common_form, form_of, holds
@@ -150,12 +151,12 @@ class Concatenation(Source):
         sizes = [each * len(part) for each, part in zip(known, self.parts) if each is not None]
         return sum(sizes) / len(self) if len(sizes) == len(known) else None
 
-    def will_read(self, first: int, last: int) -> None:
+    def will_read(self, first: int, last: int, window: Window | None = None) -> None:
         """These samples are going to be read."""
         for start, part in zip(self._first, self.parts):
             begin, end = max(0, first - start), min(len(part), last - start)
             if begin < end:
-                part.will_read(begin, end)
+                part.will_read(begin, end, window)
 
     def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
         """A label for each of these samples, where all sources give them."""

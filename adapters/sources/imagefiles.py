@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ClosedError, ContentError, RecordError
+from adapters.foretold import Window
 from adapters.generators import DECODE, RngOf, chosen, generator
 from adapters.remote.urls import is_url
 from adapters.sources.beforehand import Beforehand
@@ -174,8 +175,10 @@ class ImageSource(Decoded):
     def _not_kept(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         return numbers if self._kept is None else numbers[self._kept.missing(numbers)]
 
-    def will_read(self, first: int, last: int) -> None:
+    def will_read(self, first: int, last: int, window: Window | None = None) -> None:
         """Have these files read ahead."""
+        if window is not None:
+            return
         if self._kept is None or self._kept.missing(np.arange(first, last)).any():
             self._reading.will_read(first, last)
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError, RecordError
+from adapters.foretold import Window
 from adapters.generators import DECODE, RngOf, generator
 from adapters.records import RecordFiles
 from adapters.records.storage import MappedFile
@@ -216,13 +217,13 @@ class RecordSource(Decoded):
         """Bytes of a record on average."""
         return self._files.record_bytes
 
-    def will_read(self, first: int, last: int) -> None:
+    def will_read(self, first: int, last: int, window: Window | None = None) -> None:
         """Have the files read ahead where these records lie."""
         if self._kept is not None:
             numbers = self._files.in_order(np.arange(first, last))
             if not self._kept.missing(numbers).any():
                 return
-        self._files.will_read(first, last)
+        self._files.will_read(first, last, window)
 
     def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
         """The labels of records in local files, if each is one number; no image is decoded."""

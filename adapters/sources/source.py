@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.foretold import Window
 from adapters.generators import DECODE, RngOf, generator
 from adapters.ownership import Allocate
 from adapters.sources.origin import Located, Origin
@@ -220,10 +221,11 @@ class Source(Located, abc.ABC):
         """Bytes of a sample on average, as it is stored; None where only samples tell."""
         return None
 
-    def will_read(self, first: int, last: int) -> None:
+    def will_read(self, first: int, last: int, window: Window | None = None) -> None:
         """Samples ``first`` to ``last - 1`` are going to be read soon; read ahead, if that helps.
 
-        It is no error if they can't be read, and takes no time to speak of.
+        It is no error if they can't be read, and takes no time to speak of. With the window that
+        they are of, they are read in this process, whose memory may keep them until it is over.
         """
 
     def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
@@ -373,12 +375,12 @@ class Subset(Source):
     sample_bytes = _of_the_whole("sample_bytes")
     classes: Any = property(lambda self: getattr(self.whole, "classes", None))
 
-    def will_read(self, first: int, last: int) -> None:
+    def will_read(self, first: int, last: int, window: Window | None = None) -> None:
         """These samples are going to be read; nothing is done if they lie far from each other."""
         numbers = self.numbers[first:last]
         begin, end = int(numbers.min()), int(numbers.max()) + 1
         if end - begin <= _MOST_SPREAD * len(numbers):
-            self.whole.will_read(begin, end)
+            self.whole.will_read(begin, end, window)
 
     def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
         """A label for each of these samples."""

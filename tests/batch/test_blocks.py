@@ -178,7 +178,7 @@ def test_each_block_is_announced_once_before_it_is_read(count, size):
         announced = []
         for epoch in range(2):
             for index in range(len(ordered)):
-                announced += [(epoch, *each) for each in ordered.coming(epoch, index)]
+                announced += [(epoch, *each[:2]) for each in ordered.coming(epoch, index)]
                 known = np.zeros(size, bool)
                 for _, begin, end in announced:
                     known[begin:end] = True

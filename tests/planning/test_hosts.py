@@ -83,7 +83,7 @@ def test_no_two_ranks_read_the_same_block(ranks):
     assert blocks.rank_bytes == blocks.window // ranks * blocks.block_bytes
     order = Blocks(blocks.block_bytes, blocks.window).of(load.examples, load.example_bytes, seed=1)
     read = [
-        {begin for begin, _ in order.coming(0, 0, 64, (rank, ranks))}
+        {begin for begin, *_ in order.coming(0, 0, 64, (rank, ranks))}
         for rank in range(min(ranks, 4))
     ]
     rest = order.blocks * order.block
