@@ -89,9 +89,10 @@ def _experiment(session: Session) -> Experiment:
     )
     experiment.columns = COLUMNS
     experiment.note(
-        "2,000 JPEGs of 47 KB in random order, or in blocks of 12 MiB, 4 at a time, near ranges "
-        "merged; the same of local files in turns with them; the server shares the cores; planned: "
-        "what adapters plan computes of the link, the local files, and the CPU time of a request",
+        "2,000 JPEGs of 47 KB in random order, near ranges merged, or 8,000 in blocks of 12 MiB, 4 "
+        "at a time; the same of local files in turns with them; the server shares the cores; "
+        "planned: what adapters plan computes of the link, the local files, and the CPU time of a "
+        "request",
     )
     return experiment
 

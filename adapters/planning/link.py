@@ -12,8 +12,8 @@ How many requests an example costs depends on the order:
   (b - 1). A request then has 1 / (1 - p) samples of the batch, and each gap k / 2 more, which need
   no request later if memory or a cache has room for the data set: so an epoch is gone through in
   steps.
-- *In blocks*, without a cache, the same, where N are the samples of a window. With a cache, blocks
-  are fetched in pieces of 4 MiB, but for what is asked for before its block is told.
+- *In blocks*, those are fetched in pieces of 4 MiB, and the first batch by itself. Without a cache,
+  where a window is too large to be kept, the same as at random, where N are its samples.
 - *Cached* samples cost none.
 
 Sizes are in bytes, times in seconds.
@@ -28,8 +28,8 @@ from dataclasses import dataclass
 PIECE_BYTES = 4 << 20
 GAP_BYTES = 128 << 10
 CONNECTIONS = 128
-# What is kept of files without a cache.
-KEPT_BYTES = 512 << 20
+# What is kept of files without a cache, and two windows of an order in blocks.
+KEPT_BYTES, WINDOWS_BYTES = 512 << 20, 2 << 30
 # Of one core, of the reader: of 0.33 ms for a request of 56 KB, and 1.6 s for a GB in pieces of 4
 # MiB, fetched by obstore into memory that appears with it (2 busy cores, CPU time, 2026-11).
 REQUEST_CORE_SECONDS = 0.24e-3
@@ -194,26 +194,20 @@ def _requests(reading: Reading) -> list[tuple[float, float]]:
         or reading.examples * size <= KEPT_BYTES
     )
     requests, requested = _merged(size, among, reading.batch_size, is_kept)
-    if reading.block_examples is None or not reading.has_cache:
+    if not _comes_in_blocks(reading):
         return [(requests, requested)]
-    alone = _before_told(reading, among) / reading.examples
+    assert reading.block_examples is not None
+    alone = min(reading.examples, reading.batch_size) / reading.examples
     piece = min(PIECE_BYTES, reading.block_examples * size)
-    return [(requests * alone, requested), ((1 - alone) * size / piece, piece)]
+    return [(requests * alone, requested), (size / piece, piece)]
 
 
-def _before_told(reading: Reading, window_examples: int) -> float:
-    """Examples that are asked for before their block is told, and fetched as at random.
-
-    Batches are asked for so many ahead. The first window's blocks are told with the first batch,
-    those of the next one after another while this one is read.
-    """
-    ahead = min(reading.ahead * reading.batch_size, window_examples)
-    lanes = [
-        max(0.0, ahead - window_examples * (1 - lane / reading.window))
-        for lane in range(reading.window)
-    ]
-    windows = reading.examples / window_examples
-    return min(reading.examples, ahead + max(0.0, windows - 1) * sum(lanes) / reading.window)
+def _comes_in_blocks(reading: Reading) -> bool:
+    """Whether whole blocks are fetched."""
+    if reading.block_examples is None:
+        return False
+    window_bytes = reading.block_examples * reading.window * reading.example_bytes
+    return reading.has_cache or 2 * window_bytes <= WINDOWS_BYTES
 
 
 def _merged(size: float, among: int, batch_size: int, is_kept: bool) -> tuple[float, float]:
@@ -243,7 +237,7 @@ def _first(link: Link, reading: Reading, asked: float, size: float) -> float:
     Those requests that are under way at the same time share the cores with its own.
     """
     requests = math.ceil(reading.batch_size * min(1.0, asked))
-    if reading.block_examples is not None and reading.has_cache:
+    if _comes_in_blocks(reading):
         requests = reading.batch_size
     if not requests or not asked:
         return 0.0

@@ -15,9 +15,9 @@ from typing import Any
 from adapters.foretold import Window
 from adapters.records.remotefile import RemoteFile
 
-# Windows that were read stay as long as all take less: of small ones, batches may still be computed
-# when the second next is told, as batches are asked for ahead.
-_LEAST_BYTES = 256 << 20
+# As long as all take less, so many more stay after they were read: of small ones, batches may still
+# be computed then, as they are asked for ahead.
+_LEAST_BYTES, _MORE = 256 << 20, 4
 # Larger windows are fetched sample by sample: two of them would take more than this of memory.
 MOST_BYTES = 2 << 30
 
@@ -51,11 +51,10 @@ class Held:
                 follows = window.number - 1 in self._files
                 self._leave([*self._files] if not follows else [])
                 self._files[window.number] = set()
-            over = [number for number in self._files if number <= window.over]
-            if len(self._files) * window_bytes > _LEAST_BYTES:
-                self._leave(over)
+            more = 0 if len(self._files) * window_bytes > _LEAST_BYTES else _MORE
+            self._leave([number for number in self._files if number <= window.over - more])
             self._files[window.number].add(file)
-        file.hold(offset, size, window.number)
+            file.hold(offset, size, window.number)
 
     def _leave(self, numbers: list[int]) -> None:
         for number in numbers:

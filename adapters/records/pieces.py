@@ -49,16 +49,18 @@ class Pieces:
         old: MemoryRegion | None,
         missing: NDArray[np.int64],
         later: bool = False,
+        at_once: bool = True,
     ) -> tuple[list[Piece], list[Piece]]:
         """Pieces that bring units: new ones, not started yet, and those that are under way.
 
-        What isn't for later doesn't wait for a piece that is, before it is begun.
+        What is wanted at once doesn't wait for a piece that is for later and isn't begun yet.
 
         Args:
             region: Where they are to be.
             old: Where they may come to be, to be copied from; None for nowhere.
             missing: The units, ascending, each once.
-            later: Whether they are for later.
+            later: Whether the new ones are for later.
+            at_once: Whether somebody is going to wait for them now.
         """
         with self._lock:
             missing = missing[~region.here[missing]]
@@ -68,7 +70,8 @@ class Pieces:
             under_way = {
                 number: piece
                 for number in np.unique(flying[flying > 0]).tolist()
-                if (piece := self._flying.get(number)) and (later or piece.begun or not piece.later)
+                if (piece := self._flying.get(number))
+                and not (at_once and piece.later and not piece.begun)
             }
             others = [*under_way.values()]
             known = np.isin(flying, [*under_way])
@@ -99,7 +102,7 @@ class Pieces:
                 self._flying.pop(number, None)
                 flying = region.flying[piece.begin : piece.end]
                 flying[flying == number] = 0
-        if type(region) is MemoryRegion:
+        if region.shared:
             self._came(len(data))
 
     def _got(self, begin: int, end: int) -> bytes | memoryview:

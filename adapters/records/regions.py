@@ -44,13 +44,16 @@ class CacheError(Exception):
 
 
 class Region:
-    """What both have in common. Any thread may ask; ``here`` only grows.
+    """What all have in common. Any thread may ask; ``here`` only grows.
 
     Args:
         size: Of the file, not 0.
         unit: In bytes.
         memory: Where its bytes appear.
     """
+
+    shared = False
+    """Whether it takes of the memory that all files share, see ``kept``."""
 
     def __init__(self, size: int, unit: int, memory: Reserved) -> None:
         self.unit = unit
@@ -103,6 +106,8 @@ class MemoryRegion(Region):
         size: Of the file, not 0.
     """
 
+    shared = True
+
     def __init__(self, size: int) -> None:
         super().__init__(size, MEMORY_UNIT_BYTES, Reserved(size, writable=True))
 
@@ -112,11 +117,13 @@ class MemoryRegion(Region):
 
 
 class WindowRegion(MemoryRegion):
-    """The same for one window of an order in blocks; it goes with the window, see ``blocks``.
+    """The same for one window of an order in blocks; it goes with the window, see ``held``.
 
     Args:
         size: Of the file, not 0.
     """
+
+    shared = False
 
     def __init__(self, size: int) -> None:
         super().__init__(size)

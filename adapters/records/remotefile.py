@@ -9,7 +9,7 @@ for.
 Without a cache the bytes lie in memory: all files together keep the last 512 MiB that were fetched.
 When half of that has come, each file begins a new region; what it is asked for and the region
 before still has is copied from there, and the one before that is let go of, when nobody holds a
-part of it. The windows of an order in blocks have regions of their own, see ``blocks``. With a
+part of it. The windows of an order in blocks have regions of their own, see ``held``. With a
 cache the bytes lie in its files. Where these can't be written, memory is taken instead.
 
 Another version of the object (ETag, or size and time) is a ``RecordError``. Any thread may ask. In
@@ -192,7 +192,8 @@ class RemoteFile:
         with contextlib.suppress(Exception):
             region = later or self._region_of(begins, sizes)
             missing = self._missing(region, region.units(begins, sizes))
-            own, _ = self._pieces.of(region, self._before(region), missing, later is not None)
+            old = self._before(region)
+            own, _ = self._pieces.of(region, old, missing, later is not None, not expected)
             start(own, expected)
 
     def _region_of(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> Region:
@@ -270,7 +271,7 @@ class RemoteFile:
 
     def _before(self, region: Region) -> MemoryRegion | None:
         """Where pieces may be under way that are to be copied from."""
-        return self._old if type(region) is MemoryRegion else None
+        return self._old if region.shared else None
 
     @staticmethod
     def _copy(old: MemoryRegion | None, region: Region, units: NDArray[np.int64]) -> None:

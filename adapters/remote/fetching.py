@@ -24,7 +24,8 @@ MOST_THREADS = 128
 # of CPU that a request takes, at 1 GB/s: what lies between is then fetched, too.
 GAP_BYTES = 128 << 10
 # Of these, so many bring what is wanted much later: 16 bring 900 MB/s, at 30 ms and 100 MB/s each.
-_MOST_LATER = 16
+# As long as a batch is fetched by itself, as the first one is, fewer.
+_MOST_LATER, _LATER_BESIDE, _BESIDE = 16, 2, 16
 # Of one request: at 100 MB/s a connection, 30 ms of latency are a third of it. What a connection
 # that was cut, or hangs, costs at the most.
 PIECE_BYTES = 4 << 20
@@ -119,7 +120,9 @@ class _Threads:
     @property
     def _ready(self) -> int:
         """Pieces that a thread may begin."""
-        later = min(len(self._later), _MOST_LATER - self._at_later)
+        at_others = self._count - self._idle - self._at_later
+        most = _LATER_BESIDE if at_others > _BESIDE else _MOST_LATER
+        later = max(0, min(len(self._later), most - self._at_later))
         return len(self._wanted) + len(self._expected) + later
 
     def submit(self, pieces: Sequence[Piece], expected: bool) -> None:

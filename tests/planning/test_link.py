@@ -10,7 +10,7 @@ import pytest
 
 from adapters.planning import Link, Reading, arrival
 from adapters.planning import link as planned
-from adapters.records import kept
+from adapters.records import held, kept
 from adapters.remote import fetching
 
 LINK = Link(0.03, 100e6)
@@ -23,6 +23,7 @@ def test_the_constants_are_those_of_who_fetches():
     assert planned.GAP_BYTES == fetching.GAP_BYTES
     assert planned.CONNECTIONS == fetching.MOST_THREADS
     assert planned.KEPT_BYTES == 2 * kept.HALF_BYTES
+    assert planned.WINDOWS_BYTES == held.MOST_BYTES
 
 
 def test_connections_bring_what_latency_and_bandwidth_allow():
@@ -74,24 +75,18 @@ def test_near_ranges_are_merged_as_often_as_the_fetching_does(examples, batch):
     assert predicted == pytest.approx(requests, rel=0.1)
 
 
-def test_blocks_through_a_cache_are_fetched_in_pieces():
-    """But for the first batches, which are asked for before the first blocks are told."""
-    blocks = replace(FAR, block_examples=700, has_cache=True)
+@pytest.mark.parametrize("has_cache", [False, True])
+def test_blocks_are_fetched_in_pieces(has_cache):
+    """But for the first batch."""
+    blocks = replace(FAR, block_examples=700, has_cache=has_cache)
     in_pieces = 47_000 / (4 << 20)
-    assert in_pieces <= arrival(LINK, blocks).requests < 1.1 * in_pieces
+    assert in_pieces < arrival(LINK, blocks).requests < 1.1 * in_pieces
 
 
-def test_what_is_asked_for_before_its_block_is_told_costs_requests():
-    """Where batches are asked for a window ahead, no block is told in time."""
-    small = replace(FAR, block_examples=40, has_cache=True)
-    alone = replace(small, has_cache=False)
-    assert arrival(LINK, small).requests > 0.4 * arrival(LINK, alone).requests
-    assert arrival(LINK, replace(small, ahead=1)).requests < 0.2 * arrival(LINK, small).requests
-
-
-def test_blocks_without_a_cache_merge_what_is_near_in_a_window():
-    blocks = replace(FAR, block_examples=10, window=16)
-    assert arrival(LINK, blocks).requests < 0.5
+def test_windows_that_are_too_large_are_fetched_sample_by_sample():
+    large = replace(FAR, block_examples=40_000)
+    assert arrival(LINK, large).requests > 0.9
+    assert arrival(LINK, replace(large, has_cache=True)).requests < 0.1
 
 
 @pytest.mark.parametrize(

@@ -30,10 +30,19 @@ class Poisoned(regions.MemoryRegion):
         self.memory.write(0, b"\xa5" * size)
 
 
+class PoisonedWindow(regions.WindowRegion):
+    """The same for a window."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.memory.write(0, b"\xa5" * size)
+
+
 @pytest.fixture(autouse=True)
 def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
     """What isn't there yet holds garbage."""
     monkeypatch.setattr(remotefile, "MemoryRegion", Poisoned)
+    monkeypatch.setattr(remotefile, "WindowRegion", PoisonedWindow)
 
 
 def _await_what_is_fetched() -> None:
@@ -41,7 +50,7 @@ def _await_what_is_fetched() -> None:
     threads, deadline = fetching._threads, time.monotonic() + 1
 
     def busy() -> bool:
-        return bool(threads._wanted or threads._expected) or threads._count > threads._idle
+        return bool(threads._ready) or threads._count > threads._idle
 
     while busy() and time.monotonic() < deadline:
         time.sleep(0.005)
