@@ -13,4 +13,4 @@ class Window(NamedTuple):
     over: int
     """All windows up to this one have been read by the time that this one is told."""
     share: float
-    """Of all samples that are in it, at most."""
+    """Of all samples, those in it that this process reads, at most."""

@@ -54,8 +54,9 @@ class Blocks:
         block_bytes: Bytes of a block, as samples are stored on average. 16 to 32 MiB read nearly as
             fast as one long read does.
         window: Blocks that are read at a time: more mix better, and take ``window * block_bytes``
-            of the page cache. A multiple of the number of shards, so that each block is read by one
-            of them.
+            of the page cache, or, of files behind URLs without a cache, twice that of memory; above
+            1 GiB, such files are read sample by sample. A multiple of the number of shards, so that
+            each block is read by one of them.
 
     Raises:
         TypeError: No integers.
@@ -235,7 +236,8 @@ class BlockOrder(Arrangement):
         number = epoch * self._windows + window
         # The one before this is being read, and batches of that before may still be computed.
         over = number - (2 if lane >= lanes / 2 else 3)
-        told = Window(number, over, min(1.0, (self.window + 1) * self.block / self.samples))
+        own = self.window if self.window % count else self.window // count
+        told = Window(number, over, min(1.0, (own + 1) * self.block / self.samples))
         if self.rest and self._with_rest(epoch)[0] == window and lane == 0:
             found.append((self.blocks * self.block, self.samples, told))
         if lanes % count or (begin + lane) % count == index:

@@ -189,6 +189,27 @@ def test_each_block_is_announced_once_before_it_is_read(count, size):
         assert most <= 3
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_a_window_says_when_it_is_read_and_how_large_it_is(count):
+    ordered = order(3230, 100, 4, 10, shard=(0, count))
+    told = {}
+    for epoch in range(2):
+        for index in range(len(ordered)):
+            read = ordered.batch(epoch, index)
+            for first, last, window in ordered.coming(epoch, index):
+                told.setdefault(window.number, []).append((first, last))
+                assert sum(b - a for a, b in told[window.number]) <= window.share * 3230
+                for number in [each for each in told if each <= window.over]:
+                    for begin, end in told[number]:
+                        later = (read >= begin) & (read < end)
+                        again = [each for each in told if each > window.over]
+                        assert not later.any() or any(
+                            a <= begin < b for each in again for a, b in told[each]
+                        )
+    assert sorted(told) == list(range(len(told)))
+    assert len(told) == 2 * 8 + 1
+
+
 def test_nothing_comes_in_other_orders():
     assert Order(100, 10, True).coming(0, 0) == []
 
