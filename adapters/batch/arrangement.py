@@ -67,11 +67,14 @@ class Arrangement(abc.ABC):
         """Of its tables."""
         return functools.reduce(lambda crc, table: zlib.crc32(table.data, crc), self.tables, 0)
 
-    def coming(self, epoch: int, start: int, stop: int, shard: tuple[int, int]) -> list[Stretch]:
+    def coming(
+        self, epoch: int, start: int, stop: int, shard: tuple[int, int], asked: bool = False
+    ) -> list[Stretch]:
         """Which samples a shard will read soon, told at positions ``start`` to ``stop``.
 
         An order that reads the data set in large stretches names each of them at one position,
-        ahead of the first that needs it.
+        ahead of the first that needs it; those of another epoch only where batches aren't just
+        ``asked`` for.
         """
         return []
 

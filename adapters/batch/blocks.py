@@ -205,18 +205,20 @@ class BlockOrder(Arrangement):
 
     # --- what comes ---
 
-    def coming(self, epoch: int, start: int, stop: int, shard: tuple[int, int]) -> list[Stretch]:
+    def coming(
+        self, epoch: int, start: int, stop: int, shard: tuple[int, int], asked: bool = False
+    ) -> list[Stretch]:
         """The blocks of the next window, one after another in the first half of this one.
 
         The first window of an epoch is told as a whole at its beginning, if it wasn't in the epoch
-        before: the last window tells of the next epoch's first.
+        before: the last window tells of the next epoch's first, where batches are computed.
         """
         found: list[Stretch] = []
-        if start == 0 and epoch == 0:
+        if start == 0 and (epoch == 0 or asked):
             for lane in range(self._lanes(0)):
-                found += self._told(epoch, 0, lane, shard)
+                found += self._told(epoch, 0, lane, shard, asked)
         window = self._window_at(epoch, start)
-        while window < self._windows:
+        while window < (self._windows - 1 if asked else self._windows):
             begin, end = self._begin(epoch, window), self._begin(epoch, window + 1)
             if begin >= stop:
                 break
@@ -224,20 +226,23 @@ class BlockOrder(Arrangement):
             lanes = self._lanes(following[1])
             for lane in range(lanes):
                 if start <= begin + lane * (end - begin) // (2 * lanes) < stop:
-                    found += self._told(*following, lane, shard)
+                    found += self._told(*following, lane, shard, asked)
             window += 1
         return found
 
-    def _told(self, epoch: int, window: int, lane: int, shard: tuple[int, int]) -> list[Stretch]:
+    def _told(
+        self, epoch: int, window: int, lane: int, shard: tuple[int, int], asked: bool
+    ) -> list[Stretch]:
         """The block of a lane, where the shard reads it; with the first one also the rest."""
         found: list[Stretch] = []
         index, count = shard
         lanes, begin = self._lanes(window), self._begin(epoch, window)
         number = epoch * self._windows + window
-        # The one before this is being read, and batches of that before may still be computed.
-        over = number - (2 if lane >= lanes / 2 else 3)
-        own = self.window if self.window % count else self.window // count
-        told = Window(number, over, min(1.0, (own + 1) * self.block / self.samples))
+        # The one before this is read now. Other workers may compute batches of that before, until
+        # the first quarter of the blocks, an eighth of a window, was told.
+        over = number - (2 if lane >= lanes / 4 else 3)
+        order = hash((self.samples, self.block, self.window, self.seed, shard))
+        told = Window(order, number, over, asked)
         if self.rest and self._with_rest(epoch)[0] == window and lane == 0:
             found.append((self.blocks * self.block, self.samples, told))
         if lanes % count or (begin + lane) % count == index:

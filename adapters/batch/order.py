@@ -137,10 +137,19 @@ class Order:
         order = self.arrangement
         return order is not None and type(order).coming is not Arrangement.coming
 
-    def coming(self, epoch: int, index: int, origin: int = 0) -> list[Stretch]:
+    def foretell(
+        self, place: tuple[int, int, int], will_read: Callable[..., None], asked: bool = False
+    ) -> None:
+        """Tell a source what comes soon after a batch, see ``coming``."""
+        if self.foretells:
+            for stretch in self.coming(*place, asked=asked):
+                will_read(*stretch)
+
+    def coming(self, epoch: int, index: int, origin: int = 0, asked: bool = False) -> list[Stretch]:
         """Stretches of the data set that will be read some time after this batch.
 
-        Over all batches of an epoch, each stretch is named once.
+        Over all batches of an epoch, each stretch is named once; of this epoch alone, where batches
+        are ``asked`` for, and of the next one's begin, where they are computed.
         """
         if self.arrangement is None or not self.foretells:
             return []
@@ -148,7 +157,7 @@ class Order:
         start = max(0, origin + index * self.batch_size * count)
         stop = min(start + self.batch_size * count, self.shard_size * count)
         shard = (self.shard[0] + origin) % count, count  # Whose positions these are from here on.
-        return self.arrangement.coming(epoch, start, stop, shard)
+        return self.arrangement.coming(epoch, start, stop, shard, asked)
 
     @property
     def elastic(self) -> bool:

@@ -109,7 +109,7 @@ class SourcePlan(Plan):
         if not self.source.whole_batches:
             self.source.expect(self.order.batch(*key.place), elsewhere)
             if not elsewhere:
-                self._foretell(key, here=True)
+                self.order.foretell(key.place, self.source.will_read, asked=True)
 
     def rows(self, key: BatchKey) -> int:
         """Samples in a batch."""
@@ -169,6 +169,8 @@ class SourcePlan(Plan):
             Exception: Whatever the source or a transform raises, with notes that say where.
             ValueError: Samples that don't fit together.
         """
+        if not self.source.whole_batches:
+            self.order.foretell(key.place, self.source.will_read)
         if self._only_reads:
             held, layout, skipped = self._collated(key, allocate)
             return Assembled(held[0], layout, skipped)
@@ -195,7 +197,6 @@ class SourcePlan(Plan):
         if source.whole_batches:
             return [self._whole(key, allocate)], None, 0
         numbers = self.order.batch(*key.place)
-        self._foretell(key)
         if source.gathers and self.transform is None:
             batch = source.gather(numbers, allocate)
         elif (known := self._foretold()) is not None:
@@ -250,7 +251,7 @@ class SourcePlan(Plan):
     def part(self, key: BatchKey, start: int, rows: Sequence[NDArray[Any]], layout: Layout) -> int:
         """Compute rows ``start`` and on of a batch whose layout is known, into ``rows``."""
         if not start:
-            self._foretell(key)
+            self.order.foretell(key.place, self.source.will_read)
         numbers = self.order.batch(*key.place)[start : start + len(rows[0])]
         if self._foretold() is not None:
             return self._filled(key, numbers, rows)
@@ -320,12 +321,6 @@ class SourcePlan(Plan):
         if self.source.draws:
             return self.source.sample(number, generator(self.seed, epoch, number, DECODE))
         return self.source.sample(number)
-
-    def _foretell(self, key: BatchKey, here: bool = False) -> None:
-        """Tell the source what comes soon after this batch, where the order reads in blocks."""
-        if self.order.foretells:
-            for first, last, window in self.order.coming(*key.place):
-                self.source.will_read(first, last, window if here else None)
 
     def _foretold(self) -> Layout | None:
         """The layout of batches that the source writes itself; None where samples are collated."""

@@ -8,13 +8,14 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import mxnet as mx
 import numpy as np
 from mxnet.gluon.data.dataloader import default_batchify_fn
 from mxnet.util import is_np_array, is_np_shape
 
+from adapters import replaying, viewing
 from adapters.arguments import check_integer
 from adapters.batch.arranging import blocks_of
 from adapters.batch.blocks import Blocks
@@ -44,10 +45,6 @@ from adapters.gluon.standing import Standing
 from adapters.gluon.workers import settings_of
 from adapters.ranks import AskedShard
 from adapters.sources import as_source, holds_stored, open_guessed
-
-if TYPE_CHECKING:
-    from adapters.replaying import Replay
-    from adapters.viewing import Peek
 
 _open: weakref.WeakSet[Engine] = weakref.WeakSet()
 
@@ -273,7 +270,9 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
         """Print which way the samples take, and why: a line for each part of the data set."""
         print("\n".join(explanation(self._settled()._plan, self._engine, self._batch_sampler)))
 
-    def replay(self, epoch: int, batch: int, *, state: dict[str, int] | None = None) -> Replay:
+    def replay(
+        self, epoch: int, batch: int, *, state: dict[str, int] | None = None
+    ) -> replaying.Replay:
         """That very batch once more, without a log: ``print`` it, or write its ``sheet(path)``.
 
         Args:
@@ -303,18 +302,16 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
             tell_epoch(twin._batch_sampler, epoch)
             return replayed(self._plan, twin._batch_sampler, epoch, int(batch), rest, computed)
 
-    def peek(self, batches: int = 1) -> Peek:
+    def peek(self, batches: int = 1) -> viewing.Peek:
         """The first samples of a pass's first batches, to be looked at; no pass is begun for it.
 
         A notebook shows a contact sheet, or a table where there are no images; ``print`` shows a
         table, ``.save("sheet.png")`` writes the sheet.
         """
-        from adapters.viewing import Peek
-
         check_integer("batches", batches, 1)
         twin = self._twin()
         try:
-            return Peek(itertools.islice(twin, int(batches)))
+            return viewing.Peek(itertools.islice(twin, int(batches)))
         finally:
             twin.close()
 

@@ -115,13 +115,12 @@ class GluonPlan(Plan):
         assert isinstance(self.order, Order)
         return self.order.batch(*key.place)
 
-    def _foretell(self, key: BatchKey, here: bool = False) -> None:
+    def _foretell(self, key: BatchKey, asked: bool = False) -> None:
         """Tell the records what comes some time after this batch, in an order in blocks."""
         records = self.recipe.records
         if records is None or self.recipe.indices is not None or isinstance(self.order, DrawnOrder):
             return
-        for first, last, window in self.order.coming(*key.place):
-            records.will_read(first, last, window if here else None)
+        self.order.foretell(key.place, records.will_read, asked)
 
     def expect(self, key: BatchKey, elsewhere: bool) -> None:
         """Have a source of records begin to fetch a batch's samples."""
@@ -131,7 +130,7 @@ class GluonPlan(Plan):
             if isinstance(numbers, np.ndarray):
                 records.expect(numbers, elsewhere)
             if not elsewhere:
-                self._foretell(key, here=True)
+                self._foretell(key, asked=True)
 
     def stand_in(self) -> None:
         """Be a copy that isn't in a worker process."""

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from adapters import replaying
 from adapters.arguments import check_integer
 from adapters.keras.arguments import index_of
 from adapters.keras.standing import Standing
 from adapters.replaying import continued, key_of
-
-if TYPE_CHECKING:
-    from adapters.replaying import Replay
 
 
 class Replayable(Standing):
@@ -27,7 +23,7 @@ class Replayable(Standing):
         *,
         shuffled: bool = False,
         state: dict[str, int] | None = None,
-    ) -> Replay:
+    ) -> replaying.Replay:
         """That very batch once more, without a log: ``print`` it, or write its ``sheet(path)``.
 
         Args:
@@ -43,12 +39,10 @@ class Replayable(Standing):
             ValueError: The source has epochs of its own, and is in another one; or the batch came
                 before the state, of batches or shards of another size.
         """
-        from adapters.replaying import replayed
-
         check_integer("epoch", epoch, 0)
         plan, epoch = self._settled()._plan, int(epoch)
         number = index_of(batch, plan.num_batches)
         rest = continued(self._progress.continuation, plan.order, epoch, state, "sequence")
         permuted = shuffled and not self._endless and not plan.order.shuffle
         key = key_of(rest, plan.order, epoch, number, plan.shuffled if permuted else None)
-        return replayed(plan, key, self.epoch)
+        return replaying.replayed(plan, key, self.epoch)

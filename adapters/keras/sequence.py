@@ -6,8 +6,9 @@ import copy
 import dataclasses
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from adapters import viewing
 from adapters.arguments import DaskClient, check_integer
 from adapters.batch.arranging import order_of
 from adapters.batch.blocks import Blocks
@@ -34,9 +35,6 @@ from adapters.keras.replayable import Replayable
 from adapters.keras.sources import Inner, source_of
 from adapters.ranks import AskedShard
 from adapters.sources import SequenceSource, Source, reduce_iterator
-
-if TYPE_CHECKING:
-    from adapters.viewing import Peek
 
 parcel.reducers.append(reduce_iterator)
 
@@ -338,21 +336,19 @@ class SafeSequence(Replayable):
         """Print how the batches are made, and by which workers: a line for each part of the way."""
         print("\n".join(explanation(self._settled()._plan, self._engine)))
 
-    def peek(self, batches: int = 1) -> Peek:
+    def peek(self, batches: int = 1) -> viewing.Peek:
         """The first samples of the current epoch's first batches, to be looked at.
 
         A notebook shows a contact sheet, or a table where there are no images; ``print`` shows a
         table, ``.save("sheet.png")`` writes the sheet. Nothing changes for who reads the sequence.
         """
-        from adapters.viewing import Peek
-
         check_integer("batches", batches, 1)
         plan = self._settled()._plan
         count = int(batches) if self._endless else min(int(batches), len(plan.order))
         self._engine.enter_epoch(self.epoch)
         continuation = self._progress.continuation
         keys = (continuation.key(self.epoch, index) for index in range(count))
-        return Peek(self._engine.compute(key).batch for key in keys)
+        return viewing.Peek(self._engine.compute(key).batch for key in keys)
 
     def _twin(self) -> SafeSequence:
         """The same sequence once more, where this one stands, with workers of its own."""

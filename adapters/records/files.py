@@ -159,11 +159,13 @@ class RecordFiles:
     def will_read(self, first: int, last: int, window: Window | None = None) -> None:
         """Have the files read ahead where records ``first`` to ``last - 1`` lie.
 
-        Chosen records are read ahead where they lie near each other. With their window, those of
-        remote files are fetched as a whole, and kept until it was read.
+        Chosen records are read ahead where they lie near each other. Those of remote files that are
+        ``asked`` for are fetched as a whole, and kept until their window was read.
         """
-        if window is not None and not self.are_remote:
+        if window is not None and window.asked and not self.are_remote:
             return
+        if window is not None and not window.asked:
+            self._held.leave(window)
         if self._chosen is not None:
             chosen = self._chosen[first:last]
             first, last = int(chosen.min()), int(chosen.max()) + 1
@@ -173,9 +175,9 @@ class RecordFiles:
             begin, end = max(0, first - start), min(len(shard), last - start)
             if begin >= end or self._closed:
                 continue
-            if window is None:
+            if window is None or not window.asked:
                 shard.will_read(begin, end)
-            elif isinstance(shard.storage, RemoteFile):
+            elif isinstance(shard.storage, RemoteFile) and shard.is_in_order:
                 self._held.hold(shard.storage, *shard.stretch(begin, end), window)
 
     def read(self, number: int) -> memoryview:
@@ -230,6 +232,7 @@ class RecordFiles:
     def close(self) -> None:
         """Unmap the files; what was read stays valid."""
         self._closed = True
+        self._held.close()
         for shard in self.shards:
             shard.close()
 

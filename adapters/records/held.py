@@ -1,8 +1,11 @@
 """``Held``: which windows of an order in blocks lie in memory, over all files of a data set.
 
-A window is fetched as a whole while the one before it is read, and goes when it was read: so two
-of them lie in memory, and the begin of a third. Another pass, or another order over the same files,
-begins anew. Any thread may ask.
+    asked for a batch:   hold(blocks of the next window) --> fetched as wholes, in the background
+    computed a batch:    leave(windows that were read)
+
+So two windows lie in memory, and the begin of a third; all data sets together hold no more than
+``MOST_BYTES``, beyond which records are fetched one by one. What fits into the memory that all
+files share anyway is fetched into that, and what has a cache into the cache. Any thread may ask.
 """
 
 from __future__ import annotations
@@ -13,13 +16,17 @@ import weakref
 from typing import Any
 
 from adapters.foretold import Window
+from adapters.records import kept
 from adapters.records.remotefile import RemoteFile
+from adapters.remote import fetching
 
-# As long as all take less, so many more stay after they were read: of small ones, batches may still
-# be computed then, as they are asked for ahead.
-_LEAST_BYTES, _MORE = 256 << 20, 4
-# Larger windows are fetched sample by sample: two of them would take more than this of memory.
 MOST_BYTES = 2 << 30
+# Smaller blocks are no better than their records by themselves.
+_LEAST_BLOCK_BYTES = 1 << 20
+# Where a piece takes longer, connections are slow: as many as there can be bring records sooner.
+_MOST_PIECE_SECONDS = 0.5
+
+_Key = tuple[int, int, int]
 
 
 class Held:
@@ -36,30 +43,55 @@ class Held:
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._files: dict[int, set[RemoteFile]] = {}
+        self._windows: dict[_Key, dict[RemoteFile, int]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Held, (self._size,)
 
+    @property
+    def bytes(self) -> int:
+        """Of all windows."""
+        return sum(sum(files.values()) for files in [*self._windows.values()])
+
     def hold(self, file: RemoteFile, offset: int, size: int, window: Window) -> None:
         """Have a file begin to fetch a range of a window."""
-        window_bytes = window.share * self._size
-        if not file.has_cache and 2 * window_bytes > MOST_BYTES:
+        if file.is_cached or self._size <= 2 * kept.HALF_BYTES:
+            file.hold(offset, size, None)
             return
+        if size < _LEAST_BLOCK_BYTES or fetching.later_seconds() > _MOST_PIECE_SECONDS:
+            return
+        key = (id(self), window.order, window.number)
         with self._lock:
-            if window.number not in self._files:
-                follows = window.number - 1 in self._files
-                self._leave([*self._files] if not follows else [])
-                self._files[window.number] = set()
-            more = 0 if len(self._files) * window_bytes > _LEAST_BYTES else _MORE
-            self._leave([number for number in self._files if number <= window.over - more])
-            self._files[window.number].add(file)
-            file.hold(offset, size, window.number)
+            if self._makes_room(size, window.order):
+                files = self._windows.setdefault(key, {})
+                files[file] = files.get(file, 0) + size
+                file.hold(offset, size, key)
 
-    def _leave(self, numbers: list[int]) -> None:
-        for number in numbers:
-            for file in self._files.pop(number):
-                file.leave(number)
+    def leave(self, window: Window) -> None:
+        """Let go of what was read by the time that this is told."""
+        with self._lock:
+            self._leave(
+                key for key in [*self._windows] if key[1] == window.order and key[2] <= window.over
+            )
+
+    def close(self) -> None:
+        """Let go of all."""
+        with self._lock:
+            self._leave([*self._windows])
+
+    def _makes_room(self, size: int, order: int) -> bool:
+        """Whether so many bytes more may be held, when other orders have let go of theirs."""
+        others = [key for key in self._windows if key[1] != order]
+        while sum(held.bytes for held in [*_all]) + size > MOST_BYTES:
+            if not others:
+                return False
+            self._leave([others.pop(0)])
+        return True
+
+    def _leave(self, keys: Any) -> None:
+        for key in keys:
+            for file in self._windows.pop(key):
+                file.leave(key)
 
 
 _all: weakref.WeakSet[Held] = weakref.WeakSet()

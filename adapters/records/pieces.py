@@ -23,6 +23,8 @@ from adapters.remote import Changed, Head, client_of
 from adapters.remote.fetching import GAP_BYTES, PIECE_BYTES, Piece, runs
 from adapters.remote.retrying import persistently
 
+ANY, BEGUN, NONE = 2, 1, 0
+
 
 class Pieces:
     """The pieces of one file.
@@ -49,18 +51,16 @@ class Pieces:
         old: MemoryRegion | None,
         missing: NDArray[np.int64],
         later: bool = False,
-        at_once: bool = True,
+        patience: int = BEGUN,
     ) -> tuple[list[Piece], list[Piece]]:
         """Pieces that bring units: new ones, not started yet, and those that are under way.
-
-        What is wanted at once doesn't wait for a piece that is for later and isn't begun yet.
 
         Args:
             region: Where they are to be.
             old: Where they may come to be, to be copied from; None for nowhere.
             missing: The units, ascending, each once.
             later: Whether the new ones are for later.
-            at_once: Whether somebody is going to wait for them now.
+            patience: Which pieces that are for later count: ``ANY``, ``BEGUN`` or ``NONE``.
         """
         with self._lock:
             missing = missing[~region.here[missing]]
@@ -70,8 +70,7 @@ class Pieces:
             under_way = {
                 number: piece
                 for number in np.unique(flying[flying > 0]).tolist()
-                if (piece := self._flying.get(number))
-                and not (at_once and piece.later and not piece.begun)
+                if (piece := self._flying.get(number)) and _counts(piece, patience)
             }
             others = [*under_way.values()]
             known = np.isin(flying, [*under_way])
@@ -89,6 +88,8 @@ class Pieces:
     def _fetch(self, region: Region, number: int, piece: Piece) -> None:
         begin, end = piece.begin * region.unit, min(piece.end * region.unit, self._head.size)
         try:
+            if region.left or region.here[piece.begin : piece.end].all():
+                return
             data = self._got(begin, end)
             try:
                 region.put(piece.begin, data)
@@ -121,3 +122,8 @@ class Pieces:
             what = f"the object that was opened, of {head.size} bytes, version {head.version}"
             found = f"one that was changed since: {error.found}; open it anew"
             raise RecordError(self._name, None, begin, what, found) from None
+
+
+def _counts(piece: Piece, patience: int) -> bool:
+    """Whether who has this patience waits for a piece."""
+    return not piece.later or patience == ANY or (patience == BEGUN and piece.begun)

@@ -54,6 +54,8 @@ class Region:
 
     shared = False
     """Whether it takes of the memory that all files share, see ``kept``."""
+    left = False
+    """Whether nobody is going to read from it any more."""
 
     def __init__(self, size: int, unit: int, memory: Reserved) -> None:
         self.unit = unit

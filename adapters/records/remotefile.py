@@ -22,6 +22,7 @@ import contextlib
 import copy
 import os
 import threading
+import time
 import weakref
 from typing import Any
 
@@ -30,7 +31,7 @@ from numpy.typing import NDArray
 
 from adapters.records import kept
 from adapters.records.mapping import NoMapError, living, most
-from adapters.records.pieces import Pieces
+from adapters.records.pieces import ANY, BEGUN, NONE, Pieces
 from adapters.records.regions import (
     CachedRegion,
     CacheError,
@@ -47,6 +48,8 @@ from adapters.remote.fetching import runs, start
 from adapters.remote.retrying import persistently
 
 _TRIES = 5
+# Of who needs a part of a large piece that somebody fetches: longer, it takes the part by itself.
+_PATIENCE_SECONDS = 0.25
 
 
 class RemoteFile:
@@ -79,7 +82,7 @@ class RemoteFile:
         self._lock = threading.Lock()
         self._region: Region | None = None
         self._old: MemoryRegion | None = None
-        self._windows: dict[int, WindowRegion] = {}
+        self._windows: dict[Any, WindowRegion] = {}
         self._pieces = Pieces(self.url, self.name, self.head, self._lock, _came)
         self._uncached = self._cache is None
         _files[self] = None
@@ -155,15 +158,18 @@ class RemoteFile:
         if self.has_cache:
             self.expect(np.array([offset]), np.array([size]))
 
-    def hold(self, offset: int, size: int, window: int) -> None:
-        """This range is of a window that is going to be read here: begin to fetch it as a whole.
+    def hold(self, offset: int, size: int, window: Any) -> None:
+        """This range is going to be read here: begin to fetch it as a whole.
 
-        Without a cache it stays in memory until ``leave``.
+        Args:
+            offset: Where it begins.
+            size: In bytes.
+            window: What it is of, in memory, until ``leave``; None for wherever all else is.
         """
         begins, sizes = np.array([offset]), np.array([size])
         with contextlib.suppress(Exception):
             region: Any = self._current()
-            if self._uncached:
+            if window is not None:
                 with self._lock:
                     if window not in self._windows:
                         self._windows[window] = WindowRegion(self.size)
@@ -171,10 +177,12 @@ class RemoteFile:
                 region.told[region.units(begins, sizes)] = True
             self._start(begins, sizes, expected=True, later=region)
 
-    def leave(self, window: int) -> None:
+    def leave(self, window: Any) -> None:
         """A window was read, and what it held may go."""
         with self._lock:
-            self._windows.pop(window, None)
+            region = self._windows.pop(window, None)
+        if region is not None:
+            region.left = True
 
     def start(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
         """Begin to fetch what somebody is about to ask for; errors are for them."""
@@ -193,7 +201,8 @@ class RemoteFile:
             region = later or self._region_of(begins, sizes)
             missing = self._missing(region, region.units(begins, sizes))
             old = self._before(region)
-            own, _ = self._pieces.of(region, old, missing, later is not None, not expected)
+            patience = ANY if expected else BEGUN
+            own, _ = self._pieces.of(region, old, missing, later is not None, patience)
             start(own, expected)
 
     def _region_of(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> Region:
@@ -223,17 +232,21 @@ class RemoteFile:
 
     def _bring(self, region: Region, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> bool:
         """Wait until these ranges are in a region; whether they are."""
-        units = region.units(begins, sizes)
+        units, patience = region.units(begins, sizes), BEGUN
         for _ in range(_TRIES):
             if region.here[units].all():
                 region.note_use()
                 self._read_from(region, int(sizes.sum()))
                 return True
-            missing = self._missing(region, units)
-            own, others = self._pieces.of(region, self._before(region), missing)
+            missing, old = self._missing(region, units), self._before(region)
+            own, others = self._pieces.of(region, old, missing, patience=patience)
             if len(own) > 1:
                 start(own)
+            ends = time.monotonic() + _PATIENCE_SECONDS
             for piece in own + others:
+                if piece.later and not piece.ends_within(ends - time.monotonic()):
+                    patience = NONE
+                    continue
                 piece.wait()
                 if piece.error is not None:
                     raise copy.copy(piece.error) from None
@@ -265,7 +278,7 @@ class RemoteFile:
                 raise CacheError(error) from error
         elif region is self._region:
             for other in (self._old, *self._windows.values()):
-                self._copy(other, region, missing)
+                self._copy(other, region, missing[~region.here[missing]])
         rest: NDArray[np.int64] = missing[~region.here[missing]]
         return rest
 
@@ -324,6 +337,11 @@ class RemoteFile:
         """What the cache has of it; only with a cache."""
         assert self._cache is not None
         return self._cache.object_of(self.url, self.head)
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether what is fetched now is kept there."""
+        return not self._uncached
 
     @property
     def has_cache(self) -> bool:

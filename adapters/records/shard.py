@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Literal
 
@@ -110,6 +111,11 @@ class Shard:
         ahead = getattr(self.storage, "will_read", None)
         if ahead is not None:
             ahead(*self.stretch(first, last))
+
+    @functools.cached_property
+    def is_in_order(self) -> bool:
+        """Whether records lie in the order of their numbers, which an index need not have."""
+        return bool((self.offsets[1:] > self.offsets[:-1]).all())
 
     def stretch(self, first: int, last: int) -> tuple[int, int]:
         """Where records ``first`` to ``last - 1`` begin, and how many bytes they take."""

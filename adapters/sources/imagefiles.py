@@ -177,7 +177,7 @@ class ImageSource(Decoded):
 
     def will_read(self, first: int, last: int, window: Window | None = None) -> None:
         """Have these files read ahead."""
-        if window is not None:
+        if window is not None and window.asked:
             return
         if self._kept is None or self._kept.missing(np.arange(first, last)).any():
             self._reading.will_read(first, last)

@@ -224,8 +224,8 @@ class Source(Located, abc.ABC):
     def will_read(self, first: int, last: int, window: Window | None = None) -> None:
         """Samples ``first`` to ``last - 1`` are going to be read soon; read ahead, if that helps.
 
-        It is no error if they can't be read, and takes no time to speak of. With the window that
-        they are of, they are read in this process, whose memory may keep them until it is over.
+        It is no error if they can't be read, and takes no time to speak of. Of the window that they
+        are of, see ``Window``.
         """
 
     def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:

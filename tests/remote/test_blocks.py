@@ -10,7 +10,7 @@ import pytest
 
 from adapters import Blocks, Cache, RecordError, open_records
 from adapters.keras import SafeSequence
-from adapters.records import held, remotefile
+from adapters.records import held, kept, pieces, remotefile
 from adapters.remote import fetching
 from tests.remote.conftest import serve, written
 
@@ -23,6 +23,13 @@ LIMIT_SECONDS = 20
 def records() -> list[bytes]:
     """Each tells its number, and is full of it."""
     return [number.to_bytes(4, "little") * (BYTES // 4) for number in range(SIZE)]
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """As if blocks of a quarter of a megabyte were large, and the files didn't fit into memory."""
+    monkeypatch.setattr(held, "_LEAST_BLOCK_BYTES", 0)
+    monkeypatch.setattr(kept, "HALF_BYTES", 1_000_000)
 
 
 @pytest.fixture(params=[1, 3])
@@ -40,13 +47,13 @@ def bucket(request, server, tmp_path):
     return [server.url(f"part{place}.tfrecord") for place in range(len(cuts) - 1)], server
 
 
+def numbers(samples: list[bytes]) -> np.ndarray:
+    return np.array([int.from_bytes(sample[:4], "little") for sample in samples])
+
+
 def sequence(source, **options):
-    numbers = {
-        "collate": lambda samples: np.array([int.from_bytes(s[:4], "little") for s in samples])
-    }
-    return SafeSequence(
-        source, BATCH, shuffle=BLOCKS, seed=3, **{"workers": 2, **numbers, **options}
-    )
+    options = {"workers": 2, "collate": numbers, "seed": 3, **options}
+    return SafeSequence(source, BATCH, shuffle=BLOCKS, **options)
 
 
 def expected(epochs: int) -> list[list[int]]:
@@ -76,48 +83,99 @@ def test_windows_are_fetched_whole_and_once(bucket, monkeypatch):
     """But for the first batches, which are asked for before the first window can be there."""
     urls, server = bucket
     server.settings.latency_seconds = 0.005
-    monkeypatch.setattr(fetching, "GAP_BYTES", 0)
+    monkeypatch.setattr(pieces, "GAP_BYTES", 0)
     with open_records(urls) as source, sequence(source) as remote:
         server.counted.ranges.clear()
         found = of(remote, 4)
         whole = asked(server, least=BYTES * BLOCK // 4)
         alone = len(asked(server)) - len(whole)
     assert found == expected(4)
-    windows = 4 * 4 + 1  # The last one tells of the next epoch's first.
-    assert sum(end - begin for _, begin, end in whole) <= 1.1 * windows * WINDOW * BLOCK * BYTES
-    assert alone < 0.2 * 4 * SIZE
+    assert sum(end - begin for _, begin, end in whole) <= 1.1 * 4 * SIZE * BYTES
+    assert alone < 0.25 * 4 * SIZE
 
 
-def test_a_window_goes_when_it_was_read(bucket, monkeypatch):
+def test_what_fits_into_memory_is_fetched_once(bucket, monkeypatch):
+    urls, server = bucket
+    monkeypatch.setattr(kept, "HALF_BYTES", 256 << 20)
+    with open_records(urls) as source, sequence(source) as remote:
+        assert of(remote, 1) == expected(1)
+        server.counted.bytes = 0
+        assert of(remote, 2) == expected(3)[len(expected(1)) :]
+        assert server.counted.bytes == 0
+        assert source._files._held.bytes == 0
+
+
+def test_a_window_goes_when_it_was_read(bucket):
     urls, _ = bucket
-    monkeypatch.setattr(held, "_LEAST_BYTES", 0)
     with open_records(urls) as source, sequence(source) as remote:
         files = [shard.storage for shard in source._files.shards]
-        for _ in range(3):
-            for _ in remote:
-                assert max(len(file._windows) for file in files) <= 3
-        numbers = set().union(*(file._windows for file in files))
-        assert len(numbers) <= 3
-        assert min(numbers) >= 3 * 4 - 2
+        for epoch in range(3):
+            for place, _ in enumerate(remote):
+                # The one that is read, one that is asked for, and one that may still be computed.
+                assert source._files._held.bytes <= 4 * WINDOW * BLOCK * (BYTES + 16)
+                if place > 30:
+                    assert all(key[2] > 4 * epoch - 1 for file in files for key in file._windows)
+        assert any(file._windows for file in files)
+    assert source._files._held.bytes == 0
     assert not any(file._windows for file in files)
 
 
-def test_another_pass_lets_go_of_what_another_held(bucket):
-    urls, _ = bucket
+def test_two_orders_over_the_same_files_keep_to_themselves(bucket):
+    urls, server = bucket
+    server.settings.latency_seconds = 0.002
     with open_records(urls) as source:
-        with sequence(source) as one, sequence(source) as other:
-            for _ in range(3):
-                assert of(one, 1)
-                assert of(other, 1)
-        assert len(source._files._held._files) <= 3 + held._MORE
+        halves = [source.select(range(0, SIZE, 2)), source.select(range(1, SIZE, 2))]
+        for one, other in [(source, source), halves]:
+            with sequence(one) as first, sequence(other, seed=4) as second:
+                for each, again in zip(first, second):
+                    assert len(each) == len(again) == BATCH
+        assert source._files._held.bytes <= 2 * 4 * WINDOW * BLOCK * (BYTES + 16)
 
 
-def test_large_windows_are_fetched_record_by_record(bucket, monkeypatch):
+@pytest.mark.parametrize("most", [0, 3 * BLOCK * BYTES])
+def test_no_more_is_held_than_may_be(bucket, monkeypatch, most):
     urls, _ = bucket
-    monkeypatch.setattr(held, "MOST_BYTES", 2 * BLOCK * BYTES)
+    monkeypatch.setattr(held, "MOST_BYTES", most)
+    found = []
+    with open_records(urls) as source, sequence(source) as remote:
+        for batch in remote:
+            assert source._files._held.bytes <= most
+            found.append(batch.tolist())
+    assert found == expected(1)
+
+
+def test_windows_that_nobody_reads_make_room(bucket, monkeypatch):
+    """Of passes over other orders, that were broken off."""
+    urls, _ = bucket
+    monkeypatch.setattr(held, "MOST_BYTES", 4 * WINDOW * BLOCK * (BYTES + 16))
+    with open_records(urls) as source:
+        for seed in range(20):
+            with sequence(source, seed=seed) as remote:
+                next(iter(remote))
+        with sequence(source) as remote:
+            assert of(remote, 1) == expected(1)
+            assert source._files._held.bytes <= held.MOST_BYTES
+
+
+def test_records_by_themselves_are_sooner_where_connections_are_slow(bucket, monkeypatch):
+    urls, server = bucket
+    monkeypatch.setattr(fetching._threads, "later_seconds", 0.6)
+    monkeypatch.setattr(pieces, "GAP_BYTES", 0)
     with open_records(urls) as source, sequence(source) as remote:
         assert of(remote, 1) == expected(1)
-        assert not any(shard.storage._windows for shard in source._files.shards)
+        assert source._files._held.bytes == 0
+    assert asked(server, least=BYTES * BLOCK // 2) == []
+
+
+def test_an_index_in_another_order_has_no_stretches(server, tmp_path):
+    path = written(tmp_path, "recordio", records())
+    index = path.with_suffix(".idx")
+    lines = index.read_text().splitlines()
+    index.write_text("\n".join(lines[1::2] + lines[::2]) + "\n")
+    serve(server, tmp_path)
+    with open_records(server.url(path.name)) as source, sequence(source) as remote:
+        assert sorted(sum(of(remote, 1), [])) == list(range(SIZE))
+        assert source._files._held.bytes == 0
 
 
 def test_worker_processes_hold_no_windows(bucket):
@@ -142,6 +200,7 @@ def test_a_cache_gets_whole_blocks(bucket, tmp_path):
 def test_a_batch_does_not_wait_for_what_is_for_later(server, tmp_path, monkeypatch):
     """Of pieces that nobody has begun; those of which records are needed are as large as these."""
     monkeypatch.setattr(fetching, "_MOST_LATER", 1)
+    monkeypatch.setattr(remotefile, "_PATIENCE_SECONDS", 0.02)
     path = written(tmp_path, "tfrecord", records())
     serve(server, tmp_path)
     with open_records(server.url(path.name)) as source, sequence(source) as remote:
