@@ -89,8 +89,8 @@ def _experiment(session: Session) -> Experiment:
     )
     experiment.columns = COLUMNS
     experiment.note(
-        "2,000 JPEGs of 47 KB in random order, near ranges merged, or 8,000 in blocks of 12 MiB, 4 "
-        "at a time; the same of local files in turns with them; the server shares the cores; "
+        "2,000 JPEGs of 47 KB in random order, near ranges merged, or 12,000 in blocks of 12 MiB, "
+        "4 at a time; the same of local files in turns with them; the server shares the cores; "
         "planned: what adapters plan computes of the link, the local files, and the CPU time of a "
         "request",
     )

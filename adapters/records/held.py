@@ -5,7 +5,7 @@
 
 So two windows lie in memory, and the begin of a third; all data sets together hold no more than
 ``MOST_BYTES``, beyond which records are fetched one by one. What fits into the memory that all
-files share anyway is fetched into that, and what has a cache into the cache. Any thread may ask.
+files share anyway stays in that, and what has a cache in the cache. Any thread may ask.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ MOST_BYTES = 2 << 30
 _LEAST_BLOCK_BYTES = 1 << 20
 # Where a piece takes longer, connections are slow: as many as there can be bring records sooner.
 _MOST_PIECE_SECONDS = 0.5
+
+# That read the same files, such as training and validation; those of an earlier one go.
+_MOST_ORDERS = 2
 
 _Key = tuple[int, int, int]
 
@@ -55,17 +58,17 @@ class Held:
 
     def hold(self, file: RemoteFile, offset: int, size: int, window: Window) -> None:
         """Have a file begin to fetch a range of a window."""
-        if file.is_cached or self._size <= 2 * kept.HALF_BYTES:
+        if fetching.later_seconds() > _MOST_PIECE_SECONDS:
+            return
+        if file.is_cached or self._size <= kept.HALF_BYTES:
             file.hold(offset, size, None)
-            return
-        if size < _LEAST_BLOCK_BYTES or fetching.later_seconds() > _MOST_PIECE_SECONDS:
-            return
-        key = (id(self), window.order, window.number)
-        with self._lock:
-            if self._makes_room(size, window.order):
-                files = self._windows.setdefault(key, {})
-                files[file] = files.get(file, 0) + size
-                file.hold(offset, size, key)
+        elif size >= _LEAST_BLOCK_BYTES and self._size > 2 * kept.HALF_BYTES:
+            key = (id(self), window.order, window.number)
+            with self._lock:
+                if self._makes_room(size, window.order):
+                    files = self._windows.setdefault(key, {})
+                    files[file] = files.get(file, 0) + size
+                    file.hold(offset, size, key)
 
     def leave(self, window: Window) -> None:
         """Let go of what was read by the time that this is told."""
@@ -81,6 +84,9 @@ class Held:
 
     def _makes_room(self, size: int, order: int) -> bool:
         """Whether so many bytes more may be held, when other orders have let go of theirs."""
+        orders = list(dict.fromkeys(key[1] for key in self._windows if key[1] != order))
+        gone = orders[: max(0, len(orders) + 1 - _MOST_ORDERS)]
+        self._leave([key for key in self._windows if key[1] in gone])
         others = [key for key in self._windows if key[1] != order]
         while sum(held.bytes for held in [*_all]) + size > MOST_BYTES:
             if not others:

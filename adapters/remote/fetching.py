@@ -31,6 +31,8 @@ _MOST_LATER, _LATER_BESIDE, _BESIDE = 32, 2, 16
 # that was cut, or hangs, costs at the most.
 PIECE_BYTES = 4 << 20
 _IDLE_SECONDS = 0.5
+# How long connections are taken to be slow.
+_REMEMBERED_SECONDS = 60.0
 
 _Given = TypeVar("_Given")
 _Result = TypeVar("_Result")
@@ -121,8 +123,8 @@ class _Threads:
         self._expected: deque[Piece] = deque()
         self._later: deque[Piece] = deque()
         self._count = self._idle = self._at_later = 0
-        self.later_seconds = 0.0
-        """What a piece for later takes, of late."""
+        self.later_seconds = self.later_at = 0.0
+        """What a piece for later took, of late, and when."""
 
     @property
     def _ready(self) -> int:
@@ -158,7 +160,8 @@ class _Threads:
                 if piece.later:
                     with self._lock:
                         self._at_later -= 1
-                        self.later_seconds += (time.monotonic() - began - self.later_seconds) / 8
+                        self.later_at = time.monotonic()
+                        self.later_seconds += (self.later_at - began - self.later_seconds) / 8
             del piece
 
     def _next(self) -> Piece | None:
@@ -185,8 +188,9 @@ def start(pieces: Sequence[Piece], expected: bool = False) -> None:
 
 
 def later_seconds() -> float:
-    """What a piece that is for later takes, of late."""
-    return _threads.later_seconds
+    """What a piece that is for later takes, of late; 0 where that is long ago."""
+    is_known = time.monotonic() - _threads.later_at < _REMEMBERED_SECONDS
+    return _threads.later_seconds if is_known else 0.0
 
 
 def side_by_side(do: Callable[[_Given], _Result], given: Sequence[_Given]) -> list[_Result]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import operator
 import time
 
 import numpy as np
@@ -159,7 +161,7 @@ def test_windows_that_nobody_reads_make_room(bucket, monkeypatch):
 
 def test_records_by_themselves_are_sooner_where_connections_are_slow(bucket, monkeypatch):
     urls, server = bucket
-    monkeypatch.setattr(fetching._threads, "later_seconds", 0.6)
+    monkeypatch.setattr(fetching, "later_seconds", lambda: 0.6)
     monkeypatch.setattr(pieces, "GAP_BYTES", 0)
     with open_records(urls) as source, sequence(source) as remote:
         assert of(remote, 1) == expected(1)
@@ -174,7 +176,7 @@ def test_an_index_in_another_order_has_no_stretches(server, tmp_path):
     index.write_text("\n".join(lines[1::2] + lines[::2]) + "\n")
     serve(server, tmp_path)
     with open_records(server.url(path.name)) as source, sequence(source) as remote:
-        assert sorted(sum(of(remote, 1), [])) == list(range(SIZE))
+        assert sorted(functools.reduce(operator.iadd, of(remote, 1), [])) == list(range(SIZE))
         assert source._files._held.bytes == 0
 
 
