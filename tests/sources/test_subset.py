@@ -54,13 +54,14 @@ def test_a_batch_is_that_of_the_same_samples_of_the_whole(source):
 class _Fixed:
     """An order of one batch."""
 
-    foretells = False
-
     def __init__(self, numbers):
         self.numbers, self.size, self.batch_size = numbers, len(numbers), len(numbers)
 
     def batch(self, epoch, index, origin=0):
         return self.numbers
+
+    def foretell(self, place, will_read, asked=False):
+        """Nothing."""
 
 
 @every_kind
