@@ -92,7 +92,8 @@ def test_windows_are_fetched_whole_and_once(bucket, monkeypatch):
         whole = asked(server, least=BYTES * BLOCK // 4)
         alone = len(asked(server)) - len(whole)
     assert found == expected(4)
-    assert sum(end - begin for _, begin, end in whole) <= 1.1 * 4 * SIZE * BYTES
+    # With the begin of the next epoch, of which batches are made ahead.
+    assert sum(end - begin for _, begin, end in whole) <= 1.3 * 4 * SIZE * BYTES
     assert alone < 0.25 * 4 * SIZE
 
 
