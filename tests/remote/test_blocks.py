@@ -34,7 +34,7 @@ def small(monkeypatch):
     monkeypatch.setattr(kept, "HALF_BYTES", 1_000_000)
 
 
-@pytest.fixture(params=[1, 3])
+@pytest.fixture(params=[3])
 def bucket(request, server, tmp_path):
     """URLs of one file, or of three of unequal sizes, and the server."""
     cuts = [0, 100, 450, SIZE] if request.param == 3 else [0, SIZE]
@@ -74,6 +74,7 @@ def asked(server, least: int = 0) -> list[tuple[str, int, int]]:
     return [each for each in ranges if each[2] - each[1] > least]
 
 
+@pytest.mark.parametrize("bucket", [1, 3], indirect=True)
 @pytest.mark.parametrize("workers", [0, 1, 4])
 def test_batches_are_those_of_local_files(bucket, workers):
     urls, _ = bucket
