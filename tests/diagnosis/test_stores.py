@@ -19,7 +19,7 @@ from adapters import (
     open_records,
 )
 from adapters.diagnosis.remoteness import held_of, store_of
-from adapters.records import CODECS, kept, remotefile
+from adapters.records import CODECS, kept, pieces
 from adapters.remote import client
 from adapters.sources import as_source
 from benchmarks.harness.rangeserver import RangeServer
@@ -89,7 +89,7 @@ def test_a_slow_store_is_found_and_a_cache_advised(server, what, tmp_path, monke
         server.objects[path.name] = path.read_bytes()
         # Less than all is kept, and records are far from each other, as in large data sets.
         monkeypatch.setattr(kept, "HALF_BYTES", 100_000)
-        monkeypatch.setattr(remotefile, "GAP_BYTES", 0)
+        monkeypatch.setattr(pieces, "GAP_BYTES", 0)
         source = open_records(server.url(path.name), decode=ImageDecoder(16))
     server.settings.latency_seconds = 0.05
     with SafeSequence(source, 8, shuffle=True, workers=1, max_queue_size=1) as loader:
