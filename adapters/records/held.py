@@ -25,7 +25,6 @@ MOST_BYTES = 2 << 30
 _LEAST_BLOCK_BYTES = 1 << 20
 # Where a piece takes longer, connections are slow: as many as there can be bring records sooner.
 _MOST_PIECE_SECONDS = 0.5
-
 # That read the same files, such as training and validation; those of an earlier one go.
 _MOST_ORDERS = 2
 
@@ -42,7 +41,7 @@ class Held:
     def __init__(self, size: int) -> None:
         self._size = size
         self._begin()
-        _all.add(self)
+        _all[self] = None
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
@@ -54,7 +53,7 @@ class Held:
     @property
     def bytes(self) -> int:
         """Of all windows."""
-        return sum(sum(files.values()) for files in [*self._windows.values()])
+        return sum(sum([*files.values()]) for files in [*self._windows.values()])
 
     def hold(self, file: RemoteFile, offset: int, size: int, window: Window) -> None:
         """Have a file begin to fetch a range of a window."""
@@ -88,7 +87,7 @@ class Held:
         gone = orders[: max(0, len(orders) + 1 - _MOST_ORDERS)]
         self._leave([key for key in self._windows if key[1] in gone])
         others = [key for key in self._windows if key[1] != order]
-        while sum(held.bytes for held in [*_all]) + size > MOST_BYTES:
+        while sum(held.bytes for held in _living()) + size > MOST_BYTES:
             if not others:
                 return False
             self._leave([others.pop(0)])
@@ -100,11 +99,16 @@ class Held:
                 file.leave(key)
 
 
-_all: weakref.WeakSet[Held] = weakref.WeakSet()
+_all: weakref.WeakKeyDictionary[Held, None] = weakref.WeakKeyDictionary()
+
+
+def _living() -> list[Held]:
+    """A copy, as threads add to it."""
+    return [held for reference in _all.keyrefs() if (held := reference()) is not None]
 
 
 def _in_child() -> None:
-    for held in [*_all]:
+    for held in _living():
         held._begin()
 
 

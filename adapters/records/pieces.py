@@ -23,6 +23,7 @@ from adapters.remote import Changed, Head, client_of
 from adapters.remote.fetching import GAP_BYTES, PIECE_BYTES, Piece, runs
 from adapters.remote.retrying import persistently
 
+# Of the pieces that are for later, those that somebody waits for.
 ANY, BEGUN, NONE = 2, 1, 0
 
 
