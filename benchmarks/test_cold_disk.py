@@ -19,7 +19,7 @@ COLUMNS = (
     Column("still_cached", "still cached", ".0%"),
 )
 # Records of 64 KB, passes, MiB of a block, blocks of a window: two windows.
-SIZES = {"smoke": (256, 1, 1, 8), "default": (8192, 7, 32, 8), "full": (16_384, 15, 32, 16)}
+SIZES = {"smoke": (256, 1, 1, 8), "default": (32_768, 5, 32, 8), "full": (65_536, 9, 32, 16)}
 LEAST_OF_PIECES = 0.9
 LIMIT_SECONDS = 400
 
@@ -30,7 +30,7 @@ def test_cold_disk(session: Session) -> None:
         find_photographs()
     experiment = session.experiment(
         "cold",
-        "Cold files: records of 64 KB from the disk",
+        "Cold files: Examples of 64 KB from the disk",
         "How much of a sequential read does an order in blocks reach?",
     )
     experiment.columns = COLUMNS

@@ -15,8 +15,11 @@ from adapters.sources import Source
 
 log = logging.getLogger("adapters")
 
-# Samples whose labels are looked at, in the order's first batches and in those of a full shuffle.
+# Samples whose labels are looked at, in the order's first batches and in those of a full shuffle;
+# fewer where they are large, as files may have to be read for it.
 _LOOKED_AT = 256
+_LEAST_LOOKED_AT = 32
+_READ_BYTES = 8 << 20
 # Of the classes in a batch of a full shuffle: fewer are worth a word.
 _FEW = 0.75
 
@@ -36,8 +39,10 @@ def warn_if_sorted(arrangement: Arrangement, source: Source, batch_size: int) ->
     if source in _told:
         return
     size = arrangement.size
-    rows = min(batch_size, _LOOKED_AT, size)
-    count = min(_LOOKED_AT, size) // rows * rows
+    most = int(_READ_BYTES / (source.sample_bytes or 1))
+    looked_at = min(max(_LEAST_LOOKED_AT, most), _LOOKED_AT, size)
+    rows = min(batch_size, looked_at)
+    count = looked_at // rows * rows
     positions = np.arange(count)
     with contextlib.suppress(Exception):  # What is damaged is told when it is read.
         ours = _classes(source, arrangement.numbers(0, positions), rows)

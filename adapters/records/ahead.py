@@ -1,19 +1,27 @@
 """Reads files ahead of whoever needs them, in a thread of its own that ends when all is read.
 
-Linux reads no more of a range at once than it reads ahead by itself, 128 KiB unless somebody has
-set that, and forgets the rest: so a range is told piece by piece. Where the disk is slower than who
-tells it, the system has whoever tells it wait, which is not to be a thread that makes batches.
+A file is *read*, and what is read goes nowhere, as the system reads ahead of who reads in order,
+which costs hardly any CPU time: blocks of 32 MiB come at 1.8 GB/s, where the same blocks told by
+``POSIX_FADV_WILLNEED`` come at 1.2. Of a range that is told, Linux takes no more at once than it
+reads ahead by itself, and forgets the rest: so it is told piece by piece. Where the system reads
+little ahead, which is too little for a disk that is far, both are done.
 """
 
 from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import os
 import threading
+from collections.abc import Iterator
 from typing import NamedTuple
 
-_PIECE_BYTES = 128 << 10
+_PIECE_BYTES = 4 << 20
+# What Linux reads ahead unless somebody has set that.
+_TOLD_BYTES = 128 << 10
+# Of a disk that answers in a millisecond, 1 GB/s.
+_ENOUGH_BYTES = 1 << 20
 
 
 class _Range(NamedTuple):
@@ -66,12 +74,8 @@ class Ahead:
 
     def _run(self) -> None:
         while (piece := self._next()) is not None:
-            with contextlib.suppress(OSError):
-                descriptor = os.open(piece.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-                try:
-                    self._tell(descriptor, piece)
-                finally:
-                    os.close(descriptor)
+            with contextlib.suppress(OSError), _opened(piece.path, os.O_RDONLY) as file:
+                _read_all(file, piece)
 
     def _next(self) -> _Range | None:
         with self._lock:
@@ -80,11 +84,61 @@ class Ahead:
             self._runs = False
             return None
 
-    def _tell(self, descriptor: int, whole: _Range) -> None:
-        end = os.fstat(descriptor).st_size if whole.size is None else whole.offset + whole.size
+
+@contextlib.contextmanager
+def _opened(path: str | bytes, flags: int) -> Iterator[int]:
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _read_all(file: int, whole: _Range) -> None:
+    status = os.fstat(file)
+    end = status.st_size if whole.size is None else whole.offset + whole.size
+    if end - whole.offset < _PIECE_BYTES:  # One of many, which nobody is to wait for in turn.
+        _have_read(file, whole.offset, end)
+        return
+    is_told = _system_reads_ahead(status.st_dev) < _ENOUGH_BYTES
+    if is_told:
+        _have_read(file, whole.offset, whole.offset + _PIECE_BYTES)
+    with _opened(os.devnull, os.O_WRONLY) as sink:
         for at in range(whole.offset, end, _PIECE_BYTES):
-            size = min(_PIECE_BYTES, end - at)
-            os.posix_fadvise(descriptor, at, size, os.POSIX_FADV_WILLNEED)
+            after = min(at + _PIECE_BYTES, end)
+            if is_told:
+                _have_read(file, after, min(after + _PIECE_BYTES, end))
+            _read(file, at, after, sink)
+
+
+@functools.cache
+def _system_reads_ahead(device: int) -> int:
+    """How many bytes the system reads ahead of who reads a file there in order."""
+    path = f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb"
+    try:
+        with open(path, encoding="ascii") as file:
+            return int(file.read()) << 10
+    except (OSError, ValueError):  # A partition, or a file system of several disks.
+        return _TOLD_BYTES
+
+
+def _have_read(file: int, begin: int, end: int) -> None:
+    """Tell the system that these bytes will be needed; nothing is waited for."""
+    for at in range(begin, end, _TOLD_BYTES):
+        os.posix_fadvise(file, at, min(_TOLD_BYTES, end - at), os.POSIX_FADV_WILLNEED)
+
+
+def _read(file: int, begin: int, end: int, sink: int) -> None:
+    """Read these bytes to nowhere."""
+    while begin < end:
+        try:
+            sent = os.sendfile(sink, file, begin, end - begin)
+        except OSError:  # A file system that sends nothing, such as some of users' own.
+            _have_read(file, begin, end)
+            return
+        if not sent:  # The file has become shorter.
+            return
+        begin += sent
 
 
 AHEAD = Ahead()

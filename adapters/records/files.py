@@ -14,6 +14,7 @@ from adapters.errors import ClosedError
 from adapters.foretold import Window
 from adapters.records.formats import CODECS, listed
 from adapters.records.held import Held
+from adapters.records.peeking import peeked
 from adapters.records.remotefile import RemoteFile
 from adapters.records.shard import Shard
 from adapters.records.sidecar import MANIFEST_SUFFIX, record_files
@@ -189,6 +190,29 @@ class RecordFiles:
         """
         shard, own = self.locate(number)
         return shard.read(own)
+
+    def few(self, numbers: NDArray[np.int64]) -> Iterator[tuple[int, str, memoryview]]:
+        """Records here and there of local files, each read without what lies around it.
+
+        Yields:
+            The record's place among ``numbers``, its format and its payload.
+
+        Raises:
+            ClosedError: After ``close``.
+            RecordError: A record is damaged.
+        """
+        places: dict[Shard, list[int]] = {}
+        own = np.zeros(len(numbers), np.int64)
+        for place, number in enumerate(numbers.tolist()):
+            shard, own[place] = self.locate(number)
+            places.setdefault(shard, []).append(place)
+        for shard, its in places.items():
+            with peeked(shard.storage, *shard.extents(own[its])):
+                """All files are told before one is waited for."""
+        for shard, its in places.items():
+            with peeked(shard.storage, *shard.extents(own[its])) as storage:
+                for place in its:
+                    yield place, shard.format, shard.read(int(own[place]), storage)
 
     def bring(self, numbers: NDArray[np.int64]) -> None:
         """Fetch these records of remote files, of all files at once; return when they are here.

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
 
 from adapters.records.storage import MappedFile, Storage
 
@@ -17,13 +20,15 @@ _SMALL_BYTES = 4 << 20
 
 
 @contextlib.contextmanager
-def peeked(storage: Storage, places: Sequence[int], size: int) -> Iterator[Storage]:
-    """The storage, to read so many bytes at some places of it.
+def peeked(
+    storage: Storage, begins: NDArray[np.int64], sizes: NDArray[np.int64] | int
+) -> Iterator[Storage]:
+    """The storage, to read some ranges of it.
 
     Args:
         storage: Whose bytes.
-        places: Where they begin, some of which may lie behind its end.
-        size: Of each.
+        begins: Where they begin, some of which may lie behind its end, ``(ranges,)``.
+        sizes: Of each, or of all.
     """
     if type(storage) is not MappedFile or storage.size < _SMALL_BYTES:
         yield storage
@@ -38,19 +43,21 @@ def peeked(storage: Storage, places: Sequence[int], size: int) -> Iterator[Stora
         if (status.st_size, status.st_mtime_ns) != storage.version:
             yield storage  # Another file has its name by now.
             return
-        _advise(descriptor, [place for place in places if 0 <= place < storage.size], size)
+        inside = (begins >= 0) & (begins < storage.size)
+        ranges = np.stack(np.broadcast_arrays(begins, sizes), axis=1)[inside]
+        _advise(descriptor, ranges.tolist())
         yield _Peeked(storage, descriptor)
     finally:
         os.close(descriptor)
 
 
-def _advise(descriptor: int, places: Sequence[int], size: int) -> None:
+def _advise(descriptor: int, ranges: list[list[int]]) -> None:
     """Have some bytes read, all at once for disks that are far, and nothing around them."""
     if hasattr(os, "posix_fadvise"):
         with contextlib.suppress(OSError):
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-            for place in places:
-                os.posix_fadvise(descriptor, place, size, os.POSIX_FADV_WILLNEED)
+            for begin, size in ranges:
+                os.posix_fadvise(descriptor, begin, size, os.POSIX_FADV_WILLNEED)
 
 
 class _Peeked:

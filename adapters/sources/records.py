@@ -26,6 +26,8 @@ from adapters.sources.source import Leaf, Source
 
 # Damaged records that are looked past for one that tells what samples are like.
 _TRIES = 100
+# Records whose labels are looked at here and there, as no more of the files is to be read for it.
+_FEW = 1000
 
 
 class RecordSource(Decoded):
@@ -231,10 +233,13 @@ class RecordSource(Decoded):
         local = all(isinstance(shard.storage, MappedFile) for shard in self._files.shards)
         if label_in is None or not local:
             return None
-        labels = []
-        for number in numbers.tolist():
-            shard, own = self._files.locate(number)
-            labels.append(label_in(shard.read(own), shard.format))
+        if len(numbers) <= _FEW:
+            labels: list[Any] = [None] * len(numbers)
+            for place, format, payload in self._files.few(numbers):
+                labels[place] = label_in(payload, format)
+        else:
+            located = map(self._files.locate, numbers.tolist())
+            labels = [label_in(shard.read(own), shard.format) for shard, own in located]
         return np.array(labels) if all(np.ndim(label) == 0 for label in labels) else None
 
     @property

@@ -1,6 +1,7 @@
 """The row of the table of cold files: a record file whose pages are dropped before each pass.
 
-Records of 64 KB, raw arrays, gathered into batches: in their order, in blocks, at random. *Pieces*
+Examples of 64 KB, raw pixels and a label, gathered into batches: in their order, in blocks, at
+random. *Pieces*
 is a sequential read of the same file in pieces of 1 MiB, by as many threads as there are workers,
 without a loader: what the disk gives. Passes take turns. ``mincore`` says what is still cached; a
 disk's own cache, or that of a virtual machine's host, isn't seen from here.
@@ -24,7 +25,7 @@ from benchmarks.harness.machine import usable_cpus
 from benchmarks.harness.page_cache import drop
 from benchmarks.harness.row import Measurement
 
-RECORD_BYTES = 64 << 10
+SHAPE, CLASSES = (128, 128, 4), 1000
 PIECE_BYTES = 1 << 20
 BATCH = 64
 PIECES, SEQUENTIAL, IN_BLOCKS, RANDOM = "pieces", "sequential", "blocks", "random"
@@ -80,12 +81,14 @@ def measure(options: Mapping[str, Any]) -> Measurement:
 
 def _written(path: Path, records: int) -> Path:
     from adapters import RecordWriter
+    from adapters.records import example
 
-    payload = np.random.default_rng(0).integers(0, 256, RECORD_BYTES, np.uint8)
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, SHAPE, np.uint8)
     with RecordWriter(path, format="tfrecord") as writer:
-        for number in range(records):
-            payload[:8] = np.frombuffer(np.int64(number).tobytes(), np.uint8)
-            writer.write(payload.tobytes())
+        for label in rng.integers(0, CLASSES, records).tolist():
+            pixels[0, 0] = label % 256
+            writer.write(example.encode({"image": pixels.tobytes(), "label": label}))
     return path
 
 
@@ -109,17 +112,14 @@ def _in_pieces(path: Path) -> int:
 
 def _loaded(path: Path, order: Any) -> int:
     """Go through an epoch; how many bytes it has."""
-    from adapters import SafeSequence, open_records
+    from adapters import Feature, SafeSequence, open_records
 
+    features = {"image": Feature("uint8", SHAPE, stored="raw"), "label": Feature("int64")}
     total = 0
     with (
-        open_records(path, decode=_as_array, verify=False) as source,
+        open_records(path, decode=features, outputs=("image", "label"), verify=False) as source,
         SafeSequence(source, BATCH, shuffle=order, workers=usable_cpus()) as sequence,
     ):
-        for batch in sequence:
-            total += batch.nbytes
+        for images, _ in sequence:
+            total += images.nbytes
     return total
-
-
-def _as_array(payload: memoryview) -> np.ndarray[Any, Any]:
-    return np.frombuffer(payload, np.uint8)

@@ -9,9 +9,10 @@ import time
 import numpy as np
 import pytest
 
-from adapters import Blocks, RecordWriter, open_images, open_records, split
+from adapters import Blocks, Feature, RecordWriter, open_images, open_records, split
 from adapters.batch.arranging import order_of
 from adapters.batch.sourceplan import SourcePlan
+from adapters.records import ahead, example
 from adapters.records.ahead import AHEAD
 from adapters.records.storage import MappedFile
 from benchmarks.harness.page_cache import cached_share, drop
@@ -95,6 +96,56 @@ def test_a_range_is_told_in_pieces_that_linux_reads_whole(told, tmp_path):
     assert told.all() == [(5000, piece), (5000 + piece, piece), (5000 + 2 * piece, 37_856)]
 
 
+PIECE = 4 << 20
+
+
+@pytest.fixture
+def cold(tmp_path):
+    """A file of which nothing is in memory."""
+    path = tmp_path / "cold"
+    path.write_bytes(bytes(16 * PIECE))
+    if drop([path]) > 0.1:
+        pytest.skip("this file system keeps files in memory")
+    return path
+
+
+@pytest.mark.parametrize("read_ahead", [128 << 10, 8 << 20])
+def test_a_block_is_read_as_a_whole_and_nothing_far_behind_it(monkeypatch, read_ahead, cold):
+    monkeypatch.setattr(ahead, "_system_reads_ahead", lambda device: read_ahead)
+    MappedFile(cold).will_read(0, 5 * PIECE + 1000)
+    wait_until(lambda: AHEAD.is_idle)
+    wait_until(lambda: cached_share([cold]) > 5 / 16)
+    assert cached_share([cold]) < 12 / 16
+
+
+def test_where_the_system_reads_little_ahead_the_next_piece_is_told(told, monkeypatch, tmp_path):
+    monkeypatch.setattr(ahead, "_system_reads_ahead", lambda device: 128 << 10)
+    (tmp_path / "x").write_bytes(bytes(2 * PIECE + 10))
+    MappedFile(tmp_path / "x").will_read(5, 2 * PIECE + 5)
+    assert sum(size for _, size in told.all()) == 2 * PIECE + 5
+    told.clear()
+    monkeypatch.setattr(ahead, "_system_reads_ahead", lambda device: 8 << 20)
+    MappedFile(tmp_path / "x").will_read(5, 2 * PIECE + 5)
+    assert told.all() == []
+
+
+def test_a_file_system_that_sends_nothing_is_told(told, monkeypatch, tmp_path):
+    def refuse(*arguments):
+        raise OSError("Invalid argument")
+
+    monkeypatch.setattr(ahead, "_system_reads_ahead", lambda device: 8 << 20)
+    monkeypatch.setattr(os, "sendfile", refuse)
+    (tmp_path / "x").write_bytes(bytes(2 * PIECE))
+    MappedFile(tmp_path / "x").will_read(0, 2 * PIECE)
+    assert sum(size for _, size in told.all()) == 2 * PIECE
+
+
+def test_a_file_that_is_shorter_by_now_ends_it(told, tmp_path):
+    (tmp_path / "x").write_bytes(bytes(PIECE))
+    AHEAD.read(str(tmp_path / "x"), 0, 3 * PIECE)
+    told.all()
+
+
 def test_what_is_closed_is_read_ahead_no_more(monkeypatch, tmp_path):
     (tmp_path / "x").write_bytes(bytes(1 << 20))
     begun, goes_on, told = threading.Event(), threading.Event(), []
@@ -139,6 +190,20 @@ def test_headers_are_read_without_what_is_around_them(tmp_path):
         pytest.skip("this file system keeps files in memory")
     open_records(path).close()
     assert cached_share([path]) < 0.3
+
+
+def test_labels_are_looked_at_without_what_is_around_them(tmp_path):
+    """An order in blocks looks at some, to see whether they are sorted."""
+    pixels, path = bytes(100_000), tmp_path / "x.tfrecord"
+    with RecordWriter(path, format="tfrecord") as writer:
+        for number in range(640):
+            writer.write(example.encode({"image": pixels, "label": number}))
+    if drop([path]) > 0.1:
+        pytest.skip("this file system keeps files in memory")
+    features = {"image": Feature("uint8", (100_000,), stored="raw"), "label": Feature("int64")}
+    with open_records(path, decode=features, outputs=("image", "label")) as source:
+        assert source.labels_of(np.arange(639, 0, -20)).tolist() == [*range(639, 0, -20)]
+    assert 0.04 < cached_share([path]) < 0.3
 
 
 def test_a_thread_that_cannot_start_is_no_error(monkeypatch, tmp_path):
