@@ -153,32 +153,49 @@ class CachedRegion(Region):
         self._used = time.monotonic()
         self._looks = cached.cache.looks
 
-    def look(self, units: NDArray[np.int64]) -> None:
-        """Check the pages that the cache has of these.
+    def lie_here(self, units: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of these pages, ascending, the cache says that it has.
 
         Raises:
             OSError: The cache can't be used.
         """
-        owners = units // self._pages
-        for number in np.unique(owners).tolist():
-            own = units[owners == number]
-            table = self._mapped(number)
-            if not table[own - number * self._pages].all():  # Somebody may have written since.
-                table = self._tables[number] = self._segments[number].table()
-            known = own[table[own - number * self._pages] != 0]
-            if len(known):
-                self._check(number, known, table)
+        found: NDArray[np.bool_] = self._entries(units) != 0
+        return found
 
-    def _check(self, number: int, units: NDArray[np.int64], table: NDArray[np.uint64]) -> None:
-        own = units - number * self._pages
-        good = right(self.memory.view(), units, table[own])
+    def look(self, units: NDArray[np.int64]) -> None:
+        """Check the pages that the cache has of these, ascending.
+
+        Raises:
+            OSError: The cache can't be used.
+        """
+        entries = self._entries(units)
+        known = np.flatnonzero(entries)
+        if len(known):
+            self._check(units[known], entries[known])
+
+    def _entries(self, units: NDArray[np.int64]) -> NDArray[np.uint64]:
+        entries = np.empty(len(units), np.uint64)
+        numbers = units // self._pages
+        begins = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
+        for begin, end in zip(begins, [*begins[1:], len(units)]):
+            number = int(numbers[begin])
+            pages, own = units[begin:end] - number * self._pages, entries[begin:end]
+            own[:] = self._mapped(number)[pages]
+            if not own.all():  # Somebody may have written since.
+                table = self._tables[number] = self._segments[number].table()
+                own[:] = table[pages]
+        return entries
+
+    def _check(self, units: NDArray[np.int64], entries: NDArray[np.uint64]) -> None:
+        good = right(self.memory.view(), units, entries)
         self.here[units[good]] = True
         if not good.all() and not self._told:
             self._told = True
+            page = int(units[~good][0])
             log.warning(
                 "%s holds a damaged page, %d; it is fetched again",
-                self._segments[number].path,
-                int(own[~good][0]),
+                self._segments[page // self._pages].path,
+                page % self._pages,
             )
 
     def put(self, first: int, data: bytes | memoryview) -> None:

@@ -72,7 +72,10 @@ class RemoteFile:
     def __init__(self, url: str, cache: Cache | None = None, head: Head | None = None) -> None:
         self.name = clean(url)
         self.url = url if is_url(url) else os.path.abspath(url)
-        self.head = head if head is not None else head_of(self.url)
+        if head is None:
+            client, key = client_of(self.url)
+            head = persistently(lambda: client.head(key), self.name)
+        self.head = head
         self._cache = cache and cache.for_version(url, self.head)
         self.size = self.head.size
         self.changed_ns = self.head.changed_ns
@@ -199,11 +202,11 @@ class RemoteFile:
         """Begin to fetch ranges; where it is for later, into that region."""
         with contextlib.suppress(Exception):
             region = later or self._region_of(begins, sizes)
-            missing = self._missing(region, region.units(begins, sizes))
-            old = self._before(region)
-            patience = ANY if expected else BEGUN
-            own, _ = self._pieces.of(region, old, missing, later is not None, patience)
-            start(own, expected)
+            missing = self._missing(region, region.units(begins, sizes), ahead=True)
+            if len(missing):
+                old, patience = self._before(region), ANY if expected else BEGUN
+                own, _ = self._pieces.of(region, old, missing, later is not None, patience)
+                start(own, expected)
 
     def _region_of(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> Region:
         """Where these ranges are, or are to be: in a window's region, if it has all of them."""
@@ -239,6 +242,8 @@ class RemoteFile:
                 self._read_from(region, int(sizes.sum()))
                 return True
             missing, old = self._missing(region, units), self._before(region)
+            if not len(missing):
+                continue
             own, others = self._pieces.of(region, old, missing, patience=patience)
             if len(own) > 1:
                 start(own)
@@ -266,10 +271,14 @@ class RemoteFile:
         region = self._region
         return region is not None and region.is_complete
 
-    def _missing(self, region: Region, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Those that must be fetched, ascending, each once."""
+    def _missing(
+        self, region: Region, units: NDArray[np.int64], ahead: bool = False
+    ) -> NDArray[np.int64]:
+        """Those that must be fetched, ascending, each once; pages are checked by who reads them."""
         missing: NDArray[np.int64] = np.unique(units[~region.here[units]])
         if isinstance(region, CachedRegion):
+            if ahead:
+                return missing[~region.lie_here(missing)]
             try:
                 region.look(missing)
             except NoMapError:
@@ -359,17 +368,6 @@ class RemoteFile:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(RemoteFile(state["url"], state["cache"], state["head"]).__dict__)
         _files[self] = None
-
-
-def head_of(url: str) -> Head:
-    """Size and version of an object.
-
-    Raises:
-        ConnectionError: The store doesn't answer.
-        FileNotFoundError: There is no such object.
-    """
-    client, key = client_of(url)
-    return persistently(lambda: client.head(key), clean(url))
 
 
 _files: weakref.WeakKeyDictionary[RemoteFile, None] = weakref.WeakKeyDictionary()
