@@ -18,8 +18,9 @@ COLUMNS = (
     Column("to_pieces", "to pieces", ".0%"),
     Column("still_cached", "still cached", ".0%"),
 )
-# Records of 64 KB, passes, MiB of a block, blocks of a window: two windows.
-SIZES = {"smoke": (256, 1, 1, 8), "default": (32_768, 5, 32, 8), "full": (65_536, 9, 32, 16)}
+# Records of 64 KB, passes, MiB of a block, blocks of a window: 16 windows, as while the first is
+# read nothing else can be done. The smallest size has two.
+SIZES = {"smoke": (256, 1, 1, 8), "default": (65_536, 3, 32, 8), "full": (131_072, 7, 32, 16)}
 LEAST_OF_PIECES = 0.9
 LIMIT_SECONDS = 400
 
