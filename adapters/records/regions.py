@@ -132,6 +132,11 @@ class WindowRegion(MemoryRegion):
         self.told = np.zeros(len(self.here), bool)
         """Of each unit, whether it is of the window."""
 
+    def will_come(self, offset: int, size: int) -> None:
+        """A block of the window lies there."""
+        self.told[offset // self.unit : -(-(offset + size) // self.unit)] = True
+        self.memory.will_write(offset, size)
+
 
 class CachedRegion(Region):
     """In files of a cache, which other processes write to as well.

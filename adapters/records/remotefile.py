@@ -177,7 +177,7 @@ class RemoteFile:
                     if window not in self._windows:
                         self._windows[window] = WindowRegion(self.size)
                     region = self._windows[window]
-                region.told[region.units(begins, sizes)] = True
+                region.will_come(offset, size)
             self._start(begins, sizes, expected=True, later=region)
 
     def leave(self, window: Any) -> None:
@@ -202,6 +202,8 @@ class RemoteFile:
         """Begin to fetch ranges; where it is for later, into that region."""
         with contextlib.suppress(Exception):
             region = later or self._region_of(begins, sizes)
+            if isinstance(region, WindowRegion) and not later:
+                return  # All of it has been told.
             missing = self._missing(region, region.units(begins, sizes), ahead=True)
             if len(missing):
                 old, patience = self._before(region), ANY if expected else BEGUN
@@ -217,7 +219,7 @@ class RemoteFile:
         if (region.here[units] | (region.flying[units] > 0)).all():
             return region
         for other in [*self._windows.values()]:
-            if other.told[other.units(begins, sizes)].all():
+            if other.told[units].all():
                 return other
         return region
 
