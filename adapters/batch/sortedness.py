@@ -15,11 +15,8 @@ from adapters.sources import Source
 
 log = logging.getLogger("adapters")
 
-# Samples whose labels are looked at, in the order's first batches and in those of a full shuffle;
-# fewer where they are large, as files may have to be read for it.
+# Samples whose labels are looked at, in the order's first batches and in those of a full shuffle.
 _LOOKED_AT = 256
-_LEAST_LOOKED_AT = 32
-_READ_BYTES = 8 << 20
 # Of the classes in a batch of a full shuffle: fewer are worth a word.
 _FEW = 0.75
 
@@ -39,10 +36,8 @@ def warn_if_sorted(arrangement: Arrangement, source: Source, batch_size: int) ->
     if source in _told:
         return
     size = arrangement.size
-    most = int(_READ_BYTES / (source.sample_bytes or 1))
-    looked_at = min(max(_LEAST_LOOKED_AT, most), _LOOKED_AT, size)
-    rows = min(batch_size, looked_at)
-    count = looked_at // rows * rows
+    rows = min(batch_size, _LOOKED_AT, size)
+    count = min(_LOOKED_AT, size) // rows * rows
     positions = np.arange(count)
     with contextlib.suppress(Exception):  # What is damaged is told when it is read.
         ours = _classes(source, arrangement.numbers(0, positions), rows)
@@ -61,7 +56,7 @@ def warn_if_sorted(arrangement: Arrangement, source: Source, batch_size: int) ->
 
 def _classes(source: Source, numbers: NDArray[np.int64], rows: int) -> float | None:
     """Classes in a batch, on average; None where labels aren't known, or are no classes."""
-    labels = source.labels_of(numbers)
+    labels = source.labels_of(numbers, lightly=True)
     if labels is None or labels.dtype.kind not in "biufU":
         return None
     return float(np.mean([len(np.unique(batch)) for batch in labels.reshape(-1, rows)]))

@@ -74,7 +74,7 @@ class Ahead:
 
     def _run(self) -> None:
         while (piece := self._next()) is not None:
-            with contextlib.suppress(OSError), _opened(piece.path, os.O_RDONLY) as file:
+            with contextlib.suppress(Exception), _opened(piece.path, os.O_RDONLY) as file:
                 _read_all(file, piece)
 
     def _next(self) -> _Range | None:
@@ -96,7 +96,9 @@ def _opened(path: str | bytes, flags: int) -> Iterator[int]:
 
 def _read_all(file: int, whole: _Range) -> None:
     status = os.fstat(file)
-    end = status.st_size if whole.size is None else whole.offset + whole.size
+    end = status.st_size
+    if whole.size is not None:
+        end = min(end, whole.offset + whole.size)
     if end - whole.offset < _PIECE_BYTES:  # One of many, which nobody is to wait for in turn.
         _have_read(file, whole.offset, end)
         return

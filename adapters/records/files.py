@@ -14,7 +14,7 @@ from adapters.errors import ClosedError
 from adapters.foretold import Window
 from adapters.records.formats import CODECS, listed
 from adapters.records.held import Held
-from adapters.records.peeking import peeked
+from adapters.records.peeking import mapped_lightly, will_peek
 from adapters.records.remotefile import RemoteFile
 from adapters.records.shard import Shard
 from adapters.records.sidecar import MANIFEST_SUFFIX, record_files
@@ -191,28 +191,31 @@ class RecordFiles:
         shard, own = self.locate(number)
         return shard.read(own)
 
-    def few(self, numbers: NDArray[np.int64]) -> Iterator[tuple[int, str, memoryview]]:
-        """Records here and there of local files, each read without what lies around it.
+    def lightly(self, numbers: NDArray[np.int64]) -> Iterator[tuple[int, str, memoryview]]:
+        """Records here and there of local files, unchecked; of large ones what is touched is read.
 
         Yields:
             The record's place among ``numbers``, its format and its payload.
 
         Raises:
             ClosedError: After ``close``.
-            RecordError: A record is damaged.
+            RecordError: A record isn't where the index says.
         """
-        places: dict[Shard, list[int]] = {}
-        own = np.zeros(len(numbers), np.int64)
+        places: dict[Shard, list[tuple[int, int]]] = {}
         for place, number in enumerate(numbers.tolist()):
-            shard, own[place] = self.locate(number)
-            places.setdefault(shard, []).append(place)
-        for shard, its in places.items():
-            with peeked(shard.storage, *shard.extents(own[its])):
-                """All files are told before one is waited for."""
-        for shard, its in places.items():
-            with peeked(shard.storage, *shard.extents(own[its])) as storage:
-                for place in its:
-                    yield place, shard.format, shard.read(int(own[place]), storage)
+            shard, its = self.locate(number)
+            places.setdefault(shard, []).append((place, its))
+        for shard, located in places.items():
+            own = np.array([number for _, number in located])
+            begins, ends = shard.offsets[own], shard.offsets[np.minimum(own + 1, len(shard) - 1)]
+            will_peek(shard.storage, [*begins.tolist(), *(ends - 1).tolist()])
+        for shard, located in places.items():
+            with mapped_lightly(shard.storage) as storage:
+                for place, number in located:
+                    size = None if shard.sizes is None else int(shard.sizes[number])
+                    offset = int(shard.offsets[number])
+                    payload = shard.codec.read(storage, offset, number, False, size)
+                    yield place, shard.format, payload
 
     def bring(self, numbers: NDArray[np.int64]) -> None:
         """Fetch these records of remote files, of all files at once; return when they are here.

@@ -106,7 +106,7 @@ def misfit(
     try:
         # Evenly spaced, the last one among them.
         places = _looked_at(len(inorder), looked_at)
-        with peeked(storage, inorder[places], _HEADER_BYTES) as some:
+        with peeked(storage, inorder[places].tolist(), _HEADER_BYTES) as some:
             for place in places:
                 end = codec.end(some, int(inorder[place]))
                 if ends is not None and ends[place] != end:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from adapters.errors import RecordError
 from adapters.records.mapping import Reserved, most
 from adapters.records.shard import Shard
-from adapters.records.storage import MappedFile, Storage, with_room
+from adapters.records.storage import MappedFile, with_room
 
 # Of one range, and of all. Each takes a map, and of more than the system has room for, ranges would
 # be unmapped for others in each batch.
@@ -109,10 +109,10 @@ class JoinedShard(Shard):
         """The shards."""
         return self._parts
 
-    def read(self, number: int, storage: Storage | None = None) -> memoryview:
+    def read(self, number: int) -> memoryview:
         """The payload of a record, of its own file."""
         place = int(np.searchsorted(self._firsts, number, "right")) - 1
-        return self._parts[place].read(number - int(self._firsts[place]), storage)
+        return self._parts[place].read(number - int(self._firsts[place]))
 
     def touch(self, numbers: NDArray[np.int64], size: int) -> memoryview:
         """All files, of which these records may be read.

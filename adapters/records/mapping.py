@@ -78,6 +78,11 @@ class Mapping:
         """All of it, read-only."""
         return np.asarray(self).data
 
+    def read_nothing_around(self) -> None:
+        """Have the system read no more from the disk than pages that are touched."""
+        if hasattr(mmap, "MADV_RANDOM"):
+            _madvise(self._address, self._size, mmap.MADV_RANDOM)
+
     def let_go(self) -> None:
         """Drop the pages from this process's memory; who reads them gets them back."""
         if hasattr(mmap, "MADV_DONTNEED"):

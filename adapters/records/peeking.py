@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
+from adapters.records.mapping import Mapping, NoMapError
 from adapters.records.storage import MappedFile, Storage
 
 # Of a file that is small, all may be read.
@@ -20,48 +18,74 @@ _SMALL_BYTES = 4 << 20
 
 
 @contextlib.contextmanager
-def peeked(
-    storage: Storage, begins: NDArray[np.int64], sizes: NDArray[np.int64] | int
-) -> Iterator[Storage]:
-    """The storage, to read some ranges of it.
+def peeked(storage: Storage, places: Sequence[int], size: int) -> Iterator[Storage]:
+    """The storage, to read so many bytes at some places of it.
 
     Args:
         storage: Whose bytes.
-        begins: Where they begin, some of which may lie behind its end, ``(ranges,)``.
-        sizes: Of each, or of all.
+        places: Where they begin, some of which may lie behind its end.
+        size: Of each.
     """
-    if type(storage) is not MappedFile or storage.size < _SMALL_BYTES:
+    with _opened(storage) as descriptor:
+        if descriptor is None:
+            yield storage
+        else:
+            _advise(descriptor, [place for place in places if 0 <= place < storage.size], size)
+            yield _Peeked(storage, descriptor)
+
+
+@contextlib.contextmanager
+def mapped_lightly(storage: Storage) -> Iterator[Storage]:
+    """The storage, of which only those pages are read that are touched."""
+    with _opened(storage) as descriptor:
+        mapping = None
+        with contextlib.suppress(NoMapError):
+            mapping = None if descriptor is None else Mapping(descriptor, storage.size)
+    if mapping is None:
         yield storage
+    else:
+        mapping.read_nothing_around()
+        yield _Light(storage, mapping.view())
+
+
+def will_peek(storage: Storage, places: Sequence[int]) -> None:
+    """Have the pages read in which these bytes are; nothing is waited for."""
+    with _opened(storage) as descriptor:
+        if descriptor is not None:
+            _advise(descriptor, [place for place in places if 0 <= place < storage.size], 1)
+
+
+@contextlib.contextmanager
+def _opened(storage: Storage) -> Iterator[int | None]:
+    """A descriptor of a large local file that is the one that was opened first; else None."""
+    if type(storage) is not MappedFile or storage.size < _SMALL_BYTES:
+        yield None
         return
     try:
         descriptor = os.open(storage.path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:  # It is mapped already, and gone, or there is no descriptor left.
-        yield storage
+        yield None
         return
     try:
         status = os.fstat(descriptor)
-        if (status.st_size, status.st_mtime_ns) != storage.version:
-            yield storage  # Another file has its name by now.
-            return
-        inside = (begins >= 0) & (begins < storage.size)
-        ranges = np.stack(np.broadcast_arrays(begins, sizes), axis=1)[inside]
-        _advise(descriptor, ranges.tolist())
-        yield _Peeked(storage, descriptor)
+        # Another file may have its name by now.
+        is_it = (status.st_size, status.st_mtime_ns) == storage.version
+        yield descriptor if is_it else None
     finally:
         os.close(descriptor)
 
 
-def _advise(descriptor: int, ranges: list[list[int]]) -> None:
+def _advise(descriptor: int, places: Sequence[int], size: int) -> None:
     """Have some bytes read, all at once for disks that are far, and nothing around them."""
     if hasattr(os, "posix_fadvise"):
         with contextlib.suppress(OSError):
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-            for begin, size in ranges:
-                os.posix_fadvise(descriptor, begin, size, os.POSIX_FADV_WILLNEED)
+            for place in places:
+                os.posix_fadvise(descriptor, place, size, os.POSIX_FADV_WILLNEED)
 
 
 class _Peeked:
-    def __init__(self, file: MappedFile, descriptor: int) -> None:
+    def __init__(self, file: Storage, descriptor: int) -> None:
         self.name, self.size = file.name, file.size
         self._descriptor = descriptor
 
@@ -70,3 +94,15 @@ class _Peeked:
 
     def close(self) -> None:
         """Whoever opened the descriptor closes it."""
+
+
+class _Light:
+    def __init__(self, file: Storage, view: memoryview) -> None:
+        self.name, self.size = file.name, file.size
+        self._view = view
+
+    def read(self, offset: int, size: int) -> memoryview:
+        return self._view[offset : offset + size]
+
+    def close(self) -> None:
+        """It goes with who holds a part of it."""

@@ -202,8 +202,6 @@ class RemoteFile:
         """Begin to fetch ranges; where it is for later, into that region."""
         with contextlib.suppress(Exception):
             region = later or self._region_of(begins, sizes)
-            if isinstance(region, WindowRegion) and not later:
-                return  # All of it has been told.
             missing = self._missing(region, region.units(begins, sizes), ahead=True)
             if len(missing):
                 old, patience = self._before(region), ANY if expected else BEGUN
@@ -219,7 +217,7 @@ class RemoteFile:
         if (region.here[units] | (region.flying[units] > 0)).all():
             return region
         for other in [*self._windows.values()]:
-            if other.told[units].all():
+            if other.told[other.units(begins, sizes)].all():
                 return other
         return region
 

@@ -17,7 +17,7 @@ from adapters.records.inflated import InflatedObject
 from adapters.records.remotefile import RemoteFile
 from adapters.records.remoteindex import remote_index_of
 from adapters.records.sidecar import index_of
-from adapters.records.storage import InflatedFile, MappedFile, Storage
+from adapters.records.storage import InflatedFile, MappedFile
 from adapters.remote import Cache, is_url
 from adapters.remote.urls import head_in
 
@@ -90,12 +90,8 @@ class Shard:
         within: NDArray[np.bool_] = (starts >= 0) & (starts <= self.storage.size - sizes)
         return within
 
-    def read(self, number: int, storage: Storage | None = None) -> memoryview:
+    def read(self, number: int) -> memoryview:
         """The payload of record ``number``, from 0; valid for as long as it is held.
-
-        Args:
-            number: Of the record.
-            storage: What else holds the file's bytes.
 
         Raises:
             RecordError: The record is damaged.
@@ -105,7 +101,7 @@ class Shard:
         size = None if self.sizes is None else int(self.sizes[number])
         if isinstance(self.storage, RemoteFile):
             self.storage.touch(*self.extents(np.array([number])))
-        payload = self.codec.read(storage or self.storage, offset, number, verify, size)
+        payload = self.codec.read(self.storage, offset, number, verify, size)
         if verify:
             self.checked[number] = True
         return payload

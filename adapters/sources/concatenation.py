@@ -158,11 +158,11 @@ class Concatenation(Source):
             if begin < end:
                 part.will_read(begin, end, window)
 
-    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
+    def labels_of(self, numbers: NDArray[np.int64], lightly: bool = False) -> NDArray[Any] | None:
         """A label for each of these samples, where all sources give them."""
         labels: list[Any] = [None] * len(numbers)
         for at, own, places in self._by_part(numbers):
-            found = self.parts[at].labels_of(own)
+            found = self.parts[at].labels_of(own, lightly)
             if found is None:
                 return None
             for place, label in zip(places.tolist(), found.tolist()):

@@ -182,7 +182,7 @@ class ImageSource(Decoded):
         if self._kept is None or self._kept.missing(np.arange(first, last)).any():
             self._reading.will_read(first, last)
 
-    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
+    def labels_of(self, numbers: NDArray[np.int64], lightly: bool = False) -> NDArray[Any] | None:
         """The labels of these files, if each has one."""
         return self._labels[numbers] if self._labels.ndim == 1 else None
 

@@ -53,7 +53,7 @@ class MapSource(Source):
             )
         return samples  # type: ignore[no-any-return]
 
-    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
+    def labels_of(self, numbers: NDArray[np.int64], lightly: bool = False) -> NDArray[Any] | None:
         """The second members of pairs in a list, if each is one number or text."""
         if type(self.data) not in (list, tuple):
             return None

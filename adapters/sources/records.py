@@ -26,8 +26,6 @@ from adapters.sources.source import Leaf, Source
 
 # Damaged records that are looked past for one that tells what samples are like.
 _TRIES = 100
-# Records whose labels are looked at here and there, as no more of the files is to be read for it.
-_FEW = 1000
 
 
 class RecordSource(Decoded):
@@ -227,15 +225,15 @@ class RecordSource(Decoded):
                 return
         self._files.will_read(first, last, window)
 
-    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
+    def labels_of(self, numbers: NDArray[np.int64], lightly: bool = False) -> NDArray[Any] | None:
         """The labels of records in local files, if each is one number; no image is decoded."""
         label_in = self._label_in
         local = all(isinstance(shard.storage, MappedFile) for shard in self._files.shards)
         if label_in is None or not local:
             return None
-        if len(numbers) <= _FEW:
+        if lightly:
             labels: list[Any] = [None] * len(numbers)
-            for place, format, payload in self._files.few(numbers):
+            for place, format, payload in self._files.lightly(numbers):
                 labels[place] = label_in(payload, format)
         else:
             located = map(self._files.locate, numbers.tolist())

@@ -228,8 +228,8 @@ class Source(Located, abc.ABC):
         are of, see ``Window``.
         """
 
-    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
-        """A label for each of these samples, where one is had without making the sample."""
+    def labels_of(self, numbers: NDArray[np.int64], lightly: bool = False) -> NDArray[Any] | None:
+        """A label for each sample, where it is had without that; of few, ``lightly``, unchecked."""
         return None
 
     def arranged(self, shuffle: Any, seed: int, tolerant: bool = False) -> Any:
@@ -382,9 +382,9 @@ class Subset(Source):
         if end - begin <= _MOST_SPREAD * len(numbers):
             self.whole.will_read(begin, end, window)
 
-    def labels_of(self, numbers: NDArray[np.int64]) -> NDArray[Any] | None:
+    def labels_of(self, numbers: NDArray[np.int64], lightly: bool = False) -> NDArray[Any] | None:
         """A label for each of these samples."""
-        return self.whole.labels_of(self.numbers[numbers])
+        return self.whole.labels_of(self.numbers[numbers], lightly)
 
     def enter_epoch(self, epoch: int) -> bool:
         """Be in this epoch; whether one has ended."""

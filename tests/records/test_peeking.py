@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import numpy as np
 import pytest
 
 from adapters.records import peeking
 from adapters.records.peeking import peeked
 from adapters.records.storage import MappedFile
 
-SIZE, PLACES = 5 << 20, np.array([0, 4097, (5 << 20) - 8, 6 << 20, -1])
+SIZE, PLACES = 5 << 20, [0, 4097, (5 << 20) - 8, 6 << 20, -1]
 
 
 @pytest.fixture
@@ -29,7 +28,7 @@ def file(content, tmp_path):
 def read(file: MappedFile, content: bytes) -> Any:
     with peeked(file, PLACES, 16) as some:
         assert (some.name, some.size) == (file.name, file.size)
-        for place in PLACES[:-1].tolist():
+        for place in PLACES[:-1]:
             assert bytes(some.read(place, 16)) == content[place : place + 16]
         return some
 

@@ -140,10 +140,18 @@ def test_a_file_system_that_sends_nothing_is_told(told, monkeypatch, tmp_path):
     assert sum(size for _, size in told.all()) == 2 * PIECE
 
 
-def test_a_file_that_is_shorter_by_now_ends_it(told, tmp_path):
+@pytest.mark.parametrize(("offset", "size"), [(0, 3 * PIECE), (0, 1 << 60), (2**63 - 10, PIECE)])
+def test_a_file_that_is_shorter_ends_it(offset, size, told, tmp_path):
     (tmp_path / "x").write_bytes(bytes(PIECE))
-    AHEAD.read(str(tmp_path / "x"), 0, 3 * PIECE)
+    AHEAD.read(str(tmp_path / "x"), offset, size)
     told.all()
+
+
+def test_what_cannot_be_read_ahead_keeps_nothing_else_from_it(told, tmp_path):
+    (tmp_path / "x").write_bytes(bytes(1000))
+    AHEAD.read("no\0path")
+    AHEAD.read(str(tmp_path / "x"))
+    assert told.all() == [(0, 1000)]
 
 
 def test_what_is_closed_is_read_ahead_no_more(monkeypatch, tmp_path):
@@ -202,8 +210,28 @@ def test_labels_are_looked_at_without_what_is_around_them(tmp_path):
         pytest.skip("this file system keeps files in memory")
     features = {"image": Feature("uint8", (100_000,), stored="raw"), "label": Feature("int64")}
     with open_records(path, decode=features, outputs=("image", "label")) as source:
-        assert source.labels_of(np.arange(639, 0, -20)).tolist() == [*range(639, 0, -20)]
-    assert 0.04 < cached_share([path]) < 0.3
+        numbers = np.arange(639, 0, -20)
+        assert source.labels_of(numbers, lightly=True).tolist() == numbers.tolist()
+        assert cached_share([path]) < 0.2
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_labels_of_several_files_are_the_same_lightly(gone, tmp_path):
+    """A large one, of which pages are read, and a small one."""
+    features = {"image": Feature("uint8", (None,), stored="raw"), "label": Feature("int64")}
+    paths = [tmp_path / "large.tfrecord", tmp_path / "small.tfrecord"]
+    for path, size in zip(paths, (100_000, 10)):
+        with RecordWriter(path, format="tfrecord") as writer:
+            for number in range(60):
+                writer.write(example.encode({"image": bytes(size), "label": number + size}))
+    with open_records(paths, decode=features, outputs=("image", "label")) as source:
+        numbers = np.array([119, 3, 60, 59, 3, 0])
+        labels = source.labels_of(numbers)
+        if gone:  # It is mapped.
+            os.remove(paths[0])
+        assert source.labels_of(numbers, lightly=True).tolist() == labels.tolist()
+        half = source.select(numbers).labels_of(np.array([5, 0]), lightly=True)
+    assert half.tolist() == [100_000, 59 + 10]
 
 
 def test_a_thread_that_cannot_start_is_no_error(monkeypatch, tmp_path):
