@@ -1,10 +1,11 @@
 """Reads files ahead of whoever needs them, in a thread of its own that ends when all is read.
 
-A file is *read*, and what is read goes nowhere, as the system reads ahead of who reads in order,
-which costs hardly any CPU time: blocks of 32 MiB come at 1.8 GB/s, where the same blocks told by
-``POSIX_FADV_WILLNEED`` come at 1.2. Of a range that is told, Linux takes no more at once than it
-reads ahead by itself, and forgets the rest: so it is told piece by piece. Where the system reads
-little ahead, which is too little for a disk that is far, both are done.
+A file is *read*, and what is read goes nowhere, as the system reads ahead of who reads in order:
+blocks of 32 MiB come at 1.8 GB/s, where the same blocks told by ``POSIX_FADV_WILLNEED`` come at 1.2
+(2026-11). Of what is in memory already, a GiB takes 36 ms, and took 12. Of a range that is told,
+Linux takes no more at once than it reads ahead by itself, and forgets the rest: so it is told piece
+by piece. Where the system reads little ahead, which is too little for a disk that is far, both are
+done.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 
-from adapters.records.mapping import Mapping, NoMapError
+from adapters.records.mapping import Mapping
 from adapters.records.storage import MappedFile, Storage
 
 # Of a file that is small, all may be read.
@@ -18,28 +18,11 @@ _SMALL_BYTES = 4 << 20
 
 
 @contextlib.contextmanager
-def peeked(storage: Storage, places: Sequence[int], size: int) -> Iterator[Storage]:
-    """The storage, to read so many bytes at some places of it.
-
-    Args:
-        storage: Whose bytes.
-        places: Where they begin, some of which may lie behind its end.
-        size: Of each.
-    """
-    with _opened(storage) as descriptor:
-        if descriptor is None:
-            yield storage
-        else:
-            _advise(descriptor, [place for place in places if 0 <= place < storage.size], size)
-            yield _Peeked(storage, descriptor)
-
-
-@contextlib.contextmanager
 def mapped_lightly(storage: Storage) -> Iterator[Storage]:
     """The storage, of which only those pages are read that are touched."""
     with _opened(storage) as descriptor:
         mapping = None
-        with contextlib.suppress(NoMapError):
+        with contextlib.suppress(OSError):
             mapping = None if descriptor is None else Mapping(descriptor, storage.size)
     if mapping is None:
         yield storage
@@ -49,10 +32,18 @@ def mapped_lightly(storage: Storage) -> Iterator[Storage]:
 
 
 def will_peek(storage: Storage, places: Sequence[int]) -> None:
-    """Have the pages read in which these bytes are; nothing is waited for."""
+    """Have the pages read in which these bytes are, all at once for disks that are far.
+
+    Nothing is waited for. Places may lie outside the file.
+    """
     with _opened(storage) as descriptor:
-        if descriptor is not None:
-            _advise(descriptor, [place for place in places if 0 <= place < storage.size], 1)
+        if descriptor is None or not hasattr(os, "posix_fadvise"):
+            return
+        with contextlib.suppress(OSError):
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+            for place in places:
+                if 0 <= place < storage.size:
+                    os.posix_fadvise(descriptor, place, 1, os.POSIX_FADV_WILLNEED)
 
 
 @contextlib.contextmanager
@@ -73,27 +64,6 @@ def _opened(storage: Storage) -> Iterator[int | None]:
         yield descriptor if is_it else None
     finally:
         os.close(descriptor)
-
-
-def _advise(descriptor: int, places: Sequence[int], size: int) -> None:
-    """Have some bytes read, all at once for disks that are far, and nothing around them."""
-    if hasattr(os, "posix_fadvise"):
-        with contextlib.suppress(OSError):
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-            for place in places:
-                os.posix_fadvise(descriptor, place, size, os.POSIX_FADV_WILLNEED)
-
-
-class _Peeked:
-    def __init__(self, file: Storage, descriptor: int) -> None:
-        self.name, self.size = file.name, file.size
-        self._descriptor = descriptor
-
-    def read(self, offset: int, size: int) -> memoryview:
-        return memoryview(os.pread(self._descriptor, max(0, min(size, self.size - offset)), offset))
-
-    def close(self) -> None:
-        """Whoever opened the descriptor closes it."""
 
 
 class _Light:

@@ -63,6 +63,8 @@ class Pieces:
             later: Whether the new ones are for later.
             patience: Which pieces that are for later count: ``ANY``, ``BEGUN`` or ``NONE``.
         """
+        if not len(missing):
+            return [], []
         with self._lock:
             missing = missing[~region.here[missing]]
             flying = region.flying[missing]

@@ -203,10 +203,9 @@ class RemoteFile:
         with contextlib.suppress(Exception):
             region = later or self._region_of(begins, sizes)
             missing = self._missing(region, region.units(begins, sizes), ahead=True)
-            if len(missing):
-                old, patience = self._before(region), ANY if expected else BEGUN
-                own, _ = self._pieces.of(region, old, missing, later is not None, patience)
-                start(own, expected)
+            old, patience = self._before(region), ANY if expected else BEGUN
+            own, _ = self._pieces.of(region, old, missing, later is not None, patience)
+            start(own, expected)
 
     def _region_of(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> Region:
         """Where these ranges are, or are to be: in a window's region, if it has all of them."""
@@ -242,8 +241,6 @@ class RemoteFile:
                 self._read_from(region, int(sizes.sum()))
                 return True
             missing, old = self._missing(region, units), self._before(region)
-            if not len(missing):
-                continue
             own, others = self._pieces.of(region, old, missing, patience=patience)
             if len(own) > 1:
                 start(own)

@@ -20,7 +20,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,8 @@ KINDS = (MEMORY, FILLING, FILLED, FIFTH, BLOCKS, BLOCKS_FILLING)
 BATCH = 64
 # Of 94 MiB, six times over, more than is kept in memory: twelve windows.
 BLOCK_BYTES, WINDOW, TIMES = 12 << 20, 4, 6
+# Batches before an epoch's end: its last window has come, and nothing of the next epoch.
+NEAR_END = 14
 
 
 def measure(options: Mapping[str, Any]) -> Measurement:
@@ -152,6 +154,7 @@ def _passes(
     options: Mapping[str, Any], path: Path, server: ServerProcess, cache: Path
 ) -> Iterator[dict[str, float]]:
     url, kind = server.url(path.name), options["kind"]
+    counted: list[dict[str, float]] = []
     if kind in (FILLED, FIFTH):
         _pass(url, cache, kind, 0.2 if kind == FIFTH else 1.0)
         shutil.copytree(cache, f"{cache}-kept")
@@ -162,8 +165,12 @@ def _passes(
         if kind == FIFTH:
             shutil.copytree(f"{cache}-kept", cache)
         server.ask()
-        remote = _pass(url, None if kind in (MEMORY, BLOCKS) else cache, kind)
-        asked = server.ask()
+        own = None if kind in (MEMORY, BLOCKS) else cache
+        remote = _pass(url, own, kind, near_end=lambda: counted.append(server.ask()))
+        most, rest = counted.pop(), server.ask()
+        asked = {name: most[name] + rest[name] for name in ("requests", "bytes", "cpu_seconds")}
+        if kind == BLOCKS:  # What comes after that is the next epoch's.
+            asked["requests"] = most["requests"]
         remote["cpu_ms"] += asked["cpu_seconds"] / remote["records"] * 1000
         yield {
             **remote,
@@ -176,7 +183,13 @@ def _passes(
         }
 
 
-def _pass(where: Any, cache: Path | None, kind: str, share: float = 1.0) -> dict[str, float]:
+def _pass(
+    where: Any,
+    cache: Path | None,
+    kind: str,
+    share: float = 1.0,
+    near_end: Callable[[], None] = lambda: None,
+) -> dict[str, float]:
     """One epoch of what is opened anew, from the second batch on; and the wait for the first."""
     from adapters import Blocks, ImageDecoder, SafeSequence, open_records
 
@@ -190,10 +203,12 @@ def _pass(where: Any, cache: Path | None, kind: str, share: float = 1.0) -> dict
         with SafeSequence(source, BATCH, shuffle=shuffle, workers=usable_cpus()) as sequence:
             began, began_cpu = time.perf_counter(), time.process_time()
             first, pictures = began, -BATCH
-            for images, _ in sequence:
+            for number, (images, _) in enumerate(sequence):
                 if pictures < 0:
                     first = time.perf_counter()
                 pictures += len(images)
+                if number == len(sequence) - NEAR_END:
+                    near_end()
             ended = time.perf_counter()
     return {
         "records": count,

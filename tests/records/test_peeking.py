@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adapters.records import peeking
-from adapters.records.peeking import peeked
+from adapters.records.peeking import mapped_lightly, will_peek
 from adapters.records.storage import MappedFile
 
 SIZE, PLACES = 5 << 20, [0, 4097, (5 << 20) - 8, 6 << 20, -1]
@@ -26,7 +26,8 @@ def file(content, tmp_path):
 
 
 def read(file: MappedFile, content: bytes) -> Any:
-    with peeked(file, PLACES, 16) as some:
+    will_peek(file, PLACES)
+    with mapped_lightly(file) as some:
         assert (some.name, some.size) == (file.name, file.size)
         for place in PLACES[:-1]:
             assert bytes(some.read(place, 16)) == content[place : place + 16]
