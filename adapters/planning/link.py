@@ -12,9 +12,9 @@ How many requests an example costs depends on the order:
   (b - 1). A request then has 1 / (1 - p) samples of the batch, and each gap k / 2 more, which need
   no request later if memory or a cache has room for the data set: so an epoch is gone through in
   steps.
-- *In blocks*, those are fetched in pieces of 4 MiB, and the first batch by itself, as are parts of
-  the next ones. Without a cache, where a window is too large to be kept, or all is hardly small
-  enough to be, the same as at random, where N are a window's samples.
+- *In blocks*, those are fetched in pieces of 4 MiB, and the first batch by itself. Without a cache,
+  where a window is too large to be kept, or all is hardly small enough to be, the same as at random,
+  where N are a window's samples.
 - *Cached* samples cost none.
 
 Sizes are in bytes, times in seconds.
@@ -35,8 +35,6 @@ KEPT_BYTES, WINDOWS_BYTES = 512 << 20, 2 << 30
 # MiB, fetched by obstore into memory that appears with it (2 busy cores, CPU time, 2026-11).
 REQUEST_CORE_SECONDS = 0.24e-3
 BYTE_CORE_SECONDS = 1.6e-9
-# That are fetched by themselves, until the first blocks are there; measured, at 30 ms.
-_BATCHES_ALONE = 2.5
 # Of an epoch, in which what is kept grows.
 _STEPS = 200
 
@@ -200,7 +198,7 @@ def _requests(reading: Reading) -> list[tuple[float, float]]:
     if not _comes_in_blocks(reading):
         return [(requests, requested)]
     assert reading.block_examples is not None
-    alone = min(1.0, _BATCHES_ALONE * reading.batch_size / reading.examples)
+    alone = min(1.0, reading.batch_size / reading.examples)
     piece = min(PIECE_BYTES, reading.block_examples * size)
     return [(requests * alone, requested), (size / piece, piece)]
 
