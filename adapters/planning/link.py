@@ -13,8 +13,8 @@ How many requests an example costs depends on the order:
   no request later if memory or a cache has room for the data set: so an epoch is gone through in
   steps.
 - *In blocks*, those are fetched in pieces of 4 MiB, and the first batch by itself. Without a cache,
-  where a window is too large to be kept, or all is hardly small enough to be, the same as at random,
-  where N are a window's samples.
+  where a window is too large to be kept, or all is hardly small enough to be, the same as at
+  random, where N are a window's samples.
 - *Cached* samples cost none.
 
 Sizes are in bytes, times in seconds.
