@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from adapters.diagnosis.doubts import Doubts
 from adapters.diagnosis.figures import COLLATION, COPY, STEP, STORAGE, TRANSFORMS
 from adapters.diagnosis.prediction import (
-    MOST_FETCHES,
+    MOST_WAITING,
     Prediction,
     advised_workers,
     cached,
@@ -111,7 +111,7 @@ def _about_storage(v: Verdict, quiet: bool) -> Iterator[str]:
         and needed > v.workers.count
     ):
         # Threads that wait need no CPU.
-        count, effect = min(needed, MOST_FETCHES), "keep up with the step"
+        count, effect = min(needed, MOST_WAITING), "keep up with the step"
         if needed > count:
             effect = f"are the most that pay as a rule, where it would take {needed:,} to keep up"
         gain = _workers_gain(v, quiet)
@@ -138,7 +138,9 @@ def _about_transforms(v: Verdict, quiet: bool) -> Iterator[str]:
             "install this package again, or take a wheel of it for Linux; `adapters doctor` "
             "without a script says how, and estimates in two seconds what the kernel brings here"
         )
-    if workers.kind == "inline" and workers.cpus > 1:
+    if v.waits:
+        yield from _about_waiting(v, quiet)
+    elif workers.kind == "inline" and workers.cpus > 1:
         gain = _gain(with_workers(v, workers.cpus), quiet)
         yield f'{workers.keyword}="auto", or {workers.cpus}: this loader has no workers{gain}'
     elif (
@@ -155,19 +157,35 @@ def _about_transforms(v: Verdict, quiet: bool) -> Iterator[str]:
             "many batches as one, so the transform holds the interpreter lock"
             f"{_gain(with_workers(v, count, processes=True), quiet, f' with {count}')}"
         )
+    once = "do once, before training, what is the same in every epoch, and keep the result"
+    if not v.gathers:  # Arrays are no pictures that are to be decoded.
+        once = (
+            "do once, out of band, what is the same in every epoch: decode, and resize to what "
+            "training needs (adapters pack --resize 256; --compare says what each --encoding gives)"
+        )
     yield (
-        "do once, out of band, what is the same in every epoch: decode, and resize to what "
-        "training needs (adapters pack --resize 256; --compare says what each --encoding gives)"
-        f"{_gain(without(v, TRANSFORMS), quiet, ' without any of it')}"
+        f"{once}{_gain(without(v, TRANSFORMS), quiet, ' without any of it')}"
         f"{_gain(packed(v), quiet, ' packed at 256 pixels')}"
     )
     if v.hints.transforms:
         yield v.hints.transforms
-    if needed is not None and needed > workers.cpus:
+    if needed is not None and needed > workers.cpus and not v.waits:
         yield (
             f"{needed:,} CPUs would keep up with the step, and there are {workers.cpus}: more "
             "of them, or less work for each sample"
         )
+
+
+def _about_waiting(v: Verdict, quiet: bool) -> Iterator[str]:
+    """Of workers for a transform that does."""
+    workers, count = v.workers, next(iter(advised_workers(v)), None)
+    if count is None:
+        return
+    named = f'"auto", or {count}' if workers.kind == "inline" else f"{count}"
+    yield (
+        f"{workers.keyword}={named}: the transform waits for {1 - v.alone_computes:.0%} of its "
+        f"time, which takes no CPU{_workers_gain(v, quiet)}"
+    )
 
 
 def _about_collation(v: Verdict, quiet: bool) -> Iterator[str]:

@@ -235,6 +235,7 @@ class Examination:
         return dataclasses.replace(
             told,
             fetch_computes=self._parts.fetch_computes,
+            alone_computes=self._parts.alone_computes,
             workers=_workers(settings, self._own.face.workers_keyword, self._engine.finding),
             hints=self._own.face.hints,
             one_at_a_time=shared and ablations.whole.most_at_once == 1,

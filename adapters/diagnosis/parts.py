@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from typing import NamedTuple
 
 from adapters.alignment import aligned_empty
 from adapters.batch.key import BatchKey
@@ -76,6 +77,19 @@ class Part:
             engine.close()
 
 
+class _Inline(NamedTuple):
+    """What a batch took that was made in the calling thread.
+
+    The shares are as if no other program had been given the CPU meanwhile.
+    """
+
+    seconds: float
+    computes: float
+    """Of the time, the share in which this thread computed, 0 to 1."""
+    any_computes: float
+    """The same, of any thread, as libraries compute in threads of their own."""
+
+
 class Parts:
     """What is left of a loader's work without a part of it, and a batch without workers.
 
@@ -89,6 +103,8 @@ class Parts:
         self._made = 0
         self.fetch_computes = 0.0
         """Of a fetch's time, the share in which it computed: the most of all rounds."""
+        self.alone_computes = 0.0
+        """Of a whole batch's time, that in which any thread computed: the same."""
         named = {
             "storage": ablations.storage,
             "memory": ablations.memory,
@@ -103,9 +119,10 @@ class Parts:
     def round(self, seconds: float) -> dict[str, float]:
         """Seconds per batch of each part, each measured for so long."""
         found = {name: part.seconds(seconds) for name, part in self._parts.items()}
-        wall, computing = self._inline(self.ablations.storage)
-        self.fetch_computes = max(self.fetch_computes, computing / max(wall, 1e-9))
-        found["alone"] = self._inline(self.ablations.whole)[0]
+        fetch, whole = self._inline(self.ablations.storage), self._inline(self.ablations.whole)
+        self.fetch_computes = max(self.fetch_computes, fetch.computes)
+        self.alone_computes = max(self.alone_computes, whole.any_computes)
+        found["alone"] = whole.seconds
         self._made += _ALONE
         return found
 
@@ -114,12 +131,9 @@ class Parts:
         for part in self._parts.values():
             part.close()
 
-    def _inline(self, plan: Plan) -> tuple[float, float]:
-        """Seconds of a batch that is made in this thread, and how long the CPU worked for it.
-
-        The second is as if no other thread had been given the CPU meanwhile.
-        """
-        best = float("inf"), 0.0
+    def _inline(self, plan: Plan) -> _Inline:
+        """The quickest of a few batches."""
+        best = _Inline(float("inf"), 0.0, 0.0)
         num_batches = plan.num_batches
         for place in range(_ALONE if num_batches is None else min(_ALONE, num_batches)):
             index = self._made + place
@@ -129,5 +143,6 @@ class Parts:
             plan.wait_for(plan.batch(BatchKey(0, index), aligned_empty))
             spent, cpu = before.until_now(), time.thread_time() - cpu
             undisturbed = max(spent.own_seconds, cpu)
-            best = min(best, (spent.seconds, cpu * spent.seconds / undisturbed))
+            busy = max(cpu, spent.busy_seconds)
+            best = min(best, _Inline(spent.seconds, cpu / undisturbed, busy / undisturbed))
         return best

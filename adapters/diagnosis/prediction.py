@@ -16,7 +16,7 @@ from adapters.diagnosis.remoteness import UNCACHED
 from adapters.diagnosis.verdict import Verdict
 
 # Threads that wait; as many as workers="auto" would take at the most.
-MOST_FETCHES = 64
+MOST_WAITING = 64
 # Two threads or more that make so few times the batches of one hold the interpreter lock in turn.
 _SCALES = 1.3
 # What training took beyond the slower of loader and step: up to that, they disturb each other, and
@@ -82,16 +82,17 @@ def with_workers(v: Verdict, count: int, processes: bool = False) -> Prediction 
     change = PROCESSES if processes else WORKERS
     if v.one_at_a_time and not processes:
         return _predicted(v, change, count, v.loader, ahead=True)
-    waits = v.bottleneck == STORAGE
-    hands = count if waits else min(count, v.workers.cpus)
-    now = v.workers.count if waits else min(v.workers.count, v.workers.cpus)
+    hands = count if v.waits else min(count, v.workers.cpus)
+    now = v.workers.count if v.waits else min(v.workers.count, v.workers.cpus)
     loader = v.alone / hands
     if not processes and now > 1:
         # As well as they do now.
         loader = v.loader if threads_bring_nothing(v) else v.loader * now / hands
-    if waits and not processes and v.workers.kind != "processes":
+    if v.waits and not processes and v.workers.kind != "processes":
         # What is computed beside waiting, threads may have to do one at a time.
-        waited = (v.storage or 0.0) * max(1, now) * (1 - v.fetch_computes)
+        waited = v.alone * (1 - v.alone_computes)
+        if v.bottleneck == STORAGE:
+            waited = (v.storage or 0.0) * max(1, now) * (1 - v.fetch_computes)
         loader = max(loader, v.alone - waited)
     return _predicted(v, change, count, loader, ahead=True)
 
@@ -192,9 +193,12 @@ def advised_workers(v: Verdict) -> tuple[int, ...]:
     workers, needed = v.workers, needed_workers(v)
     if v.one_at_a_time or workers.kind == "unknown" or threads_bring_nothing(v):
         return ()
-    most_useful = MOST_FETCHES if v.bottleneck == STORAGE else workers.cpus
-    # Without a step to keep up with, all CPUs.
-    count = min(needed if needed is not None else workers.cpus, most_useful)
+    most_useful = MOST_WAITING if v.waits else workers.cpus
+    # Without a step to keep up with, all CPUs; of a transform that waits, what they then hold.
+    enough = workers.cpus
+    if v.waits and v.bottleneck == TRANSFORMS:
+        enough = math.ceil(1 / max(v.alone_computes, 1 / MOST_WAITING))
+    count = min(needed if needed is not None else enough, most_useful)
     if count <= workers.count:
         return ()
     few = max(workers.count, 1 if workers.kind == "inline" else 0) + 2

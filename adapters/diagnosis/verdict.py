@@ -13,8 +13,8 @@ _BUSY_SHARE = 0.1
 _KEEPS_UP = 3
 # The copy of a batch is nobody's bottleneck below that.
 _COPY_SECONDS = 0.0005
-# Below, a fetch is taken to wait for its storage, and above to compute, on a machine that may have
-# other things to do.
+# Below, work is taken to wait, a fetch for its storage, and above to compute, on a machine that may
+# have other things to do.
 _COMPUTES = 0.3
 # A batch that came that late, as a share of the step, still was there in time.
 _LATE_SHARE, _LATE_SECONDS = 0.05, 0.0001
@@ -71,6 +71,7 @@ class Verdict:
         alone: One batch made by one thread.
         fetch_computes: Of a fetch's time, the share in which it computed, 0 to 1.
         waits_seconds: Of the batches of the whole.
+        alone_computes: Of the time of ``alone``, the share in which it computed, 0 to 1.
         workers: Who made them.
         replaced: What the loader was examined as, where it isn't of this package; else "".
         one_at_a_time: Whether the source gives whole batches to one thread at a time.
@@ -97,6 +98,7 @@ class Verdict:
     fetch_computes: float
     waits_seconds: tuple[float, ...]
     workers: Workers
+    alone_computes: float = 1.0
     replaced: str = ""
     one_at_a_time: bool = False
     kernel_missing: bool = False
@@ -159,6 +161,12 @@ class Verdict:
             return STEP
         parts = self.parts
         return max(parts, key=lambda part: parts[part]) if parts else "loader"
+
+    @property
+    def waits(self) -> bool:
+        """Whether the bottleneck waits rather than computes, so that workers need no CPU each."""
+        transforms_wait = self.bottleneck == TRANSFORMS and self.alone_computes <= _COMPUTES
+        return self.bottleneck == STORAGE or transforms_wait
 
     @property
     def gain(self) -> float | None:

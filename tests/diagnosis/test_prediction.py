@@ -74,6 +74,18 @@ def test_what_is_computed_beside_waiting_limits_threads():
     assert with_workers(diagnosis, 64).seconds == pytest.approx(0.022, rel=0.01)
 
 
+def test_a_transform_that_waits_needs_no_cpu_for_each_worker():
+    waiting = made_up(memory=0.038, workers=INLINE, alone=0.04, alone_computes=0.1, same=0.002)
+    assert waiting.waits
+    assert with_workers(waiting, 8).seconds == pytest.approx(0.005)
+    # What it computes beside waiting, threads may have to do one at a time.
+    assert with_workers(waiting, 20).seconds == pytest.approx(0.004)
+    assert named(waiting, "workers", 20)
+    alone = dataclasses.replace(waiting, whole=None, same=None)
+    assert named(alone, "workers", 10).seconds == pytest.approx(0.004)
+    assert not dataclasses.replace(waiting, alone_computes=0.9).waits
+
+
 def test_a_source_that_is_asked_one_at_a_time_gets_no_advice_of_workers():
     diagnosis = made_up(storage=0.038, one_at_a_time=True)
     assert with_workers(diagnosis, 8).seconds == pytest.approx(0.040)
@@ -128,6 +140,24 @@ def test_advice_says_what_it_brings_and_what_nothing_brings():
     assert advice[0].startswith("workers=8: that many fetches at once keep up with the step (+")
     assert "; workers=4: +" in advice[0]
     assert advice[-1].startswith("nothing brings more than +300% here")
+
+
+def test_advice_for_a_transform_that_waits_names_more_workers_than_cpus():
+    waiting = made_up(memory=0.038, workers=INLINE, alone=0.04, alone_computes=0.02, same=0.002)
+    expected = 'workers="auto", or 20: the transform waits for 98% of its time, which takes no CPU'
+    assert waiting.advice[0].startswith(f"{expected} (+")
+    assert "CPUs would keep up" not in "".join(waiting.advice)
+    threads = dataclasses.replace(waiting, workers=Workers("threads", 2, 4), alone=0.08)
+    assert threads.advice[0].startswith("workers=40: the transform waits")
+    fast = dataclasses.replace(threads, workers=Workers("threads", 64, 4))
+    assert not any("the transform waits" in each for each in fast.advice)
+
+
+def test_advice_for_arrays_speaks_of_no_pictures():
+    assert "resize" in "".join(TRANSFORMS.advice)
+    arrays = dataclasses.replace(TRANSFORMS, gathers=True).advice
+    assert "resize" not in "".join(arrays)
+    assert any(each.startswith("do once, before training, what is the same") for each in arrays)
 
 
 def test_on_a_noisy_machine_no_number_is_said():
@@ -201,10 +231,17 @@ def test_more_fetches_at_once_bring_what_was_predicted():
 def test_more_workers_for_a_transform_bring_what_was_predicted():
     found = before(Numbers(), batch_transform=waiting, workers=0)
     predicted = with_workers(found, 2)
-    assert (found.bottleneck, predicted.gain > 1.5) == ("transforms", found.workers.cpus > 1)
-    if found.workers.cpus > 1:
-        options = {"batch_transform": waiting, "workers": 2}
-        assert trained_seconds(Numbers(), **options) == happens(predicted.seconds)
+    assert (found.bottleneck, predicted.gain > 1.5) == ("transforms", True)
+    options = {"batch_transform": waiting, "workers": 2}
+    assert trained_seconds(Numbers(), **options) == happens(predicted.seconds)
+
+
+@pytest.mark.alone
+def test_workers_that_are_chosen_for_a_waiting_transform_bring_what_was_predicted():
+    predicted = before(Numbers(), batch_transform=waiting, workers=0).predictions[0]
+    assert (predicted.change, predicted.gain > 3) == ("workers", True)
+    taken = trained_seconds(Numbers(), batch_transform=waiting, workers="auto")
+    assert taken == happens(predicted.seconds)
 
 
 @pytest.mark.alone
