@@ -312,6 +312,19 @@ def test_importing_adapters_imports_no_framework():
     assert set(run(script).split()) & FRAMEWORKS == set()
 
 
+@pytest.mark.parametrize("face", ["keras", "gluon", "transforms"])
+def test_a_face_is_an_attribute_of_the_package(face):
+    script = (
+        "import adapters\n"
+        f"try: print(adapters.{face}.__name__)\n"
+        f"except ImportError as error: print('adapters.{face}' * str(error).count('pip install'))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=100
+    )
+    assert found.stdout.split()[:1] == [f"adapters.{face}"]
+
+
 def test_asking_for_an_error_imports_no_framework():
     script = "import adapters, sys; adapters.WorkerError; print(*sys.modules)"
     assert set(run(script).split()) & FRAMEWORKS == set()
