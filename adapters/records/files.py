@@ -145,6 +145,15 @@ class RecordFiles:
         places = np.searchsorted(self._starts, numbers, "right") - 1
         return places, numbers - self._starts[places]
 
+    def extents(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """At most how many bytes are read of each record, see ``Shard.extents``."""
+        places, own = self.places(numbers)
+        most = np.empty(len(numbers), np.int64)
+        for place in np.unique(places).tolist():
+            of_file = places == place
+            most[of_file] = self.shards[place].extents(own[of_file])[1]
+        return most
+
     @property
     def record_bytes(self) -> float:
         """Bytes of a record on average, with what stands around it."""

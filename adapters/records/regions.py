@@ -69,6 +69,8 @@ class Region:
         self._size = size
         self.is_complete = False
         """Whether all of it is there, as far as ``note_use`` has looked."""
+        self.is_filled = False
+        """Whether nothing of it need be fetched, where all is as it should be."""
         self._uses = 0
 
     def units(self, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -152,14 +154,17 @@ class CachedRegion(Region):
         self._cached = cached
         self._pages = cached.segment_bytes // PAGE_BYTES
         self._segments: dict[int, Segment] = {}
-        self._tables: dict[int, NDArray[np.uint64]] = {}
+        self._count = -(-size // cached.segment_bytes)
+        self._full: set[int] = set()
+        self._table = np.zeros(len(self.here), np.uint64)
+        """Of each page, what the cache said of it when it was last asked."""
         self._opening = threading.Lock()
         self._told = False
         self._used = time.monotonic()
         self._looks = cached.cache.looks
 
     def lie_here(self, units: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of these pages, ascending, the cache says that it has.
+        """Which of these pages the cache says that it has.
 
         Raises:
             OSError: The cache can't be used.
@@ -168,7 +173,7 @@ class CachedRegion(Region):
         return found
 
     def look(self, units: NDArray[np.int64]) -> None:
-        """Check the pages that the cache has of these, ascending.
+        """Check the pages that the cache has of these.
 
         Raises:
             OSError: The cache can't be used.
@@ -179,17 +184,13 @@ class CachedRegion(Region):
             self._check(units[known], entries[known])
 
     def _entries(self, units: NDArray[np.int64]) -> NDArray[np.uint64]:
-        entries = np.empty(len(units), np.uint64)
-        numbers = units // self._pages
-        begins = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
-        for begin, end in zip(begins, [*begins[1:], len(units)]):
-            number = int(numbers[begin])
-            pages, own = units[begin:end] - number * self._pages, entries[begin:end]
-            own[:] = self._mapped(number)[pages]
-            if not own.all():  # Somebody may have written since.
-                table = self._tables[number] = self._segments[number].table()
-                own[:] = table[pages]
-        return entries
+        entries = self._table[units]
+        if entries.all():
+            return entries
+        for number in np.unique(units[entries == 0] // self._pages).tolist():
+            if not self._map(number):  # Somebody may have written since.
+                self._keep(number, self._segments[number].table())
+        return self._table[units]
 
     def _check(self, units: NDArray[np.int64], entries: NDArray[np.uint64]) -> None:
         good = right(self.memory.view(), units, entries)
@@ -214,7 +215,7 @@ class CachedRegion(Region):
         while len(view):
             number, page = divmod(first, self._pages)
             some = view[: (self._pages - page) * PAGE_BYTES]
-            self._mapped(number)
+            self._map(number)
             try:
                 self._write(number, page, some)
             except FileNotFoundError:
@@ -237,25 +238,33 @@ class CachedRegion(Region):
                     raise
                 raise error from None
 
-    def _mapped(self, number: int) -> NDArray[np.uint64]:
-        """The table of a segment, which is mapped when it is first asked for."""
-        table = self._tables.get(number)
-        if table is not None:
-            return table
+    def _map(self, number: int) -> bool:
+        """Map a segment, where it isn't yet; whether it wasn't."""
+        if number in self._segments:
+            return False
         with self._opening:
-            if number not in self._tables:
-                segment = self._cached.segment(number)
-                try:
-                    assert segment.descriptor is not None
-                    size = segment.pages * PAGE_BYTES
-                    start = number * self._pages * PAGE_BYTES
-                    self.memory.put(start, segment.descriptor, size)
-                    table = segment.table()
-                finally:
-                    segment.release()
-                # Only now, as other threads would duplicate a descriptor that is about to close.
-                self._segments[number], self._tables[number] = segment, table
-            return self._tables[number]
+            if number in self._segments:
+                return False
+            segment = self._cached.segment(number)
+            try:
+                assert segment.descriptor is not None
+                size = segment.pages * PAGE_BYTES
+                self.memory.put(number * self._pages * PAGE_BYTES, segment.descriptor, size)
+                table = segment.table()
+            finally:
+                segment.release()
+            # Only now, as other threads would duplicate a descriptor that is about to close.
+            self._segments[number] = segment
+            self._keep(number, table)
+        return True
+
+    def _keep(self, number: int, table: NDArray[np.uint64]) -> None:
+        """Note what the table of a segment says."""
+        begin = number * self._pages
+        self._table[begin : begin + len(table)] = table
+        if table.all():
+            self._full.add(number)
+            self.is_filled = len(self._full) == self._count
 
     def use(self) -> bool:
         """Note, once a minute, that its segments are in use.

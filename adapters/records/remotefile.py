@@ -264,18 +264,18 @@ class RemoteFile:
 
     @property
     def is_here(self) -> bool:
-        """Whether nothing of it needs to be fetched."""
+        """Whether nothing of it needs to be fetched; a cache's pages are checked when read."""
         region = self._region
-        return region is not None and region.is_complete
+        return region is not None and (region.is_complete or region.is_filled)
 
     def _missing(
         self, region: Region, units: NDArray[np.int64], ahead: bool = False
     ) -> NDArray[np.int64]:
         """Those that must be fetched, ascending, each once; pages are checked by who reads them."""
-        missing: NDArray[np.int64] = np.unique(units[~region.here[units]])
+        missing: NDArray[np.int64] = units[~region.here[units]]
         if isinstance(region, CachedRegion):
             if ahead:
-                return missing[~region.lie_here(missing)]
+                return _ascending(missing[~region.lie_here(missing)])
             try:
                 region.look(missing)
             except NoMapError:
@@ -284,9 +284,8 @@ class RemoteFile:
                 raise CacheError(error) from error
         elif region is self._region:
             for other in (self._old, *self._windows.values()):
-                self._copy(other, region, missing[~region.here[missing]])
-        rest: NDArray[np.int64] = missing[~region.here[missing]]
-        return rest
+                self._copy(other, region, _ascending(missing[~region.here[missing]]))
+        return _ascending(missing[~region.here[missing]])
 
     def _before(self, region: Region) -> MemoryRegion | None:
         """Where pieces may be under way that are to be copied from."""
@@ -365,6 +364,14 @@ class RemoteFile:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(RemoteFile(state["url"], state["cache"], state["head"]).__dict__)
         _files[self] = None
+
+
+def _ascending(units: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Each once."""
+    if not len(units):
+        return units
+    found: NDArray[np.int64] = np.unique(units)
+    return found
 
 
 _files: weakref.WeakKeyDictionary[RemoteFile, None] = weakref.WeakKeyDictionary()

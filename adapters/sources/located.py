@@ -107,7 +107,7 @@ class Located:
             int(each.sizes[n]) if each.sizes is not None else 0 for each, n in zip(shards, own)
         ]
         if self._files.are_remote:
-            extents = [int(shard.extents(np.array([one]))[1][0]) for shard, one in zip(shards, own)]
+            extents = self._files.extents(numbers).tolist()
             buffers, owners = self._fetched(places, begins, extents)
         else:
             buffers, owners = self._mapped(places, begins, sizes)

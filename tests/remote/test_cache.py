@@ -84,6 +84,18 @@ def test_a_second_reader_fetches_nothing(server, url, tmp_path, expected):
     assert [name for name, _, _ in server.counted.ranges if name == "train.tfrecord"] == []
 
 
+def test_a_file_that_is_cached_as_a_whole_is_known_to_be(url, tmp_path, expected):
+    cache = Cache(tmp_path / "cache")
+    with open_records(url, cache=cache) as first, open_records(url, cache=cache) as second:
+        storage = second._files.shards[0].storage
+        assert (second[0], storage.is_here) == (expected[0], False)
+        assert first[:] == expected
+        assert second[:] == expected
+        assert storage.is_here
+    with open_records(url, cache=cache) as third:
+        assert (third[7], third._files.shards[0].storage.is_here) == (expected[7], True)
+
+
 def test_another_version_is_another_object(server, url, tmp_path, expected):
     cache = Cache(tmp_path / "cache")
     assert open_records(url, cache=cache)[:] == expected

@@ -105,7 +105,7 @@ def test_a_segment_is_shown_to_others_when_its_descriptor_is_closed(tmp_path, mo
     release, shown = Segment.release, []
 
     def noted(segment):
-        shown.append(bool(region._segments or region._tables))
+        shown.append(bool(region._segments or region._table.any()))
         release(segment)
 
     monkeypatch.setattr(Segment, "release", noted)
