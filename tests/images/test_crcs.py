@@ -48,6 +48,12 @@ def test_any_parts_have_their_own(data, pairs):
     assert crcs(data, begins, ends) == [crc32c(data[begin:end]) for begin, end in parts]
 
 
+@pytest.mark.parametrize("size", [12_287, 12_288, 12_301, 24_576, 40_003])
+def test_a_long_part_that_is_computed_in_thirds_has_the_same(size):
+    data = np.random.default_rng(size).bytes(size + 3)
+    assert crcs(data, [3], [size + 3]) == [crc32c(data[3:])]
+
+
 @pytest.mark.parametrize("size", [4096, 30_000])
 def test_much_at_once_has_the_same(size):
     """Above what the GIL is kept for."""
