@@ -35,6 +35,7 @@ typedef struct {
     int32_t rows, height, width;
     int channels_first;
     const float *table; /* (3, 256): what a channel's value becomes, in float32; NULL for uint8. */
+    int is_cast;        /* Whether these are the channels' values themselves. */
 } Batch;
 
 typedef enum {

@@ -76,9 +76,13 @@ static int target_open(Target *target, PyObject *out, PyObject *table) {
     if (batch->start == NULL) return 0;
     if (table == Py_None) return 1;
     batch->table = target->values = array_of(table, 3 * 256 * sizeof(float), "table");
-    if (target->values != NULL) return 1;
-    target_close(target);
-    return 0;
+    if (target->values == NULL) {
+        target_close(target);
+        return 0;
+    }
+    batch->is_cast = 1;
+    for (int i = 0; i < 3 * 256; i++) batch->is_cast &= batch->table[i] == (float)(i % 256);
+    return 1;
 }
 
 PyObject *kernel_decode(PyObject *self, PyObject *arguments) {
