@@ -118,6 +118,21 @@ def test_a_grey_image_gets_three_channels():
 
 
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("width", [1, 31, 103])
+@pytest.mark.parametrize("mean", [0.0, 3.0, -0.25])
+def test_floats_are_what_the_table_has_for_each_number(layout, width, mean):
+    """Also where they are the numbers themselves, which are cast."""
+    content, crop = jpeg(PHOTO), Crop((75, 103), None, 3, 0, 20, width, False)
+    table = (np.arange(768, dtype=np.float32) % 256 - np.float32(mean)).reshape(3, 256)
+    shape = (1, 20, width, 3) if layout == "NHWC" else (1, 3, 20, width)
+    out = np.full(shape, np.nan, np.float32)
+    assert kernel.decode_rows([content], [crop], [0], out, layout == "NCHW", table) == []
+    expected = by_kernel(content, crop, 20, width).astype(np.float32) - np.float32(mean)
+    found = out[0] if layout == "NHWC" else out[0].transpose(1, 2, 0)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 @pytest.mark.parametrize(
     "more", [{}, {"dtype": "float32"}, {"dtype": "float32", "mean": (1, 2, 3), "std": (4, 5, 6.5)}]
 )
