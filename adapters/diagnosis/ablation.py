@@ -46,6 +46,8 @@ class Ablations:
         packed: As ``memory``, of a few pictures that were packed at 256 pixels; None where that
             makes none of them smaller, or can't be tried.
         store: ``"uncached"`` or ``"cached"`` where samples come from a store behind URLs.
+        in_parts: Whether what takes long about a batch can be shared out among workers.
+        has_transform: Whether a function of the user's makes something of each sample.
     """
 
     whole: Plan
@@ -56,6 +58,8 @@ class Ablations:
     gathers: bool = False
     packed: Plan | None = None
     store: str = ""
+    in_parts: bool = True
+    has_transform: bool = True
 
 
 # Two of them are equal if they are one: arrays can't be compared as a whole.
@@ -137,7 +141,8 @@ def ablations_of(plan: SourcePlan, epoch: int) -> Ablations:
         whole = {int(numbers[0]): source.batch(int(numbers[0])) for numbers in batches}
         size = max(whole) + 1 if source.endless else len(source)
         again = SequenceSource(KeptSamples(whole, size), own_epochs=False)
-        return Ablations(plan, storage, dataclasses.replace(kept, source=again), None, False)
+        kept = dataclasses.replace(kept, source=again)
+        return Ablations(plan, storage, kept, None, False, in_parts=False, has_transform=False)
     if source.stored:
         fetched, left = _made(plan, batches, source.sample)
         if left:
@@ -154,7 +159,11 @@ def ablations_of(plan: SourcePlan, epoch: int) -> Ablations:
         packed = dataclasses.replace(plan, source=pictures, order=same)
     decodes, gathers = source.holds_images, source.gathers
     store = store_of(source)
-    return Ablations(plan, storage, kept, collation, decodes, gathers, packed, store)
+    in_parts = plan.batch_transform is None and plan.collate is None
+    has_transform = plan.transform is not None
+    return Ablations(
+        plan, storage, kept, collation, decodes, gathers, packed, store, in_parts, has_transform
+    )
 
 
 def _made(

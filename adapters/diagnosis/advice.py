@@ -16,6 +16,7 @@ from adapters.diagnosis.prediction import (
     advised_workers,
     cached,
     copied_ahead,
+    gain_in_words,
     most,
     needed_workers,
     packed,
@@ -46,7 +47,7 @@ def advice_of(v: Verdict, doubts: Doubts) -> Iterator[str]:
         )
     elif _counted(v) and (limit := most(v)) is not None:
         yield (
-            f"nothing brings more than +{limit - 1:.0%} here, as that is the pace of the step; "
+            f"nothing brings more than {gain_in_words(limit)} here, the pace of the step; "
             "what is in parentheses is expected of one change alone"
         )
 
@@ -67,6 +68,11 @@ def _workers_gain(v: Verdict, quiet: bool) -> str:
         if (found := with_workers(v, few)) is not None
     )
     return _gain(with_workers(v, count), quiet, rest)
+
+
+def _and_queue(v: Verdict, count: int) -> str:
+    """The queue that so many workers need, where theirs is shorter."""
+    return f" and max_queue_size={count}" if v.workers.queue and v.workers.queue < count else ""
 
 
 def _counted(v: Verdict) -> bool:
@@ -90,7 +96,7 @@ def _about_replacement(v: Verdict) -> Iterator[str]:
 
 def _about_storage(v: Verdict, quiet: bool) -> Iterator[str]:
     needed = _needed_workers(v, quiet)
-    if v.one_at_a_time and v.hints.one_at_a_time:
+    if (v.one_at_a_time or v.copied) and v.hints.one_at_a_time:
         yield v.hints.one_at_a_time
     if v.store == UNCACHED:
         yield (
@@ -115,7 +121,10 @@ def _about_storage(v: Verdict, quiet: bool) -> Iterator[str]:
         if needed > count:
             effect = f"are the most that pay as a rule, where it would take {needed:,} to keep up"
         gain = _workers_gain(v, quiet)
-        yield f"{v.workers.keyword}={count}: that many fetches at once {effect}{gain}"
+        asked = f"{v.workers.keyword}={count}{_and_queue(v, count)}"
+        if v.workers.kind == "processes":
+            asked += ", processes as now"
+        yield f"{asked}: that many fetches at once {effect}{gain}"
     if v.store:
         yield (
             "pack what lies in a store one file a sample into record files (adapters pack): fewer "
@@ -141,8 +150,11 @@ def _about_transforms(v: Verdict, quiet: bool) -> Iterator[str]:
     if v.waits:
         yield from _about_waiting(v, quiet)
     elif workers.kind == "inline" and workers.cpus > 1:
-        gain = _gain(with_workers(v, workers.cpus), quiet)
-        yield f'{workers.keyword}="auto", or {workers.cpus}: this loader has no workers{gain}'
+        gain = _gain(with_workers(v, workers.cpus), quiet, " at best")
+        yield (
+            f'{workers.keyword}="auto", which finds out whether threads or processes help: this '
+            f"loader has no workers{gain}"
+        )
     elif (
         needed is not None
         and workers.count < min(needed, workers.cpus)
@@ -167,7 +179,7 @@ def _about_transforms(v: Verdict, quiet: bool) -> Iterator[str]:
         f"{once}{_gain(without(v, TRANSFORMS), quiet, ' without any of it')}"
         f"{_gain(packed(v), quiet, ' packed at 256 pixels')}"
     )
-    if v.hints.transforms:
+    if v.hints.transforms and v.has_transform:
         yield v.hints.transforms
     if needed is not None and needed > workers.cpus and not v.waits:
         yield (
@@ -182,9 +194,10 @@ def _about_waiting(v: Verdict, quiet: bool) -> Iterator[str]:
     if count is None:
         return
     named = f'"auto", or {count}' if workers.kind == "inline" else f"{count}"
+    asked = f"{workers.keyword}={named}{_and_queue(v, count)}"
     yield (
-        f"{workers.keyword}={named}: the transform waits for {1 - v.alone_computes:.0%} of its "
-        f"time, which takes no CPU{_workers_gain(v, quiet)}"
+        f"{asked}: the transform waits for {1 - v.alone_computes:.0%} of its time, which takes no "
+        f"CPU{_workers_gain(v, quiet)}"
     )
 
 

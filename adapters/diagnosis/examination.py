@@ -231,14 +231,17 @@ class Examination:
         if self._own is None or self._parts is None:
             return told
         ablations, settings = self._parts.ablations, self._settings
-        shared = not settings.use_multiprocessing
+        face, finding = self._own.face, self._engine.finding
+        asked_by_one = ablations.whole.most_at_once == 1
         return dataclasses.replace(
             told,
             fetch_computes=self._parts.fetch_computes,
             alone_computes=self._parts.alone_computes,
-            workers=_workers(settings, self._own.face.workers_keyword, self._engine.finding),
-            hints=self._own.face.hints,
-            one_at_a_time=shared and ablations.whole.most_at_once == 1,
+            workers=_workers(settings, face.workers_keyword, finding, ablations.in_parts),
+            hints=face.hints,
+            has_transform=ablations.has_transform,
+            one_at_a_time=asked_by_one and not settings.use_multiprocessing,
+            copied=asked_by_one and settings.use_multiprocessing,
             kernel_missing=ablations.decodes and load() is None,
             gathers=ablations.gathers,
             decodes=ablations.decodes,
@@ -246,7 +249,8 @@ class Examination:
         )
 
 
-def _workers(settings: Settings, keyword: str, finding: str) -> Workers:
+def _workers(settings: Settings, keyword: str, finding: str, in_parts: bool) -> Workers:
     count = 0 if settings.workers == "auto" else settings.workers
     kind = ("processes" if settings.use_multiprocessing else "threads") if count else "inline"
-    return Workers(settings.kind or kind, count, usable_cpus(), keyword, finding)
+    queue = None if in_parts else settings.max_queue_size
+    return Workers(settings.kind or kind, count, usable_cpus(), keyword, finding, queue)

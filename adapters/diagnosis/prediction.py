@@ -22,6 +22,8 @@ _SCALES = 1.3
 # What training took beyond the slower of loader and step: up to that, they disturb each other, and
 # would with another loader; above, they took turns.
 _MOST_DISTURBED = 1.6
+# From there on, nobody counts in hundredths.
+_MANY_TIMES = 5
 WORKERS, PROCESSES = "workers", "processes"
 WITHOUT_STORAGE, WITHOUT_TRANSFORMS, WITHOUT_COLLATION = (
     f"without {part}" for part in (STORAGE, TRANSFORMS, COLLATION)
@@ -42,16 +44,23 @@ class Prediction:
         workers: How many; None where they stay.
         seconds: For a batch: of training, or of the loader alone where there was no step.
         gain: How many times as fast that is as now, at least 1.
+        queue: How long ``max_queue_size`` has to be for so many; None where it is long enough.
     """
 
     change: str
     workers: int | None
     seconds: float
     gain: float
+    queue: int | None = None
 
     def __str__(self) -> str:
-        """As in ``+70%``."""
-        return f"+{self.gain - 1:.0%}"
+        """As in ``+70%``, or ``20 times as fast``."""
+        return gain_in_words(self.gain)
+
+
+def gain_in_words(gain: float) -> str:
+    """As in ``+70%``, or ``20 times as fast``."""
+    return f"+{gain - 1:.0%}" if gain < _MANY_TIMES else f"{gain:,.0f} times as fast"
 
 
 def needed_workers(v: Verdict) -> int | None:
@@ -164,7 +173,9 @@ def _predicted(
         else:
             seconds = loader + v.same
     seconds = min(max(seconds, 1e-9), now)
-    return Prediction(change, count, seconds, now / seconds)
+    most = v.workers.queue
+    queue = count if count is not None and most is not None and count > most else None
+    return Prediction(change, count, seconds, now / seconds, queue)
 
 
 def predictions_of(v: Verdict) -> tuple[Prediction, ...]:

@@ -33,6 +33,7 @@ class Workers:
         cpus: How many CPUs this process may use.
         keyword: What the loader calls their number.
         finding: What they have found out about themselves, in words.
+        queue: Batches that may be under way, where each of them is one worker's; else None.
     """
 
     kind: str
@@ -40,6 +41,7 @@ class Workers:
     cpus: int
     keyword: str = "workers"
     finding: str = ""
+    queue: int | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,8 @@ class Verdict:
         workers: Who made them.
         replaced: What the loader was examined as, where it isn't of this package; else "".
         one_at_a_time: Whether the source gives whole batches to one thread at a time.
+        copied: The same, where worker processes have a copy of it each.
+        has_transform: Whether a function of the user's makes something of each sample.
         kernel_missing: Whether images were decoded without the image kernel.
         gathers: Whether fetching is collating at once, as rows are gathered out of arrays.
         decodes: Whether the transforms are decoding images, too.
@@ -101,6 +105,8 @@ class Verdict:
     alone_computes: float = 1.0
     replaced: str = ""
     one_at_a_time: bool = False
+    copied: bool = False
+    has_transform: bool = True
     kernel_missing: bool = False
     gathers: bool = False
     decodes: bool = False

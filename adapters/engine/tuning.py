@@ -211,7 +211,7 @@ class Trial:
             return _read_ahead(f"{self._cost}, and there is one CPU")
         if self._serial:
             return self._scaled_choice(
-                1.0, "one at a time, as the sequence doesn't say that it is thread-safe"
+                1.0, "threads would take turns, as the sequence doesn't say thread_safe = True"
             )
         if self._plan.own_functions and obstacle_to_processes(self._plan) is None:
             return self._scaled_choice(1.0, "MXNet's operations take turns on threads")

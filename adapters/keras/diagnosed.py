@@ -41,7 +41,7 @@ class KerasFace(Face):
     hints = Hints(
         transforms="move what NumPy can do to a whole batch from transform into batch_transform",
         one_at_a_time="thread_safe = True in the PyDataset, if several threads may ask it at once: "
-        "they do so one at a time now; or a source of single samples",
+        "without it, they do so one at a time; or a source of single samples",
     )
 
     def owns(self, loader: Any) -> bool:

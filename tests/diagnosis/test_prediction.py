@@ -145,7 +145,7 @@ def test_advice_says_what_it_brings_and_what_nothing_brings():
 def test_advice_for_a_transform_that_waits_names_more_workers_than_cpus():
     waiting = made_up(memory=0.038, workers=INLINE, alone=0.04, alone_computes=0.02, same=0.002)
     expected = 'workers="auto", or 20: the transform waits for 98% of its time, which takes no CPU'
-    assert waiting.advice[0].startswith(f"{expected} (+")
+    assert waiting.advice[0].startswith(f"{expected} (20 times as fast; workers=3: +200%)")
     assert "CPUs would keep up" not in "".join(waiting.advice)
     threads = dataclasses.replace(waiting, workers=Workers("threads", 2, 4), alone=0.08)
     assert threads.advice[0].startswith("workers=40: the transform waits")
@@ -153,11 +153,36 @@ def test_advice_for_a_transform_that_waits_names_more_workers_than_cpus():
     assert not any("the transform waits" in each for each in fast.advice)
 
 
+def test_more_workers_than_batches_may_be_under_way_need_a_longer_queue():
+    workers = Workers("inline", 0, 4, queue=10)
+    waiting = made_up(memory=0.038, workers=workers, alone=0.04, alone_computes=0.02, same=0.002)
+    assert (named(waiting, "workers", 20).queue, named(waiting, "workers", 3).queue) == (20, None)
+    assert 'workers="auto", or 20 and max_queue_size=20: the transform' in waiting.advice[0]
+    stored = dataclasses.replace(STORAGE, workers=Workers("threads", 2, 4, queue=4))
+    assert stored.advice[0].startswith("workers=8 and max_queue_size=8: that many fetches")
+
+
+def test_copies_of_a_source_that_threads_would_ask_one_at_a_time():
+    copied = made_up(storage=0.038, workers=Workers("processes", 2, 4), copied=True)
+    assert copied.advice[0] == "another source"
+    assert copied.advice[1].startswith("workers=8, processes as now: that many fetches at once")
+
+
+def test_where_there_is_no_transform_nothing_is_advised_about_it():
+    assert "another transform" in TRANSFORMS.advice
+    assert "another transform" not in dataclasses.replace(TRANSFORMS, has_transform=False).advice
+
+
 def test_advice_for_arrays_speaks_of_no_pictures():
     assert "resize" in "".join(TRANSFORMS.advice)
     arrays = dataclasses.replace(TRANSFORMS, gathers=True).advice
     assert "resize" not in "".join(arrays)
     assert any(each.startswith("do once, before training, what is the same") for each in arrays)
+
+
+def test_many_times_as_fast_is_not_said_in_hundredths():
+    assert str(Prediction("workers", 8, 0.1, 1.7)) == "+70%"
+    assert str(Prediction("workers", 64, 0.1, 64.4)) == "64 times as fast"
 
 
 def test_on_a_noisy_machine_no_number_is_said():

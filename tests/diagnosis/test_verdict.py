@@ -208,7 +208,7 @@ def test_no_more_workers_are_advised_where_all_cpus_have_one():
 
 def test_a_loader_without_workers_is_given_some():
     advice = advice_of(made_up(memory=0.038, alone=0.04, workers=Workers("inline", 0, 4)))
-    assert advice.startswith('workers="auto", or 4')
+    assert advice.startswith('workers="auto", which finds out whether threads or processes help')
 
 
 def test_processes_are_advised_where_threads_make_no_more_than_one():
