@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import collections
 import ctypes
+import functools
 import gc
 from typing import Any
 
@@ -32,6 +33,8 @@ _Semaphore = ctypes.c_int64
 _LOOKED_AT = 8
 
 _lent: collections.deque[tuple[ctypes.c_int64, NDArray[Any]]] = collections.deque()
+_collections = 0
+"""Of everything, by the collector, when that was last looked at."""
 sem_post = _ndarray.DeleterFunc(ctypes.cast(ctypes.CDLL(None).sem_post, ctypes.c_void_p).value)
 
 
@@ -68,9 +71,19 @@ def take_back(most: int) -> None:
             _lent.append((semaphore, array))
 
 
-def _when_collecting(phase: str, info: dict[str, Any]) -> None:
-    if phase == "stop":
-        take_back(_LOOKED_AT if info["generation"] < 2 else len(_lent))
+def _when_collected(_: None) -> int:
+    global _collections
+    whole = gc.get_stats()[2]["collections"]
+    take_back(_LOOKED_AT if whole == _collections else len(_lent))
+    _collections = whole
+    return 0
 
 
-gc.callbacks.append(_when_collecting)
+# What a callback of the collector's raises is ignored, and a Ctrl-C that comes during a collection
+# is raised in the first Python function behind it: one in three was lost. So the callback is none.
+# It has the main thread look at its next step, before which that raises what there is to raise.
+_Pending = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+_pending = _Pending(_when_collected)
+_at_next_step: Any = ctypes.pythonapi["Py_AddPendingCall"]
+_at_next_step.argtypes = (_Pending, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
+gc.callbacks.append(functools.partial(_at_next_step, _pending, None))

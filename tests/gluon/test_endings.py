@@ -291,6 +291,26 @@ def test_ctrl_c_ends_everything_with_one_keyboard_interrupt(crew):
         assert running.survivors(SECONDS) == []
 
 
+def test_ctrl_c_during_a_collection_is_not_lost():
+    """What a callback of the collector's raises is ignored, so ours must raise nothing."""
+    text = """
+    import ctypes, functools, gc, signal
+    from adapters import gluon_loader
+    import mxnet as mx
+    gluon_loader
+    come = ctypes.CDLL(None)["raise"]
+    come.argtypes = (ctypes.c_int, ctypes.py_object, ctypes.py_object)
+    gc.callbacks.insert(0, functools.partial(come, signal.SIGINT))
+    try:
+        gc.collect()
+        print("lost")
+    except KeyboardInterrupt:
+        gc.callbacks.pop(0)
+        print("raised")
+    """
+    assert output_of(text) == ["raised"]
+
+
 @every_script
 def test_workers_go_when_the_trainer_was_killed(crew):
     with script(read(crew) + "while True:\n    list(loader)") as running:
