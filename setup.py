@@ -18,8 +18,9 @@ from setuptools import Extension, setup
 STABLE_ABI = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 SOURCES = "adapters/images/native"
 UNITS = (
-    *("arguments", "batch", "colours", "crcs", "crops", "decode", "find", "floats", "gather"),
-    *("huffman", "jpeg", "picture", "planes", "records", "resize", "take", "tints", "yuv"),
+    *("arguments", "batch", "codes", "colours", "crcs", "crops", "decode", "find", "floats"),
+    *("frame", "gather", "huffman", "idct", "jpeg", "picture", "planes", "records", "resize"),
+    *("take", "tints", "ycc", "yuv"),
 )
 PREFIX = os.environ.get("ADAPTERS_JPEG")
 LINUX = sys.platform == "linux"

@@ -17,6 +17,7 @@ from benchmarks.harness.ratios import Contestant
 from benchmarks.peers.pictures import SIDE
 
 NATIVE = ROOT / "adapters" / "images" / "native"
+JPEG = ("batch", "codes", "frame", "huffman", "idct", "jpeg", "resize", "ycc")
 FLAGS = ["-std=gnu11", "-O3", "-fno-math-errno", f"-I{NATIVE}"]  # As setup.py builds the kernel.
 
 
@@ -40,7 +41,7 @@ def bare_loop(photographs: Photographs, threads: int) -> Contestant:
         with tempfile.TemporaryDirectory() as folder:
             program, crops = f"{folder}/limit", f"{folder}/crops"
             np.array(wanted, np.int32)[order].tofile(crops)
-            own = [NATIVE / f"{name}.c" for name in ("batch", "huffman", "jpeg", "resize")]
+            own = [NATIVE / f"{name}.c" for name in JPEG]
             sources = [*own, Path(__file__).with_name("kernel_limit.c")]
             command = [
                 "cc",

@@ -18,6 +18,7 @@ from tests.images.pictures import encoded, npy, picture
 
 HERE = Path(__file__).parent
 NATIVE = HERE.parents[1] / "adapters" / "images" / "native"
+JPEG = ("batch", "codes", "frame", "huffman", "idct", "jpeg", "resize", "ycc")
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1"]
 MUTANTS, MUTANTS_OF_FULL = 12_000, 60_000
 every_seed = pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.full)])
@@ -48,7 +49,7 @@ def fuzz(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         if own_huffman and not compiles(folder, "jpeglib.h>\n#include <jpegint.h", []):
             pytest.skip("libjpeg-turbo's internal header isn't installed")
         program = folder / f"fuzz-{own_huffman}"
-        own = [NATIVE / f"{name}.c" for name in ("batch", "crops", "huffman", "jpeg", "resize")]
+        own = [NATIVE / f"{name}.c" for name in (*JPEG, "crops")]
         flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}", *SANITIZERS]
         flags.append(f"-DHAVE_JPEGINT={int(own_huffman)}")
         sources = [str(path) for path in (*own, HERE / "fuzz.c")]

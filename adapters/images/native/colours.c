@@ -147,8 +147,7 @@ VBMI static void add_up_vbmi(const uint8_t *i, Py_ssize_t n, int first, int64_t 
 static int level(void) {
 #ifdef HAVE_X86
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl"))
+    if (has_vbmi())
         return 2;
     if (__builtin_cpu_supports("avx2")) return 1;
 #endif

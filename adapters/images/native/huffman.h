@@ -5,7 +5,7 @@
  * that are used or above the rows, a look takes as many as there are codes of in it. The
  * coefficients are libjpeg's to the bit; damage that it would warn of ends the image. Where
  * libjpeg's internal header is not installed, and for images that are coded in another way, libjpeg
- * decodes by itself.
+ * decodes by itself. frame.h decodes without libjpeg by what is at the end of this.
  */
 #ifndef ADAPTERS_IMAGES_HUFFMAN_H
 #define ADAPTERS_IMAGES_HUFFMAN_H
@@ -15,21 +15,12 @@
 
 #include <jpeglib.h>
 
-enum {
-    LOOK_BITS = 10, /* Of a coefficient's code and value, most have no more. */
-    SKIM_BITS = 11, /* Measured: neither is faster with one bit more or less. */
-    COMPONENTS = 3,
-};
+#include "codes.h"
 
-/* A Huffman table, and what it was made of. */
-typedef struct {
-    uint8_t lengths[17], symbols[256];
-    int known;
-    uint32_t limits[17]; /* Behind the last code of so many bits, as the first of 16 bits. */
-    int32_t first[17];   /* The symbol's place is this and a code of so many bits. */
-    uint32_t look[1 << LOOK_BITS];
-    uint16_t skim[1 << SKIM_BITS]; /* For AC tables. */
-} Codes;
+enum {
+    COMPONENTS = 3,
+    HUFFMAN_LANES = 4, /* Blocks whose rows huffman_decode puts side by side. */
+};
 
 /* The next `count` bits are the uppermost of `held`; of those, the last `borrowed` are no data. */
 typedef struct {
@@ -67,5 +58,18 @@ extern int huffman_is_used;
  * `huffman`, which may be that of the image before. */
 void huffman_take_over(Huffman *huffman, struct jpeg_decompress_struct *jpeg, JDIMENSION from,
                        JDIMENSION columns);
+
+/* Decode without libjpeg, from where its reading of the header ended; 0 where that can't be done. */
+int huffman_begin(Huffman *huffman, const struct jpeg_decompress_struct *jpeg);
+
+/* The next MCU's coefficients into its blocks, which are zero; a block's row is 8 * HUFFMAN_LANES
+ * numbers behind the one before. 0 for damaged ones. */
+int huffman_decode(Huffman *huffman, JCOEF *const *blocks);
+
+/* Go past so many MCUs; 0 for damaged ones. */
+int huffman_skip(Huffman *huffman, int64_t count);
+
+/* Whether nothing is left but the marker of the image's end. */
+int huffman_ends(Huffman *huffman);
 
 #endif

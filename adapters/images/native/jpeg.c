@@ -7,6 +7,7 @@
 #include <jpeglib.h>
 
 #include "batch.h"
+#include "frame.h"
 #include "huffman.h"
 
 #ifndef LIBJPEG_TURBO_VERSION
@@ -16,6 +17,8 @@
 enum {
     /* Rows that libjpeg is asked for at once; it gives as many as it has of an MCU. */
     ROWS_AT_ONCE = 4,
+    /* Of what it has decoded when it gives one, chroma's next two among them. */
+    ROWS_AHEAD = ROWS_AT_ONCE + 1,
     /* Pixels that upsampling looks at beside those that it makes. */
     CHROMA_MARGIN = 2,
     /* Where rows begin in a line: libjpeg-turbo writes aligned rows past the cache, from where they
@@ -32,6 +35,7 @@ struct Decoder {
     struct jpeg_decompress_struct jpeg;
     Errors errors;
     Huffman huffman;
+    Frame frame;
     Workspace workspace;
     uint8_t *pixels; /* ROWS_AT_ONCE rows as they were decoded; as many as were needed so far. */
     size_t pixels_bytes;
@@ -66,6 +70,7 @@ Decoder *decoder_new(void) {
 void decoder_free(Decoder *decoder) {
     if (decoder == NULL) return;
     workspace_free(&decoder->workspace);
+    frame_free(&decoder->frame);
     free(decoder->pixels);
     free(decoder);
 }
@@ -139,6 +144,14 @@ static const uint8_t *row_of(void *source, int32_t y) {
     return decoder->rows[y - decoder->begin];
 }
 
+/* The same without libjpeg. */
+static const uint8_t *row_of_frame(void *source, int32_t y) {
+    Decoder *decoder = source;
+    const uint8_t *row = frame_row(&decoder->frame, y);
+    if (row == NULL) leave((j_common_ptr)&decoder->jpeg);
+    return row;
+}
+
 static Outcome decode(Decoder *decoder, const Crop *crop, const Batch *batch) {
     const Axis *vertical = &crop->vertical, *horizontal = &crop->horizontal;
     int32_t width = batch->width, height = batch->height;
@@ -150,17 +163,31 @@ static Outcome decode(Decoder *decoder, const Crop *crop, const Batch *batch) {
     decoder->begin = decoder->end = vertical->begin + down[0].at;
     int32_t left = horizontal->begin + across[0].at;
     int32_t right = horizontal->begin + tap_end(&across[width - 1], horizontal);
-    int32_t from = (int32_t)start(decoder, decoder->begin, left, right);
+    Taken taken = FRAME_LEFT;
+    if (crop->factor == 1)
+        taken = frame_begin(&decoder->frame, &decoder->huffman, &decoder->jpeg, decoder->begin, left,
+                            right);
+    if (taken == FRAME_NO_MEMORY) return NO_MEMORY;
+    int32_t from = taken == FRAME_TAKEN ? frame_left(&decoder->frame)
+                                        : (int32_t)start(decoder, decoder->begin, left, right);
     for (int32_t x = 0; x < width; x++) across[x].at += horizontal->begin - from;
     if (crop->flip) taps_turn(across, width);
-    rgb_rows(&decoder->workspace, across, down, crop, batch, row_of, decoder);
-    if ((JDIMENSION)(vertical->begin + vertical->length) + 1 >= decoder->jpeg.output_height) {
-        /* Down to the end, where libjpeg notices more damage; a reduced image's last row may be
-         * in part none of it. */
-        while (decoder->jpeg.output_scanline < decoder->jpeg.output_height)
-            jpeg_read_scanlines(&decoder->jpeg, decoder->rows, ROWS_AT_ONCE);
-        jpeg_finish_decompress(&decoder->jpeg);
+    rgb_rows(&decoder->workspace, across, down, crop, batch,
+             taken == FRAME_TAKEN ? row_of_frame : row_of, decoder);
+    /* Down to the end, where more damage is noticed; a reduced image's last row may be in part none
+     * of it. */
+    int32_t last = vertical->begin + vertical->length;
+    int to_the_end = last + 1 >= (int32_t)decoder->jpeg.output_height;
+    if (taken == FRAME_TAKEN) {
+        int32_t asked = vertical->begin + tap_end(&down[height - 1], vertical) - 1;
+        int is_sound = to_the_end ? frame_ends(&decoder->frame)
+                                  : frame_check(&decoder->frame, asked + ROWS_AHEAD);
+        return is_sound ? DECODED : NOT_OURS;
     }
+    if (!to_the_end) return DECODED;
+    while (decoder->jpeg.output_scanline < decoder->jpeg.output_height)
+        jpeg_read_scanlines(&decoder->jpeg, decoder->rows, ROWS_AT_ONCE);
+    jpeg_finish_decompress(&decoder->jpeg);
     return DECODED;
 }
 

@@ -3,11 +3,11 @@
 #include <math.h>
 #include <string.h>
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#define HAVE_X86 1
+#include "vectors.h"
+
+#ifdef HAVE_X86
 #include <immintrin.h>
 #define SSSE3 __attribute__((target("ssse3")))
-#define VBMI __attribute__((target("avx512f,avx512bw,avx512vbmi")))
 #endif
 
 enum { WEIGHT_ONE = 1 << 11 };
@@ -131,10 +131,6 @@ VBMI static void vertically_vbmi(const int16_t *above, const int16_t *below,
     /* GCC forgets this before a jump to another function, and all that follows would be slower. */
     _mm256_zeroupper();
     vertically_ssse3(above + 4 * i, below + 4 * i, weight, width - i, out + 3 * i);
-}
-
-static int has_vbmi(void) {
-    return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vbmi");
 }
 #endif
 

@@ -164,11 +164,6 @@ SSSE3 static void interleave_ssse3(const uint8_t *red, const uint8_t *green, con
     interleave_one_by_one(red + i, green + i, blue + i, width - i, out + 3 * i);
 }
 
-static int has_vbmi(void) {
-    return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512vbmi");
-}
-
 /* Whether the taps' pixels are within so many bytes; from which one on, in `from`. */
 static int is_within(const Tap *taps, int32_t count, int32_t bytes, int32_t *from) {
     int32_t first = taps[0].at, last = taps[count - 1].at;
