@@ -10,6 +10,7 @@ from typing import Any
 from adapters.cli.named import is_path, names_in
 from adapters.cli.progress import bar
 from adapters.diagnosis.loaders import own_of
+from adapters.diagnosis.prediction import gain_in_words
 from adapters.diagnosis.script import code_of
 from adapters.diagnosis.sweep import ROUNDS, line_of, sweep, table_of
 from adapters.sources import names_images
@@ -56,7 +57,8 @@ def lines_of(loader: Any, found: Any) -> Iterator[str]:
     for each in found.left_out:
         yield f"not tried: {each}"
     best = found.recommended
-    yield f"recommended, at {best.median:,.0f} samples/s:"
+    gain = "" if found.gain is None else f", {gain_in_words(found.gain)} beside its own setting"
+    yield f"recommended, at {best.median:,.0f} samples/s of the loader alone{gain}:"
     yield f"  {line_of(loader, best.setting)}"
 
 
@@ -74,7 +76,10 @@ def _loader_of(name: str) -> Any:
     place, _, attribute = name.rpartition(":")
     names = names_in(place)
     if attribute not in names:
-        raise ValueError(f"{place} must define {attribute}, and doesn't")
+        raise ValueError(
+            f"{place} must define {attribute} when it is imported, and doesn't; what is below "
+            'if __name__ == "__main__": isn\'t defined then'
+        )
     loader = names[attribute]
     if own_of(loader) is None and callable(loader):
         with code_of(name):

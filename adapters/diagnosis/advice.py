@@ -11,23 +11,29 @@ from collections.abc import Callable, Iterator
 from adapters.diagnosis.doubts import Doubts
 from adapters.diagnosis.figures import COLLATION, COPY, STEP, STORAGE, TRANSFORMS
 from adapters.diagnosis.prediction import (
-    MOST_WAITING,
     Prediction,
     advised_workers,
     cached,
     copied_ahead,
     gain_in_words,
+    longer_queue,
     most,
+    most_waiting,
     needed_workers,
     packed,
     process_count,
+    replaced,
     threads_bring_nothing,
+    with_threads,
     with_workers,
     without,
 )
 from adapters.diagnosis.registry import told
 from adapters.diagnosis.remoteness import CACHED, UNCACHED
 from adapters.diagnosis.verdict import Verdict
+
+# A change that gains less brings nothing that anybody would notice.
+_NOTHING = 1.05
 
 
 def advice_of(v: Verdict, doubts: Doubts) -> Iterator[str]:
@@ -38,7 +44,7 @@ def advice_of(v: Verdict, doubts: Doubts) -> Iterator[str]:
             "else to do, and for longer (--seconds, or seconds=)"
         )
         return
-    yield from _about_replacement(v)
+    yield from _about_replacement(v, not doubts.noise)
     yield from _ADVICE[v.bottleneck](v, not doubts.noise)
     if doubts.noise and _counted(v):
         yield (
@@ -85,19 +91,45 @@ def _needed_workers(v: Verdict, quiet: bool) -> int | None:
     return needed_workers(v) if quiet else None
 
 
-def _about_replacement(v: Verdict) -> Iterator[str]:
-    if v.replaced and v.bottleneck not in (COPY, STEP):
-        speed = v.samples / v.loader
+def _about_replacement(v: Verdict, quiet: bool) -> Iterator[str]:
+    if not v.replaced or v.bottleneck in (COPY, STEP) or with_threads(v) is not None:
+        return
+    gain = replaced(v) if quiet else None
+    brought = ""
+    if gain is not None:
+        little = gain.gain < _NOTHING
+        brought = ", which brings nothing by itself" if little else f" ({gain})"
+    yield (
+        f"{v.replaced}{brought}: its batches are made while the step runs; alone, it made "
+        f"{v.samples / v.loader:,.0f} samples/s here"
+    )
+
+
+def _about_threads(v: Verdict, quiet: bool) -> Iterator[str]:
+    """Where they would have to ask the source one at a time."""
+    if not (v.one_at_a_time or v.copied) or not v.hints.one_at_a_time:
+        return
+    found = with_threads(v)
+    instead = f"{v.replaced}, and " if v.replaced and found is not None else ""
+    gain = ""
+    if found is not None and found.workers is not None:
+        asked = f"with {v.workers.keyword}={found.workers}{_and_queue(v, found.workers)}"
+        gain = f" ({found} {asked})" if quiet and found.gain >= _NOTHING else ""
+    yield f"{instead}{v.hints.one_at_a_time}{gain}"
+
+
+def _about_queue(v: Verdict, quiet: bool) -> Iterator[str]:
+    if (found := longer_queue(v)) is not None:
         yield (
-            f"{v.replaced}: its batches are made while the step runs; alone, it made "
-            f"{speed:,.0f} samples/s here"
+            f"max_queue_size={found.workers}: as many batches may be under way as workers are "
+            f"busy, and there are {v.workers.count} workers{_gain(found, quiet)}"
         )
 
 
 def _about_storage(v: Verdict, quiet: bool) -> Iterator[str]:
     needed = _needed_workers(v, quiet)
-    if (v.one_at_a_time or v.copied) and v.hints.one_at_a_time:
-        yield v.hints.one_at_a_time
+    yield from _about_threads(v, quiet)
+    yield from _about_queue(v, quiet)
     if v.store == UNCACHED:
         yield (
             'cache="/a/local/folder", or Cache(folder, "200GB"), in open_records or open_images: '
@@ -114,16 +146,16 @@ def _about_storage(v: Verdict, quiet: bool) -> Iterator[str]:
         not v.one_at_a_time
         and needed is not None
         and v.workers.kind != "unknown"
-        and needed > v.workers.count
+        and min(needed, most_waiting(v)) > v.workers.count
     ):
         # Threads that wait need no CPU.
-        count, effect = min(needed, MOST_WAITING), "keep up with the step"
+        count, effect = min(needed, most_waiting(v)), "keep up with the step"
         if needed > count:
             effect = f"are the most that pay as a rule, where it would take {needed:,} to keep up"
         gain = _workers_gain(v, quiet)
         asked = f"{v.workers.keyword}={count}{_and_queue(v, count)}"
         if v.workers.kind == "processes":
-            asked += ", processes as now"
+            asked += f", {v.hints.processes or 'processes'} as now"
         yield f"{asked}: that many fetches at once {effect}{gain}"
     if v.store:
         yield (
@@ -172,8 +204,9 @@ def _about_transforms(v: Verdict, quiet: bool) -> Iterator[str]:
     once = "do once, before training, what is the same in every epoch, and keep the result"
     if not v.gathers:  # Arrays are no pictures that are to be decoded.
         once = (
-            "do once, out of band, what is the same in every epoch: decode, and resize to what "
-            "training needs (adapters pack --resize 256; --compare says what each --encoding gives)"
+            "do once, out of band, what is the same in every epoch; of pictures, decode and resize "
+            "to what training needs (adapters pack --resize 256; --compare says what each "
+            "--encoding gives)"
         )
     yield (
         f"{once}{_gain(without(v, TRANSFORMS), quiet, ' without any of it')}"
@@ -190,6 +223,7 @@ def _about_transforms(v: Verdict, quiet: bool) -> Iterator[str]:
 
 def _about_waiting(v: Verdict, quiet: bool) -> Iterator[str]:
     """Of workers for a transform that does."""
+    yield from _about_queue(v, quiet)
     workers, count = v.workers, next(iter(advised_workers(v)), None)
     if count is None:
         return

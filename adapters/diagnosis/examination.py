@@ -224,6 +224,7 @@ class Examination:
             waits_seconds=tuple(self._waits),
             workers=Workers("unknown", 0, usable_cpus()),
             replaced=self._own.replaced if self._own is not None else "",
+            trained_on_replaced=self._trained_on is not self._read,
             t=self._t,
             rounds=tuple(self._rounds),
             contention=contention,

@@ -15,8 +15,11 @@ from adapters.diagnosis.figures import COLLATION, COPY, STORAGE, TRANSFORMS
 from adapters.diagnosis.remoteness import UNCACHED
 from adapters.diagnosis.verdict import Verdict
 
-# Threads that wait; as many as workers="auto" would take at the most.
-MOST_WAITING = 64
+# Threads that wait; as many as workers="auto" would take at the most. Processes that do, for each
+# CPU: more of them take minutes to start, and memory.
+MOST_WAITING, _MOST_PROCESSES = 64, 4
+# What a step has of the interpreter lock, at the most, while threads make batches.
+_STEP_LOCKED = 0.001
 # Two threads or more that make so few times the batches of one hold the interpreter lock in turn.
 _SCALES = 1.3
 # What training took beyond the slower of loader and step: up to that, they disturb each other, and
@@ -24,12 +27,12 @@ _SCALES = 1.3
 _MOST_DISTURBED = 1.6
 # From there on, nobody counts in hundredths.
 _MANY_TIMES = 5
-WORKERS, PROCESSES = "workers", "processes"
+WORKERS, PROCESSES, THREADS, QUEUE = "workers", "processes", "threads", "queue"
 WITHOUT_STORAGE, WITHOUT_TRANSFORMS, WITHOUT_COLLATION = (
     f"without {part}" for part in (STORAGE, TRANSFORMS, COLLATION)
 )
 CACHE = "cache"
-PACKED, COPY_AHEAD = "packed at 256 pixels", "copy ahead"
+PACKED, COPY_AHEAD, REPLACED = "packed at 256 pixels", "copy ahead", "replaced"
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,10 @@ class Prediction:
     """What training would take after one change.
 
     Args:
-        change: ``"workers"``, ``"processes"`` (workers of that kind), ``"cache"`` (one that is
-            full, of what comes from a store), ``"without storage"``,
+        change: ``"workers"``, ``"processes"`` (workers of that kind), ``"threads"`` (that ask a
+            source at once which was asked by one at a time), ``"queue"`` (as many batches under way
+            as there are workers), ``"replaced"`` (by a loader of this package), ``"cache"`` (one
+            that is full, of what comes from a store), ``"without storage"``,
             ``"without transforms"``, ``"without collation"``, ``"packed at 256 pixels"``, or
             ``"copy ahead"``.
         workers: How many; None where they stay.
@@ -91,19 +96,64 @@ def with_workers(v: Verdict, count: int, processes: bool = False) -> Prediction 
     change = PROCESSES if processes else WORKERS
     if v.one_at_a_time and not processes:
         return _predicted(v, change, count, v.loader, ahead=True)
-    hands = count if v.waits else min(count, v.workers.cpus)
-    now = v.workers.count if v.waits else min(v.workers.count, v.workers.cpus)
+    hands, now = _hands(v, count), _hands(v, v.workers.count)
     loader = v.alone / hands
     if not processes and now > 1:
         # As well as they do now.
         loader = v.loader if threads_bring_nothing(v) else v.loader * now / hands
+    locked = 0.0
     if v.waits and not processes and v.workers.kind != "processes":
         # What is computed beside waiting, threads may have to do one at a time.
-        waited = v.alone * (1 - v.alone_computes)
-        if v.bottleneck == STORAGE:
-            waited = (v.storage or 0.0) * max(1, now) * (1 - v.fetch_computes)
-        loader = max(loader, v.alone - waited)
-    return _predicted(v, change, count, loader, ahead=True)
+        locked = _computed(v)
+    return _predicted(v, change, count, loader, ahead=True, locked=locked)
+
+
+def with_threads(v: Verdict) -> Prediction | None:
+    """With threads that ask the source at once; None where they may, or bring nothing.
+
+    It is for the data set to say that they may: ``thread_safe`` of a ``PyDataset``.
+    """
+    if v.alone is None or not v.waits or not (v.one_at_a_time or v.copied):
+        return None
+    count = max(2, min(needed_workers(v) or MOST_WAITING, MOST_WAITING))
+    return _predicted(v, THREADS, count, v.alone / count, ahead=True, locked=_computed(v))
+
+
+def longer_queue(v: Verdict) -> Prediction | None:
+    """With as many batches under way as there are threads that wait; None where there are."""
+    workers = v.workers
+    waits = v.waits and workers.kind == "threads" and not v.one_at_a_time and v.alone is not None
+    if not waits or _hands(v, workers.count) == workers.count:
+        return None
+    count = min(workers.count, needed_workers(v) or workers.count)
+    loader = v.loader * _hands(v, workers.count) / count
+    return _predicted(v, QUEUE, count, loader, ahead=True, locked=_computed(v))
+
+
+def replaced(v: Verdict) -> Prediction | None:
+    """With ours in the place of the loader that training was timed with; None where it was ours."""
+    if not v.replaced or not v.trained_on_replaced or v.whole is None:
+        return None
+    return _predicted(v, REPLACED, None, v.loader, ahead=True)
+
+
+def _hands(v: Verdict, count: int) -> int:
+    """Of so many workers, those that are busy at once now, or would be with a queue for them."""
+    if not v.waits:
+        return min(count, v.workers.cpus)
+    if count == v.workers.count and v.workers.queue is not None:
+        return min(count, v.workers.queue)
+    return count
+
+
+def _computed(v: Verdict) -> float:
+    """Of a batch, what one thread computes while it doesn't wait."""
+    assert v.alone is not None
+    waited = v.alone * (1 - v.alone_computes)
+    if v.bottleneck == STORAGE:
+        at_once = 1 if v.one_at_a_time else max(1, _hands(v, v.workers.count))
+        waited = (v.storage or 0.0) * at_once * (1 - v.fetch_computes)
+    return max(0.0, v.alone - waited)
 
 
 def without(v: Verdict, part: str) -> Prediction | None:
@@ -159,9 +209,10 @@ def most(v: Verdict) -> float | None:
 
 
 def _predicted(
-    v: Verdict, change: str, count: int | None, loader: float, ahead: bool
+    v: Verdict, change: str, count: int | None, loader: float, ahead: bool, locked: float = 0.0
 ) -> Prediction:
-    """Of training with a loader that takes so long alone."""
+    """Of training with a loader that takes so long alone, and ``locked`` where it has one CPU."""
+    loader = max(loader, locked)
     if v.whole is None or v.same is None:
         now, seconds = v.loader, loader
     else:
@@ -170,6 +221,8 @@ def _predicted(
         if ahead or overlap:
             disturbed = v.whole / slower if overlap and v.workers.count else 1.0
             seconds = max(loader, v.same) * max(1.0, disturbed)
+            if locked:  # The step needs the interpreter, too.
+                seconds = max(seconds, locked + min(v.same, _STEP_LOCKED))
         else:
             seconds = loader + v.same
     seconds = min(max(seconds, 1e-9), now)
@@ -185,6 +238,7 @@ def predictions_of(v: Verdict) -> tuple[Prediction, ...]:
         found.append(copied_ahead(v))
     elif v.bottleneck in (STORAGE, TRANSFORMS, COLLATION):
         found += [with_workers(v, count) for count in advised_workers(v)]
+        found += [with_threads(v), longer_queue(v)]
         if v.bottleneck == TRANSFORMS and threads_bring_nothing(v):
             found.append(with_workers(v, process_count(v), processes=True))
         found.append(cached(v) if v.bottleneck == STORAGE else None)
@@ -199,12 +253,18 @@ def process_count(v: Verdict) -> int:
     return max(1, min(v.workers.cpus, needed_workers(v) or v.workers.cpus))
 
 
+def most_waiting(v: Verdict) -> int:
+    """How many workers that wait pay."""
+    processes = v.workers.kind == "processes"
+    return min(_MOST_PROCESSES * v.workers.cpus, MOST_WAITING) if processes else MOST_WAITING
+
+
 def advised_workers(v: Verdict) -> tuple[int, ...]:
     """More workers that may help: as many as are needed, or pay; two more, where that is fewer."""
     workers, needed = v.workers, needed_workers(v)
     if v.one_at_a_time or workers.kind == "unknown" or threads_bring_nothing(v):
         return ()
-    most_useful = MOST_WAITING if v.waits else workers.cpus
+    most_useful = most_waiting(v) if v.waits else workers.cpus
     # Without a step to keep up with, all CPUs; of a transform that waits, what they then hold.
     enough = workers.cpus
     if v.waits and v.bottleneck == TRANSFORMS:

@@ -71,11 +71,19 @@ class Sweep:
         found: Each setting, in the order of the table.
         left_out: Why some kinds were not tried.
         samples: In a batch.
+        own: What the loader asks for itself; None where that isn't swept over.
     """
 
     found: tuple[Found, ...]
     left_out: tuple[str, ...]
     samples: int
+    own: Setting | None = None
+
+    @property
+    def gain(self) -> float | None:
+        """How many times as fast as the loader's own setting the recommended one is."""
+        own = next((found.median for found in self.found if found.setting == self.own), None)
+        return None if own is None else self.recommended.median / own
 
     @property
     def recommended(self) -> Found:
@@ -123,9 +131,12 @@ def _swept(
     progress: Callable[[int, int], Any],
 ) -> Sweep:
     settings, left_out = _settings_for(plan, base)
+    own = _setting_of(base)
+    if own is not None and own not in settings:
+        settings.append(own)
     speeds: dict[Setting, list[float]] = {setting: [] for setting in settings}
     samples = 0
-    total, done = rounds * (len(settings) + len(_QUEUES)), 0
+    total, done = rounds * (len(settings) + len(_QUEUES) + 1), 0
 
     def measure(setting: Setting) -> None:
         nonlocal samples, done
@@ -140,21 +151,34 @@ def _swept(
     with_workers = [setting for setting in settings if setting.workers]
     if with_workers:
         best = max(with_workers, key=lambda setting: statistics.median(speeds[setting]))
-        queues = [dataclasses.replace(best, queue=queue) for queue in _QUEUES]
+        # So many batches may be under way, where each of them is one worker's.
+        more = [best.workers] if _QUEUES and best.workers > _QUEUES[-1] else []
+        queues = [dataclasses.replace(best, queue=queue) for queue in (*_QUEUES, *more)]
         for _ in range(rounds):
             for setting in queues:
                 if len(speeds.get(setting, ())) < rounds:
                     measure(setting)
     progress(total, total)
     found = tuple(Found(setting, tuple(each)) for setting, each in speeds.items())
-    return Sweep(found, left_out, samples)
+    return Sweep(found, left_out, samples, own)
+
+
+def _setting_of(settings: Settings) -> Setting | None:
+    """What a loader asks for; None for workers of another kind."""
+    if settings.kind is not None:
+        return None
+    workers, queue = settings.workers, settings.max_queue_size
+    if workers == "auto":
+        return Setting(_AUTO, 0, queue)
+    kind = "processes" if settings.use_multiprocessing else "threads"
+    return Setting(kind if workers else "inline", int(workers), queue)
 
 
 def _settings_for(plan: Plan, base: Settings) -> tuple[list[Setting], tuple[str, ...]]:
     """What is worth a try, and why the rest isn't."""
     cpus, queue = usable_cpus(), base.max_queue_size
     # Threads beyond the CPUs are for work that waits.
-    counts = sorted({1, cpus, 2 * cpus, min(8 * cpus, _MOST_THREADS)})
+    counts = sorted({1, cpus, 2 * cpus, min(8 * cpus, _MOST_THREADS), _MOST_THREADS})
     settings, left_out = [Setting(_AUTO, 0, queue), Setting("inline", 0, queue)], []
     if plan.threads:
         settings += [Setting("threads", count, queue) for count in counts]

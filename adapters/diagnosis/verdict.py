@@ -51,10 +51,12 @@ class Hints:
     Args:
         transforms: Where transforms take the time.
         one_at_a_time: Where threads would have to ask the source one at a time.
+        processes: How the loader is told that its workers are processes.
     """
 
     transforms: str = ""
     one_at_a_time: str = ""
+    processes: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class Verdict:
         alone_computes: Of the time of ``alone``, the share in which it computed, 0 to 1.
         workers: Who made them.
         replaced: What the loader was examined as, where it isn't of this package; else "".
+        trained_on_replaced: Whether ``whole`` is of the loader that was replaced.
         one_at_a_time: Whether the source gives whole batches to one thread at a time.
         copied: The same, where worker processes have a copy of it each.
         has_transform: Whether a function of the user's makes something of each sample.
@@ -104,6 +107,7 @@ class Verdict:
     workers: Workers
     alone_computes: float = 1.0
     replaced: str = ""
+    trained_on_replaced: bool = False
     one_at_a_time: bool = False
     copied: bool = False
     has_transform: bool = True

@@ -113,12 +113,17 @@ class Supply:
         choice = self._later or self._choice
         if choice is None:
             return '"auto", which the first batches will decide'
+        there = ""
+        if self._dispatcher.starting:
+            there = ", which are starting"
+        elif self._later is not None or self._held_back:
+            there = ", which are started once there is work enough for them"
         if choice.reason:
-            return choice.reason
+            return f"{choice.reason}{there}"
         if not choice.count:
             return "none, batches are made when they are asked for"
         found = self.finding
-        return f"{choice.count} {choice.kind}{found and ': '}{found}"
+        return f"{choice.count} {choice.kind}{there}{found and ': '}{found}"
 
     @property
     def finding(self) -> str:

@@ -41,7 +41,8 @@ class GluonFace(Face):
     workers_keyword = "num_workers"
     hints = Hints(
         transforms="Gluon's own transforms in the place of functions of yours, where they do the "
-        "same: they run a batch at a time; loader.explain() tells which do"
+        "same: they run a batch at a time; loader.explain() tells which do",
+        processes="thread_pool=False",
     )
 
     def owns(self, loader: Any) -> bool:

@@ -42,6 +42,7 @@ class KerasFace(Face):
         transforms="move what NumPy can do to a whole batch from transform into batch_transform",
         one_at_a_time="thread_safe = True in the PyDataset, if several threads may ask it at once: "
         "without it, they do so one at a time; or a source of single samples",
+        processes="use_multiprocessing=True",
     )
 
     def owns(self, loader: Any) -> bool:

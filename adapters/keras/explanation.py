@@ -35,7 +35,24 @@ def explanation(plan: SourcePlan, engine: Engine) -> Iterator[str]:
         yield "epochs: nothing is read beyond the end of one, as hooks may change what comes next"
     if internals.by_own_adapter:
         yield f"keras: {_BY_OWN_ADAPTER[internals.ahead_by_public_names]}"
-    yield f"workers: {engine.description.removeprefix(_AUTO)}"
+    yield f"workers: {engine.description.removeprefix(_AUTO)}{_idle(plan, engine)}"
+
+
+def _idle(plan: SourcePlan, engine: Engine) -> str:
+    """Which threads can't be busy, and why; "" where all can."""
+    settings = engine.chosen
+    count, queue = settings.workers, settings.max_queue_size
+    if count == "auto" or count < 2 or settings.use_multiprocessing or settings.kind is not None:
+        return ""
+    if plan.most_at_once == 1:
+        return "; only one of them is busy at a time, as one thread at a time may ask the source"
+    in_parts = plan.batch_transform is None and plan.collate is None
+    if count > queue and (plan.source.whole_batches or not in_parts):
+        return (
+            f"; only {queue} of them are busy at a time, as many as batches may be under way: "
+            f"max_queue_size={count} has all of them work"
+        )
+    return ""
 
 
 def _name_of(function: Any) -> str:

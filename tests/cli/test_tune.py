@@ -84,6 +84,8 @@ def test_the_table_is_printed(file, say):
 def test_the_recommended_line_is_the_last(file, say):
     _, lines, _ = say(f"{file}:train", *QUICK)
     assert lines[-2].startswith("recommended, at ")
+    assert " samples/s of the loader alone, " in lines[-2]
+    assert lines[-2].endswith(" beside its own setting:")
     assert lines[-1].startswith("  SafeSequence(..., workers=")
     assert "workers=0" not in lines[-1]
 
@@ -142,7 +144,7 @@ def test_rounds_are_as_many_as_asked_for(file, say):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("nothing", "must define nothing, and doesn't"),
+        ("nothing", "must define nothing when it is imported, and doesn't"),
         ("number", "must be a SafeSequence, a gluon_loader, or a function that makes one, got int"),
         ("wrong", "got list"),
     ],

@@ -23,7 +23,7 @@ SLOW = Diagnosis(
     fetch_computes=0.1,
     waits_seconds=(0.03,) * 100,
     workers=THREADS,
-    hints=Hints(transforms="another transform", one_at_a_time="another source"),
+    hints=Hints("another transform", "another source", "with_processes"),
 )
 
 

@@ -69,7 +69,28 @@ def test_the_median_counts():
     assert sweep.recommended.setting == TWO_THREADS
 
 
+def test_the_gain_is_that_beside_the_loaders_own_setting():
+    slow, quick = Found(INLINE, (10.0,)), Found(TWO_THREADS, (30.0,))
+    assert Sweep((slow, quick), (), 8, INLINE).gain == 3
+    assert Sweep((slow, quick), (), 8).gain is None
+
+
 # --- the sweep ---
+
+
+def test_the_loaders_own_setting_is_one_of_those():
+    found = swept(Numbers(), workers=3, max_queue_size=5)
+    assert found.own == Setting("threads", 3, 5)
+    assert found.own in {each.setting for each in found.found}
+    assert swept(Numbers()).own == Setting("auto", 0, 10)
+    assert swept(Numbers(), workers=0).own == Setting("inline", 0, 10)
+
+
+def test_as_many_batches_may_be_under_way_as_there_are_threads_that_pay(monkeypatch):
+    monkeypatch.setattr(module, "usable_cpus", lambda: 8)
+    monkeypatch.setattr(module, "_measured", lambda plan, base, each, seconds: (8, each.workers))
+    queues = {each.setting.queue for each in swept(Numbers()).found if each.setting.workers == 64}
+    assert queues == {2, 4, 10, 32, 64}
 
 
 def test_threads_are_recommended_for_a_source_that_waits():
@@ -93,6 +114,7 @@ def test_kinds_numbers_and_queues_are_swept_over(monkeypatch):
         ("threads", 2),
         ("threads", 4),
         ("threads", 16),
+        ("threads", 64),
     }
     assert {each.queue for each in settings} == {2, 4, 10, 32}
 
