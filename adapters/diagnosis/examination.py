@@ -53,8 +53,10 @@ def diagnose(
             doubts, they are taken again, in as many rounds more at the most.
 
     Returns:
-        The diagnosis: ``bottleneck``, the times, ``certain``, ``advice``, and ``predictions`` of
-        what each change would bring; ``print(diagnosis)`` for people.
+        The diagnosis: ``bottleneck`` (``"storage"``, ``"transforms"``, ``"collation"``, ``"copy"``,
+        ``"step"``, or ``"loader"`` where its parts can't be told apart), the times, ``certain``,
+        ``advice``, and ``predictions`` of what each change would bring; ``print(diagnosis)`` for
+        people.
 
     Raises:
         TypeError: ``step`` is neither a function nor a compiled Keras model, or the loader can't be
