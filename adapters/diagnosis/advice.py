@@ -110,12 +110,13 @@ def _about_threads(v: Verdict, quiet: bool) -> Iterator[str]:
     if not (v.one_at_a_time or v.copied) or not v.hints.one_at_a_time:
         return
     found = with_threads(v)
-    instead = f"{v.replaced}, and " if v.replaced and found is not None else ""
-    gain = ""
-    if found is not None and found.workers is not None:
-        asked = f"with {v.workers.keyword}={found.workers}{_and_queue(v, found.workers)}"
-        gain = f" ({found} {asked})" if quiet and found.gain >= _NOTHING else ""
-    yield f"{instead}{v.hints.one_at_a_time}{gain}"
+    if found is None or found.workers is None or found.gain < _NOTHING:
+        yield v.hints.one_at_a_time
+        return
+    asked = f"{v.workers.keyword}={found.workers}{_and_queue(v, found.workers)}"
+    if v.replaced:
+        asked = f"{v.replaced}, with {asked}"
+    yield f"{asked}, and {v.hints.one_at_a_time}{_gain(found, quiet)}"
 
 
 def _about_queue(v: Verdict, quiet: bool) -> Iterator[str]:
@@ -212,7 +213,7 @@ def _about_transforms(v: Verdict, quiet: bool) -> Iterator[str]:
         f"{once}{_gain(without(v, TRANSFORMS), quiet, ' without any of it')}"
         f"{_gain(packed(v), quiet, ' packed at 256 pixels')}"
     )
-    if v.hints.transforms and v.has_transform:
+    if v.hints.transforms and v.has_transform and not v.waits:
         yield v.hints.transforms
     if needed is not None and needed > workers.cpus and not v.waits:
         yield (

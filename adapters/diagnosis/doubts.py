@@ -20,6 +20,8 @@ _TOLERANCE, _TOLERATED_SECONDS = 1.6, 0.0005
 _TURNS = 2.0
 # From the quickest round to the slowest, as a share of the median.
 _STEADY = 0.5
+# A step whose rounds differ by less than that share of the whole says as much as is asked of it.
+_STEP_MATTERS = 0.25
 # Whose spread makes the figures behind the advice uncertain.
 _DECIDING = ("whole", "loader", "same", "alone")
 
@@ -103,6 +105,8 @@ def _noise_of(v: Verdict) -> Iterator[str]:
         if not values:
             continue
         spread = max(values) - min(values)
+        if name == "same" and v.whole is not None and spread < _STEP_MATTERS * v.whole:
+            continue
         if spread > _TOLERATED_SECONDS and spread > _STEADY * sorted(values)[len(values) // 2]:
             least, most = 1000 * min(values), 1000 * max(values)
             yield f"{NAMES[name]} took {least:.3g} to {most:.3g} ms, from round to round"

@@ -16,7 +16,7 @@ from typing import Any
 from adapters.diagnosis.contention import Account, Contention
 from adapters.diagnosis.faces import Trainer
 from adapters.diagnosis.figures import Figures, medians_of
-from adapters.diagnosis.loaders import go_on, samples_in, settled_of, taken_as_own
+from adapters.diagnosis.loaders import go_on, rest, samples_in, settled_of, taken_as_own
 from adapters.diagnosis.parts import Parts, least_batches
 from adapters.diagnosis.randomness import undisturbed
 from adapters.diagnosis.report import Diagnosis
@@ -175,6 +175,7 @@ class Examination:
             whole, waits = timing.batch_seconds, timing.waits_seconds
             self._waits += waits
             if self._own is not None:
+                rest(self._engine, whole)
                 go_on(self._read)
         loader = self._loader_seconds()
         parts = {}
@@ -201,6 +202,7 @@ class Examination:
         finally:
             batches.close()
         if self._own is not None:
+            rest(self._engine, timing.batch_seconds)
             go_on(self._read)
         return timing.batch_seconds
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from adapters.diagnosis.faces import Face, faces_near
 from adapters.diagnosis.registry import told
+from adapters.engine import Engine
 from adapters.structure import flatten
+
+# Seconds; what isn't made by then is a queue that nobody would wait for.
+_MOST_REST = 0.5
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,22 @@ def settled_of(loader: Any) -> Callable[[], bool]:
         return lambda: True
     engine = own.face.engine(loader)
     return lambda: engine.settled
+
+
+def rest(engine: Engine, batch_seconds: float) -> None:
+    """Wait until workers have made as many batches ahead as they may.
+
+    Beside what is measured next, they would be another program that is busy.
+    """
+    settings = engine.chosen
+    if settings.workers:
+        time.sleep(min(_MOST_REST, settings.max_queue_size * batch_seconds))
+
+
+def rest_of(loader: Any, batch_seconds: float) -> None:
+    """The same of a loader, where it has workers that are known."""
+    if (own := own_of(loader)) is not None:
+        rest(own.face.engine(loader), batch_seconds)
 
 
 def go_on(loader: Any) -> None:

@@ -14,6 +14,7 @@ from adapters.batch.key import BatchKey
 from adapters.batch.plan import Plan
 from adapters.clock import Spent
 from adapters.diagnosis.ablation import Ablations
+from adapters.diagnosis.loaders import rest
 from adapters.diagnosis.timing import LEAST_OF_A_ROUND, timed
 from adapters.diagnosis.trainers import SKIPPED_AGAIN
 from adapters.engine import Engine, Settings
@@ -55,8 +56,9 @@ class Part:
         """Of a batch, measured for so long."""
         engine = self._engine = self._engine or Engine(self._plan, self._settings)
         stream = engine.stream(*self._position, False)
+        taken = 0.0
         try:
-            return timed(
+            taken = timed(
                 (stream.next() for _ in itertools.count()),
                 None,
                 seconds,
@@ -67,8 +69,11 @@ class Part:
         finally:
             self._position = stream.position
             stream.close()
-            if not self._kept:
+            if self._kept:
+                rest(engine, taken)
+            else:
                 self.close()
+        return taken
 
     def close(self) -> None:
         """End its workers."""

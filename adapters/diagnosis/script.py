@@ -19,7 +19,7 @@ from typing import Any
 
 from adapters.diagnosis.examination import ROUNDS, Examination, Progress, examine
 from adapters.diagnosis.faces import Observer, Trainer, face_towards
-from adapters.diagnosis.loaders import settled_of
+from adapters.diagnosis.loaders import rest_of, settled_of
 from adapters.diagnosis.registry import FACES
 from adapters.diagnosis.report import Diagnosis
 from adapters.diagnosis.timing import LEAST_OF_A_ROUND, Clock, Timing, endless
@@ -179,6 +179,7 @@ class _Observer:
                 whole = Clock(batches, seconds, skipped, settled, LEAST_OF_A_ROUND)
                 yield from whole
                 found = whole.stop()
+                rest_of(loader, found.batch_seconds)
                 again = itertools.repeat(whole.latest)
                 same = Clock(again, seconds, _SKIPPED_OF_THE_SAME, least=LEAST_OF_A_ROUND)
                 yield from same

@@ -116,6 +116,12 @@ class Dispatcher:
         crew = self._crew
         return crew is not None and crew.starting
 
+    @property
+    def complete(self) -> bool:
+        """Whether all workers are ready that are to be."""
+        crew = self._crew
+        return crew is None or crew.ready >= crew.count
+
     def ask(self, pending: Pending, layout: Layout | None, seconds: float) -> None:
         """Queue the jobs that make up a batch.
 

@@ -85,9 +85,11 @@ class Supply:
 
     @property
     def settled(self) -> bool:
-        """Whether the workers are chosen, and there: what comes now is what they are worth."""
-        held_back = self._held_back or self._later is not None
-        return not (self.undecided or held_back or self._dispatcher.starting)
+        """Whether the workers are chosen, and all there: what comes now is what they are worth."""
+        if self._choice is None or self._held_back or self._later is not None:
+            return False
+        opened = self._dispatcher.is_open or self._choice.kind != "processes"
+        return opened and self._dispatcher.complete
 
     def choose_workers(self, stream: Untried) -> None:
         """Compute the stream's next batches, measure that, and decide when enough is known."""

@@ -40,7 +40,7 @@ def test_more_workers_than_batches_may_be_under_way_need_a_longer_queue():
 
 def test_copies_of_a_source_that_threads_would_ask_one_at_a_time():
     copied = made_up(storage=0.038, workers=Workers("processes", 2, 4), copied=True)
-    assert copied.advice[0] == "another source (+217% with workers=8)"
+    assert copied.advice[0] == "workers=8, and another source (+217%)"
     assert copied.advice[1].startswith("workers=8, with_processes as now: that many fetches")
 
 
@@ -49,10 +49,10 @@ def test_advice_for_a_source_that_is_asked_one_at_a_time_is_one_line_with_what_i
     found = made_up(
         storage=0.4, alone=0.4, loader=0.4, whole=0.4, one_at_a_time=True, workers=workers
     )
-    gain = "(10 times as fast with workers=40 and max_queue_size=40)"
-    assert found.advice[0] == f"another source {gain}"
+    said = "workers=40 and max_queue_size=40, and another source (10 times as fast)"
+    assert found.advice[0] == said
     theirs = dataclasses.replace(found, replaced="ours", trained_on_replaced=True)
-    assert theirs.advice[0] == f"ours, and another source {gain}"
+    assert theirs.advice[0] == f"ours, with {said}"
     assert not any("alone, it made" in each for each in theirs.advice)
 
 
@@ -70,6 +70,12 @@ def test_a_loader_in_the_place_of_another_says_what_it_brings_by_itself():
     assert slower.advice[0].startswith("ours (+100%): its batches are made while the step runs")
     untold = dataclasses.replace(slower, trained_on_replaced=False)
     assert untold.advice[0].startswith("ours: its batches are made")
+
+
+def test_for_a_transform_that_waits_nothing_is_advised_that_computes_less():
+    waiting = dataclasses.replace(TRANSFORMS, alone_computes=0.02)
+    assert waiting.waits
+    assert "another transform" not in waiting.advice
 
 
 def test_where_there_is_no_transform_nothing_is_advised_about_it():

@@ -171,6 +171,12 @@ def test_rounds_that_differ_by_little_are_no_noise(loader):
     assert made_up(rounds=rounds_of(SOUND, loader=loader)).noise == ()
 
 
+def test_a_step_that_is_a_small_part_may_differ_from_round_to_round():
+    assert made_up(whole=0.04, rounds=rounds_of(SOUND, same=[0.001, 0.002, 0.009])).noise == ()
+    (said,) = made_up(whole=0.02, rounds=rounds_of(SOUND, same=[0.001, 0.002, 0.009])).noise
+    assert said.endswith(" took 1 to 9 ms, from round to round")
+
+
 def test_on_a_noisy_machine_a_bottleneck_that_all_rounds_name_stands():
     rounds = rounds_of(SOUND, loader=[0.04, 0.1, 0.04], whole=[0.05, 0.11, 0.05])
     diagnosis = dataclasses.replace(SOUND, rounds=rounds, contention=BUSY)

@@ -124,7 +124,8 @@ def test_while_there_is_too_little_work_for_processes_one_thread_reads_ahead():
     assert len(set(makers[-10:])) == 1  # It has to see first that the consumer is busy.
     assert makers[-1][1] != threading.get_ident()
     assert not engine.settled
-    assert engine.description == "2 processes"
+    later = "2 processes, which are started once there is work enough for them"
+    assert engine.description == later
     engine.close()
 
 

@@ -144,11 +144,10 @@ VBMI static void add_up_vbmi(const uint8_t *i, Py_ssize_t n, int first, int64_t 
 }
 #endif
 
-static int level(void) {
+static inline int level(void) {
 #ifdef HAVE_X86
     __builtin_cpu_init();
-    if (has_vbmi())
-        return 2;
+    if (has_vbmi()) return 2;
     if (__builtin_cpu_supports("avx2")) return 1;
 #endif
     return 0;

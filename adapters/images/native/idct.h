@@ -1,5 +1,6 @@
 /* libjpeg's accurate inverse DCT, of four blocks at once, to the bit of its vectors; for processors that
- * have VBMI. */
+ * have VBMI. Numbers that no encoder writes have too many bits for them, and wrap as there; libjpeg without
+ * vectors makes other pixels of those. */
 #ifndef ADAPTERS_IMAGES_IDCT_H
 #define ADAPTERS_IMAGES_IDCT_H
 

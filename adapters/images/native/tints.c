@@ -89,7 +89,7 @@ AVX2 static void add_up_avx2(const float *image, Py_ssize_t rows, Py_ssize_t wid
 }
 #endif
 
-static int has_avx2(void) {
+static inline int has_avx2(void) {
 #ifdef HAVE_X86
     __builtin_cpu_init();
     return __builtin_cpu_supports("avx2") != 0;
