@@ -1,4 +1,7 @@
-"""A data set of Hugging Face into `fit`: `hugging_face.py` (needs `pip install datasets`)."""
+"""A data set of Hugging Face into `fit`: `hugging_face.py`.
+
+It needs `pip install datasets`, and beside NumPy 1, which MXNet needs, "pyarrow<26", too.
+"""
 
 from __future__ import annotations
 
