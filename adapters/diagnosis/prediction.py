@@ -238,7 +238,7 @@ def predictions_of(v: Verdict) -> tuple[Prediction, ...]:
         found.append(copied_ahead(v))
     elif v.bottleneck in (STORAGE, TRANSFORMS, COLLATION):
         found += [with_workers(v, count) for count in advised_workers(v)]
-        found += [with_threads(v), longer_queue(v)]
+        found += [with_threads(v), longer_queue(v), replaced(v)]
         if v.bottleneck == TRANSFORMS and threads_bring_nothing(v):
             found.append(with_workers(v, process_count(v), processes=True))
         found.append(cached(v) if v.bottleneck == STORAGE else None)

@@ -11,7 +11,7 @@ enum {
     LUMAS = 4, /* Blocks of an MCU. */
     BLOCKS = LUMAS + 2,
     LEAST_SAMPLES = 3, /* Across; libjpeg makes fewer of them larger in another way. */
-    SUMS = 3 * IDCT_NUMBERS, /* The size of `coefficients`. */
+    NUMBERS = 3 * IDCT_NUMBERS, /* Of `coefficients`, and of `steps`. */
 };
 
 void frame_free(Frame *frame) {
@@ -48,8 +48,8 @@ static int has_memory(Frame *frame) {
         frame->strides[i] = lines_of(i == 0 ? across : across / 2) + LINE;
         sizes[parts++] = frame->strides[i] * (i == 0 ? 1 + SIDE : 1 + SIDE / 2);
     }
-    sizes[parts++] = SUMS * sizeof(int16_t);
-    sizes[parts++] = SUMS * sizeof(int16_t);
+    sizes[parts++] = NUMBERS * sizeof(int16_t);
+    sizes[parts++] = NUMBERS * sizeof(int16_t);
     for (int i = 0; i < 2; i++)
         sizes[parts++] = lines_of((across / 2 + 2 * YCC_SAMPLES) * sizeof(int16_t));
     sizes[parts++] = lines_of(3 * across + ROW_MARGIN);
@@ -62,7 +62,7 @@ static int has_memory(Frame *frame) {
     frame->steps = (int16_t *)starts[4];
     for (int i = 0; i < 2; i++) frame->sums[i] = (int16_t *)starts[5 + i] + YCC_SAMPLES;
     frame->rgb = starts[7];
-    memset(frame->coefficients, 0, SUMS * sizeof(int16_t));
+    memset(frame->coefficients, 0, NUMBERS * sizeof(int16_t));
     return 1;
 }
 

@@ -225,10 +225,6 @@ __attribute__((noinline)) static int decode_blocks(Huffman *huffman, JCOEF *cons
     return decode_into(huffman, blocks, NATURAL);
 }
 
-__attribute__((noinline)) static int decode_lanes(Huffman *huffman, JCOEF *const *blocks) {
-    return decode_into(huffman, blocks, LANED);
-}
-
 __attribute__((noinline)) static int skim_blocks(Huffman *huffman) {
     Bits bits = huffman->bits;
     for (int i = 0; i < huffman->blocks; i++) {
@@ -311,7 +307,7 @@ void huffman_take_over(Huffman *huffman, struct jpeg_decompress_struct *jpeg, JD
 }
 
 int huffman_decode(Huffman *huffman, JCOEF *const *blocks) {
-    return decode_lanes(huffman, blocks);
+    return decode_into(huffman, blocks, LANED);
 }
 
 int huffman_skip(Huffman *huffman, int64_t count) {

@@ -10,8 +10,8 @@ enum {
     YCC_SAMPLES = YCC_PIXELS / 2,
 };
 
-/* A pixel's place and the numbers beside it: YCC_SAMPLES of them may be read and written on either
- * side. */
+/* Of Cb and of Cr, a number for each sample; YCC_SAMPLES numbers before the first one and behind the last
+ * one may be read and written, too. */
 typedef int16_t *YccSums[2];
 
 /* `count` samples of both rows of Cb and Cr, the nearer one and the other one, into sums: across, a
