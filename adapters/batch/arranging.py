@@ -18,10 +18,7 @@ import numpy as np
 
 from adapters.batch.arrangement import Arrangement
 from adapters.batch.blocks import Blocks
-from adapters.batch.buckets import buckets_of
 from adapters.batch.order import Order
-from adapters.batch.sortedness import warn_if_sorted
-from adapters.batch.weights import weighted
 from adapters.generators import GLOBAL
 from adapters.seeding import seed, seeded
 from adapters.sources import Source
@@ -102,12 +99,18 @@ def order_of(
                 "give mix the weights of its sources"
             )
     elif weights is not None:
+        from adapters.batch.weights import weighted  # Here, as few programs need these modules.
+
         arrangement = weighted(weights).of(size, seed)
     elif bucket_by is not None:
+        from adapters.batch.buckets import buckets_of
+
         arrangement = buckets_of(bucket_by).of(size, bool(shuffle), seed)
     elif blocks is not None:
         arrangement = blocks.of(size, bytes_of_samples(source, tolerant), seed)
         if source is not None:
+            from adapters.batch.sortedness import warn_if_sorted
+
             warn_if_sorted(arrangement, source, batch_size * shard[1])
     if arrangement is None:
         return Order(size, batch_size, bool(shuffle), seed, drop_remainder, shard)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -230,8 +230,7 @@ class Order:
         return block.item(step % _BLOCK_SAMPLES)
 
 
-@dataclass(frozen=True)
-class DrawnOrder:
+class DrawnOrder(NamedTuple):
     """An order that isn't known ahead: the keys of the batches carry their samples.
 
     Args:

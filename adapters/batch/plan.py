@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,8 +23,7 @@ class LayoutChanged(Exception):
     """A sample doesn't fit the layout that was foretold for its batch."""
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """What the samples of a batch have in common.
 
     Args:

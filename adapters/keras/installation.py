@@ -33,13 +33,13 @@ from adapters.keras import internals
 from adapters.keras.arguments import check_steps
 from adapters.keras.calls import is_read_by_a_call, marked
 from adapters.keras.exit import calls_of_threads
-from adapters.keras.fallback import ReadAhead, known, reading_ahead
 from adapters.keras.fits import running_over, told
 from adapters.keras.interrupts import released_by_interrupts
 from adapters.keras.sequence import SafeSequence
 
 if TYPE_CHECKING:
     from adapters.keras.adapter import SafeSequenceAdapter
+    from adapters.keras.fallback import ReadAhead
 
     Reader: TypeAlias = SafeSequenceAdapter | ReadAhead
     """Reads a ``SafeSequence`` for one of Keras's calls."""
@@ -135,6 +135,8 @@ def _count_from_where_it_stands(kind: type[SafeSequenceAdapter]) -> None:
 
 def _fall_back(missing: list[str]) -> None:
     """Have Keras's own adapter read ahead, where ``fit`` and the others are as they were."""
+    from adapters.keras.fallback import known, reading_ahead
+
     methods = {name: getattr(keras.Model, name) for name in _CALLS}
     internals.ahead_by_public_names = all(map(known, methods.values()))
     log.warning(

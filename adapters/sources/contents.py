@@ -7,7 +7,6 @@ batch, where all samples have one shape.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -151,7 +150,7 @@ def cut_out(
     crop = None
     if decoder is not None and (decoder.crop is not None or decoder.flip):
         crop = decoder.crop_of(*size_of(encoded), rng)
-    return replace(place, encoded=encoded, crop=crop)
+    return place._replace(encoded=encoded, crop=crop)
 
 
 def identity(payload: memoryview, format: str) -> int:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from adapters.images.geometry import Crop
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(NamedTuple):
     """Of one sample; None where a source has no such thing.
 
     Args:
