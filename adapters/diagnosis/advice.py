@@ -259,8 +259,8 @@ def _about_step(v: Verdict, quiet: bool) -> Iterator[str]:
     if v.same is None:
         yield "nothing about the loader: it keeps up with t"
         return
-    yield "nothing about the loader: the accelerator is busy"
-    yield "a larger batch_size, if the accelerator has room for it, or mixed precision"
+    yield "nothing about the loader: the device is busy"
+    yield "a larger batch_size, if the device has room for it, or mixed precision"
 
 
 def _about_foreign(v: Verdict, quiet: bool) -> Iterator[str]:

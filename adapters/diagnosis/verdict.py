@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from adapters.diagnosis.contention import Contention
 from adapters.diagnosis.figures import COLLATION, COPY, STEP, STORAGE, TRANSFORMS, Figures
 
-# The accelerator is taken to be busy where it stands still for less than that share of the time.
+# The device is taken to be busy where it stands still for less than that share of the time.
 _BUSY_SHARE = 0.1
 # A loader that alone is that many times as fast as the step keeps up with it.
 _KEEPS_UP = 3
@@ -123,7 +123,7 @@ class Verdict:
 
     @property
     def busy_share(self) -> float | None:
-        """Of the time, what the accelerator has work; None without a step."""
+        """Of the time, what the device has work; None without a step."""
         if self.whole is None or self.same is None:
             return None
         return min(1.0, self.same / self.whole)

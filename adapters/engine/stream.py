@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from adapters.batch.key import WHOLE, BatchKey, Continuation
+from adapters.engine.arena import Arena
 from adapters.engine.jobs import Exhausted, Pending
 from adapters.engine.states import DROPPED, EXPECTED, FAILED, HERE, QUEUED
 from adapters.engine.supply import Supply
@@ -59,6 +60,8 @@ class Stream:
         self._aside = aside
         self._returned = time.perf_counter()
         self._skipped = 0
+        self._memory = Arena()
+        """Of batches that are made in the reader's thread."""
         self.closed = False
 
     def next(self) -> Any:
@@ -88,7 +91,7 @@ class Stream:
             self.position = self._after(epoch, step)
             self._ask(0)
         else:
-            assembled = supply.compute(self._key(epoch, step))
+            assembled = supply.compute(self._key(epoch, step), self._memory.empty)
             self._asked = self.position = self._after(epoch, step)
         self._returned, busy = time.perf_counter(), started - self._returned
         supply.delivered((epoch, step), self._returned, self._returned - started, busy)
@@ -144,7 +147,7 @@ class Stream:
 
     def fulfil(self, pending: Pending) -> None:
         """Compute a batch in the calling thread; an error waits for whoever reads the batch."""
-        self._supply.fulfil(pending)
+        self._supply.fulfil(pending, self._memory.empty)
 
     @property
     def ready(self) -> bool:
@@ -166,6 +169,7 @@ class Stream:
             self._supply.drop(list(self._window))
             # An error among them would keep every frame that it has passed through.
             self._window.clear()
+            self._memory.close()
 
     def forget_workers(self) -> None:
         """In a forked process: compute here what workers have not delivered."""

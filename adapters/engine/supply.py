@@ -20,7 +20,7 @@ from typing import Any
 
 from adapters.alignment import aligned_empty
 from adapters.batch.key import BatchKey
-from adapters.batch.plan import Assembled, Layout, Plan
+from adapters.batch.plan import Allocate, Assembled, Layout, Plan
 from adapters.clock import Spent
 from adapters.engine.consumer import Consumer
 from adapters.engine.crews import CREWS
@@ -244,19 +244,19 @@ class Supply:
         """Let workers begin with what was asked for."""
         self._dispatcher.start_jobs()
 
-    def compute(self, key: BatchKey) -> Assembled:
-        """Compute a batch in the calling thread."""
+    def compute(self, key: BatchKey, allocate: Allocate = aligned_empty) -> Assembled:
+        """Compute a batch in the calling thread, in memory that ``allocate`` gives."""
         started = time.perf_counter()
-        assembled = self.plan.batch(key, aligned_empty)
+        assembled = self.plan.batch(key, allocate)
         self._batch_seconds = self._alone_seconds = time.perf_counter() - started
         self._layout = assembled.layout
         return assembled
 
-    def fulfil(self, pending: Pending) -> None:
-        """Compute a batch in the calling thread; an error waits for whoever reads the batch."""
+    def fulfil(self, pending: Pending, allocate: Allocate) -> None:
+        """Compute a batch likewise; an error waits for whoever reads the batch."""
         started, state = Spent.now(), HERE
         try:
-            outcome = self.plan.batch(pending.key, aligned_empty)
+            outcome = self.plan.batch(pending.key, allocate)
             self.plan.wait_for(outcome)
             pending.outcome = outcome
         except BaseException as error:

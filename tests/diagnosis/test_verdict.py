@@ -251,7 +251,7 @@ def test_pinned_memory_is_advised_against_the_copy():
 
 
 def test_nothing_is_advised_where_the_accelerator_is_busy():
-    assert advice_of(STEP).startswith("nothing about the loader: the accelerator is busy")
+    assert advice_of(STEP).startswith("nothing about the loader: the device is busy")
 
 
 def test_a_foreign_loader_is_told_of_ours():
@@ -278,7 +278,7 @@ def test_the_numbers_are_shown():
     lines = str(STORAGE).splitlines()
     assert lines[:3] == [
         "bottleneck: storage: fetching the samples",
-        "the accelerator has work for 25% of the time",
+        "the device has work for 25% of the time",
         "without the bottleneck, training would be up to 4 times as fast",
     ]
     rows = {line[:50].strip(): line[50:].split() for line in lines}

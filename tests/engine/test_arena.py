@@ -1,4 +1,4 @@
-"""Memory of large batches on threads: used again, and never while an array refers to it."""
+"""Memory of large batches: used again, and never while an array refers to it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.alignment import ALIGNMENT_BYTES
+from adapters.alignment import ALIGNMENT_BYTES, aligned_empty
 from adapters.engine import arena as module
 from adapters.engine.arena import _MOST_FREE, Arena
 from tests.batches import exact
@@ -169,10 +169,19 @@ def megabytes(sample: int) -> Any:
     return np.full((1 << 18,), sample, np.float32), sample
 
 
-@pytest.mark.parametrize("crew", THREADS)
+@pytest.mark.parametrize("crew", ["inline", *THREADS])
 @pytest.mark.parametrize("batch_size", [1, 3])
-def test_large_batches_that_are_kept_stay_and_others_share_their_memory(crew, batch_size):
-    """Whole ones of threads, and those that several threads write parts of."""
+def test_large_batches_that_are_kept_stay_and_others_share_their_memory(
+    crew, batch_size, monkeypatch
+):
+    """Those of the reader's thread, whole ones of threads, and what several write parts of."""
+    blocks = []
+
+    def new_block(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        blocks.extend([shape] if dtype == _BYTES else [])
+        return aligned_empty(shape, dtype)
+
+    monkeypatch.setattr(module, "aligned_empty", new_block)
     with opened(Numbers(60), crew, batch_size, transform=megabytes) as engine:
         stream = engine.stream(0, 0, False)
         held = [stream.next() for _ in range(2)]
@@ -187,3 +196,4 @@ def test_large_batches_that_are_kept_stay_and_others_share_their_memory(crew, ba
         assert [exact(batch) for batch in held] == before
         assert not places & {address(batch[0]) for batch in held}
     assert len(places) < 60 // batch_size - 2
+    assert 0 < len(blocks) < 60 // batch_size - 2
