@@ -6,6 +6,7 @@ TensorFlow destroys its iterators then, and waits for the batch that one of them
 
 from __future__ import annotations
 
+import atexit
 import threading
 import weakref
 from typing import Any
@@ -24,4 +25,4 @@ def _close_all() -> None:
 
 
 # Before the executors of concurrent.futures and loky are taken down, which atexit is too late for.
-getattr(threading, "_register_atexit", None) and threading._register_atexit(_close_all)  # type: ignore[attr-defined]
+getattr(threading, "_register_atexit", atexit.register)(_close_all)

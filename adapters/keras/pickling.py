@@ -1,4 +1,7 @@
-"""Keras's own class of data sets travels to worker processes as a plain class, without Keras."""
+"""Data sets travel to worker processes without Keras, which takes seconds to import.
+
+Keras's own class does as a plain class, a ``SafeSequence`` as what it becomes when it is used.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from typing import Any
 import keras
 
 from adapters.engine import parcel
+from adapters.engine.later import Later
+from adapters.keras.sequence import SafeSequence
 from adapters.sources.pydataset import PyDatasetWithoutKeras
 
 
@@ -17,6 +22,8 @@ def _plain_class() -> type:
 def _reduce(value: Any) -> Any:
     if value is keras.utils.PyDataset:
         return _plain_class, ()
+    if type(value) is SafeSequence:
+        return Later, (SafeSequence.__module__, SafeSequence.__name__), value.__getstate__()
     return NotImplemented
 
 

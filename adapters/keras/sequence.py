@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -30,6 +29,7 @@ from adapters.keras.explanation import explanation
 from adapters.keras.hooks import HookedEngine, divert_keras, own_hooks
 from adapters.keras.internals import called_by_keras
 from adapters.keras.iteration import Iteration
+from adapters.keras.lasting import Lasting
 from adapters.keras.progress import Progress
 from adapters.keras.replayable import Replayable
 from adapters.keras.sources import Inner, source_of
@@ -39,7 +39,7 @@ from adapters.sources import SequenceSource, Source, reduce_iterator
 parcel.reducers.append(reduce_iterator)
 
 
-class SafeSequence(Replayable):
+class SafeSequence(Lasting, Replayable):
     """Batches for Keras: thread-safe, process-safe, and the same for every number of workers.
 
     Args:
@@ -237,20 +237,7 @@ class SafeSequence(Replayable):
             self._progress = Progress(num_batches, self._engine.enter_epoch)
         self._progress.move(epoch, step, continuation)
         self._served: set[int] | None = None
-        self._finalizer = weakref.finalize(self, self._engine.close)
         opened.add(self)
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = self._settled().__dict__.copy()
-        for name in ("_engine", "_progress", "_served", "_finalizer"):
-            state.pop(name, None)
-        position = (*self._progress.start, self._progress.continuation)
-        return {**state, "_position": position}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        position = state.pop("_position")
-        self.__dict__.update(state)
-        self._begin(*position)
 
     def _take_shard(self, given: tuple[int, int] | None) -> None:
         """Read the part that Keras gives to this process, or else the one that was asked for.
@@ -273,7 +260,7 @@ class SafeSequence(Replayable):
         (epoch, step), before = self._progress.start, self._progress.continuation
         goes_on = before.covers(epoch, step)
         consumed = self._plan.order.consumed(step, before.origin if goes_on else 0)
-        self._finalizer()
+        self._engine.close()
         self._plan = dataclasses.replace(self._plan, order=order)
         self._begin(epoch, step if order.size is None else min(step, len(order) - 1))
         if step and order.elastic:  # Batches of the order before, which others have other sizes of.
@@ -355,16 +342,6 @@ class SafeSequence(Replayable):
         twin = copy.copy(self)
         twin._measured = True
         return twin
-
-    def close(self) -> None:
-        """End the workers and free what they shared; batches that are held stay valid."""
-        self._finalizer()
-
-    def __enter__(self) -> SafeSequence:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # Keras calls these two when its own adapter is in use, see installation.install. A subclass's
     # own are called by HookedEngine, and Keras reaches the account alone.

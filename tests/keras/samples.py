@@ -73,6 +73,16 @@ def frameworks(sample: Any) -> Any:
     return np.float32([sum(name in sys.modules for name in names)])
 
 
+class Owner:
+    """Has a sequence whose transform is its method, and was set from outside."""
+
+    sequence: Any = None
+
+    def frameworks(self, sample: Any) -> Any:
+        """As the function of that name."""
+        return frameworks(sample)
+
+
 def process_number(sample: Any) -> Any:
     """Which process computes the sample."""
     return np.float64([os.getpid()])

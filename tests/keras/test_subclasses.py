@@ -10,6 +10,7 @@ from adapters import SafeSequence
 from tests.keras.recording import (
     AUTO,
     INLINE,
+    PROCESSES,
     TWO_THREADS,
     AfterBatch,
     Recorder,
@@ -21,6 +22,7 @@ BATCHES = 5
 WORKERS = [
     pytest.param(INLINE, id="inline"),
     pytest.param(TWO_THREADS, id="threads"),
+    pytest.param(PROCESSES, id="processes"),
     pytest.param(AUTO, id="auto"),
 ]
 
