@@ -2,7 +2,7 @@
 
 from adapters.engine.engine import Engine
 from adapters.engine.jobs import Exhausted
-from adapters.engine.reading import Reading, raise_as_itself
+from adapters.engine.reading import Reading, raise_as_itself, wait_for_readers
 from adapters.engine.settings import CLUSTER, Settings
 from adapters.engine.stream import Stream
 from adapters.engine.tuning import obstacle_to_processes, usable_cpus
@@ -20,4 +20,5 @@ __all__ = [
     "obstacle_to_processes",
     "raise_as_itself",
     "usable_cpus",
+    "wait_for_readers",
 ]

@@ -19,6 +19,7 @@ import math
 import os
 import sys
 import threading
+import time
 import weakref
 from types import FrameType
 from typing import Any, NoReturn
@@ -167,6 +168,15 @@ def raise_as_itself(error: BaseException) -> NoReturn:
         raise error
     finally:
         del error  # The traceback would refer to it through this frame, in a circle.
+
+
+def wait_for_readers(most_seconds: float) -> None:
+    """Wait until no thread is being given a batch, where none will ask for another one."""
+    deadline = time.monotonic() + most_seconds
+    for reading in list(_all):
+        turn = reading._turn
+        if turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            turn.release()
 
 
 def _renew_turns() -> None:

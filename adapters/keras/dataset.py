@@ -66,7 +66,7 @@ def tf_dataset(
 
         def count(*batch: Any) -> Any:
             consumed.assign_add(1)
-            return batch if isinstance(signature, tuple) else batch[0]
+            return batch if type(signature) is tuple else batch[0]  # Named ones come whole.
 
         # There is nothing to convert, which takes time.
         dataset = dataset.map(tf.autograph.experimental.do_not_convert(count))

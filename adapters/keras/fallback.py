@@ -339,8 +339,8 @@ def _put_in_place(
     readers: dict[str, ReadAhead] = {}
     callbacks = asked["callbacks"]
     aside = isinstance(callbacks, keras.callbacks.CallbackList) or _distributed(asked["self"])
-    for phase, place, steps in places:
-        data = asked[place]
+    for phase, place, given in places:
+        data, steps = asked[place], given or None  # Keras takes 0 for none.
         if isinstance(data, SafeSequence):
             check_steps(data.num_batches, steps)
             if aside:

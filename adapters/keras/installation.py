@@ -90,7 +90,7 @@ def install() -> bool:
         x = given.get("x")
         if not isinstance(x, SafeSequence) or type(answer) is not internals.PyDatasetAdapter:
             return answer
-        steps = given.get("steps_per_epoch")
+        steps = given.get("steps_per_epoch") or None  # Keras takes 0 for none.
         check_steps(x.num_batches, steps)
         x._settled()
         part = internals.shard_of(answer)

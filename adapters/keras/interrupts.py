@@ -64,6 +64,8 @@ def released_by_interrupts(release: Callable[[], None]) -> Iterator[None]:
 
 def _watch(reading: int, came: threading.Event, release: Callable[[], None]) -> None:
     while received := os.read(reading, 512):
-        if signal.SIGINT in received:
+        # A callback may have begun to handle it itself since.
+        handled = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if signal.SIGINT in received and handled:
             came.set()
             release()

@@ -290,6 +290,10 @@ class SafeSequence(Lasting, Replayable):
         """Batches in an epoch; None if the source has no end."""
         return self._settled()._plan.num_batches
 
+    def __bool__(self) -> bool:
+        """There are batches, also where their number isn't known."""
+        return True
+
     def __getitem__(self, index: int) -> Any:
         """Batch ``index`` of the current epoch, computed in the calling thread.
 

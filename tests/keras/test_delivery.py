@@ -137,6 +137,18 @@ def test_steps_per_epoch_over_a_sequence_of_one_batch(steps, fit_epochs):
     assert recorder.trained == epochs_of(sequence, steps * fit_epochs)
 
 
+def test_no_steps_are_those_of_the_sequence():
+    recorder, sequence = built_recorder(), sequence_of(BATCHES, **TWO_THREADS)
+    with sequence:
+        given = {"validation_data": sequence, "validation_steps": 0, "verbose": 0}
+        recorder.fit(sequence, steps_per_epoch=0, shuffle=False, **given)
+        recorder.evaluate(sequence, steps=0, verbose=0)
+        assert (recorder.trained, recorder.tested) == (
+            epochs_of(sequence, 1, first=0),
+            2 * recorder.trained,
+        )
+
+
 @pytest.mark.parametrize(("steps", "epoch"), [(3, 1), (10, 4), (15, 6)])
 def test_the_epoch_counts_whole_passes_and_not_those_of_keras(steps, epoch):
     recorder = built_recorder()

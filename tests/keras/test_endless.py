@@ -236,6 +236,7 @@ def test_any_batch_can_be_asked_for():
 
 def test_its_length_says_what_is_missing():
     sequence = SafeSequence(Round())
+    assert sequence
     assert sequence.num_batches is None
     with pytest.raises(TypeError, match="has no length: give fit steps_per_epoch, or the source"):
         len(sequence)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -66,6 +66,19 @@ def test_inputs_may_be_a_dict():
     for name, factor in (("first", 1), ("second", 2)):
         column = joined([inputs[name] for inputs, _ in batches])
         np.testing.assert_array_equal(column, factor * features)
+
+
+def test_a_batch_may_be_a_named_tuple():
+    class Sample(NamedTuple):
+        image: Any
+        label: Any
+
+    recorder = Recorder()
+    features, labels = numbered(12)
+    with SafeSequence(Sample(features, labels), 4, **TWO_THREADS) as sequence:
+        recorder.fit(sequence, shuffle=False, verbose=0)
+    found = [np.concatenate(column) for column in zip(*recorder.lists.trained)]
+    np.testing.assert_array_equal(found, [features, labels])
 
 
 def test_inputs_may_be_nested():

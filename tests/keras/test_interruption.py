@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from typing import Any
 
 import keras
@@ -56,6 +59,25 @@ def state_after(sequence: SafeSequence, count: int, states: list[Any]) -> AfterB
             states.append(sequence.state_dict())
 
     return AfterBatch(look)
+
+
+@pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
+def test_a_callback_that_handles_ctrl_c_itself_is_given_the_rest_of_the_epoch(workers):
+    recorder, came = built_recorder(), []
+
+    def interrupt(model: keras.Model, batches: int) -> None:
+        if batches == 3:
+            signal.signal(signal.SIGINT, lambda *_: came.append(batches))
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.1)  # For whoever might take it for an end.
+
+    handled = signal.getsignal(signal.SIGINT)
+    try:
+        with sequence_of(BATCHES, **workers) as sequence:
+            recorder.fit(sequence, callbacks=[AfterBatch(interrupt)], verbose=0)
+    finally:
+        signal.signal(signal.SIGINT, handled)
+    assert (came, len(recorder.trained)) == ([3], BATCHES)
 
 
 @pytest.mark.parametrize("workers", KINDS_OF_WORKERS)
@@ -194,6 +216,14 @@ def test_a_state_with_steps_per_epoch_goes_on_at_the_very_batch():
     sequence.load_state_dict({"epoch": 0, "batch": 9})
     recorder.fit(sequence, epochs=2, steps_per_epoch=4, verbose=0)
     assert recorder.trained == epochs_of(sequence, 2)[9:17]
+
+
+def test_another_fit_goes_on_where_steps_per_epoch_stopped_if_it_is_given_the_state():
+    recorder, sequence = built_recorder(), sequence_of(BATCHES, shuffle=True, **TWO_THREADS)
+    for _ in range(3):
+        sequence.load_state_dict(sequence.state_dict())
+        recorder.fit(sequence, steps_per_epoch=4, verbose=0)
+    assert recorder.trained == epochs_of(sequence, 2)[:12]
 
 
 def test_the_order_of_whole_batches_is_resumed_too():

@@ -15,7 +15,7 @@ from typing import Any
 import keras
 
 from adapters import SafeSequence
-from tests.keras.recording import PROCESSES, TWO_THREADS, AfterBatch
+from tests.keras.recording import INLINE, PROCESSES, TWO_THREADS, AfterBatch
 from tests.keras.samples import numbered
 
 _FORK_SECONDS = 40
@@ -24,6 +24,12 @@ _FORK_SECONDS = 40
 def slow(sample: Any) -> Any:
     """So slow that batches are under way when the trainer stops."""
     time.sleep(0.01)
+    return sample
+
+
+def slower(sample: Any) -> Any:
+    """So slow that the next batch is being made when the interpreter exits."""
+    time.sleep(0.1)
     return sample
 
 
@@ -44,10 +50,11 @@ def fork(count: int) -> bool:
 
 
 if __name__ == "__main__":
-    workers = PROCESSES if sys.argv[1] == "processes" else TWO_THREADS
+    workers = {"processes": PROCESSES, "threads": TWO_THREADS, "inline": INLINE}[sys.argv[1]]
     # Nothing of the backend has run so far, and no thread been started.
     if fork(int(sys.argv[2])):
         model = keras.Sequential([keras.layers.Dense(1)])
         model.compile(optimizer="sgd", loss="mse")
-        sequence = SafeSequence(numbered(400), 4, transform=slow, **workers)
+        made = slower if workers is INLINE else slow
+        sequence = SafeSequence(numbered(400), 4, transform=made, **workers)
         model.fit(sequence, callbacks=[AfterBatch(stop)], verbose=0)
