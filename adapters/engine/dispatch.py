@@ -11,14 +11,14 @@ for a batch.
 from __future__ import annotations
 
 import collections
-import dataclasses
+import contextlib
 import functools
 import logging
 import math
 import multiprocessing
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from adapters.batch.plan import Assembled, Layout, Plan
@@ -130,7 +130,7 @@ class Dispatcher:
             layout: Of the batch before it.
             seconds: What that took; 0 if it isn't known.
         """
-        with self._changed:
+        with self._changed, self._or_anew():
             crew = pending.crew = self.open()
             last = self._ready[-1] if self._ready else None
             most = portions.group_size(crew, seconds, self._window)
@@ -147,9 +147,9 @@ class Dispatcher:
 
     def start_jobs(self) -> None:
         """Give ready jobs to workers that are free."""
-        with self._changed:
+        with self._changed, self._or_anew():
             while self._ready and self._crew and not self.closed:
-                if len(self._running) >= self._limit(self._crew):
+                if len(self._running) >= self._crew.most_jobs(self._active(self._crew)):
                     break
                 job = self._ready.popleft()
                 for pending in [p for p in job.batches if not p.wanted]:
@@ -174,10 +174,16 @@ class Dispatcher:
             for pending in job.batches:
                 pending.fail(error.with_traceback(None))
             self._done(crew, job)
+
+    @contextlib.contextmanager
+    def _or_anew(self) -> Iterator[None]:
+        """Have new workers if Ctrl-C comes: nobody knows then what these were told."""
+        try:
+            yield
+        except Exception:
+            raise
         except BaseException:
-            # Ctrl-C. Perhaps the job was handed over; this one no longer counts.
-            self._running.discard(job)
-            self._ready.appendleft(dataclasses.replace(job, batches=list(job.batches)))
+            self.stop(for_good=False)
             raise
 
     def wait(self, pending: Pending, timeout_seconds: float = math.inf) -> Assembled:
@@ -264,10 +270,6 @@ class Dispatcher:
         self._running.clear()
 
     # --- with the lock held ---
-
-    def _limit(self, crew: Crew) -> int:
-        """Jobs that may be with the crew."""
-        return crew.most_jobs(self._active(crew))
 
     def _has_stand_in(self, crew: Crew, pending: Pending) -> bool:
         """Have the crew's stand-in make a batch that is waited for, if it can."""

@@ -17,6 +17,27 @@ _MOST_SHORT = 2**31 - 1
 _CHUNK_BYTES = 2**18
 
 
+class _Unsent:
+    """A message that isn't all sent yet.
+
+    Ctrl-C may come between any two steps of Python's. So what was sent is counted in one of C's,
+    and counted up anew when it is asked for.
+    """
+
+    def __init__(self, message: bytes) -> None:
+        self._message = memoryview(message)
+        self._counts: list[int] = []
+
+    def send(self, descriptor: int) -> None:
+        """Send what the system takes at once."""
+        self._counts.extend(map(os.write, (descriptor,), (self._message[sum(self._counts) :],)))
+
+    @property
+    def over(self) -> bool:
+        """Whether all of it was sent."""
+        return sum(self._counts) == len(self._message)
+
+
 class Line:
     """Messages out, messages in.
 
@@ -28,7 +49,7 @@ class Line:
         self._connection = connection
         self._descriptor = connection.fileno()
         os.set_blocking(self._descriptor, False)
-        self._unsent: collections.deque[memoryview] = collections.deque()
+        self._unsent: collections.deque[_Unsent] = collections.deque()
         self._heard = bytearray()
 
     def fileno(self) -> int:
@@ -48,7 +69,7 @@ class Line:
         """
         size = len(message)
         head = _SHORT.pack(size) if size <= _MOST_SHORT else _LONG.pack(-1, size)
-        self._unsent.append(memoryview(head + message))
+        self._unsent.append(_Unsent(head + message))
         self.flush()
 
     def flush(self) -> None:
@@ -59,10 +80,10 @@ class Line:
         """
         try:
             while self._unsent:
-                # In one step, as Ctrl-C may come between any two.
-                self._unsent[0] = self._unsent[0][os.write(self._descriptor, self._unsent[0]) :]
-                if not self._unsent[0]:
+                if self._unsent[0].over:
                     self._unsent.popleft()
+                else:
+                    self._unsent[0].send(self._descriptor)
         except BlockingIOError:
             pass
         except OSError:

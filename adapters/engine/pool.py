@@ -18,6 +18,7 @@ the process itself, not by its pipes, which a child of its own may hold open.
 from __future__ import annotations
 
 import atexit
+import collections
 import contextlib
 import logging
 import multiprocessing
@@ -54,6 +55,7 @@ class Pool:
         self._workers: set[Worker] = set()
         self._idle: list[Worker] = []
         self._lessees: set[int] = set()
+        self._forgotten: collections.deque[int] = collections.deque()
         self._ended = False
         self._thread: threading.Thread | None = None
         self._selector: selectors.BaseSelector | None = None
@@ -128,12 +130,14 @@ class Pool:
             lessee.drained()
 
     def forget(self, serial: int) -> None:
-        """What was sent under this number is needed no longer; jobs sent before still have it."""
+        """What was sent under this number is needed no longer; jobs sent before still have it.
+
+        The pool's thread tells the workers: the garbage collector may have called, from within a
+        frame that is at sending.
+        """
         with self._lock:
-            for worker in self._workers:
-                if serial in worker.serials or serial in worker.awaited_serials:
-                    worker.serials.discard(serial)
-                    worker.send(None, FORGET, serial)
+            self._forgotten.append(serial)
+            self._notify()
 
     def end_idle(self) -> None:
         """End the workers that no crew has; soon, not now."""
@@ -201,6 +205,7 @@ class Pool:
 
     def _watch(self) -> None:
         while True:
+            self._tell_forgotten()
             for key, _ in self._selected():
                 worker = key.data
                 if worker is None:
@@ -215,6 +220,16 @@ class Pool:
                 if not self._workers:
                     self._end()
                     return
+
+    def _tell_forgotten(self) -> None:
+        while self._forgotten:
+            serial = self._forgotten.popleft()
+            with self._lock:
+                workers = list(self._workers)
+            for worker in workers:
+                if serial in worker.serials or serial in worker.awaited_serials:
+                    worker.serials.discard(serial)
+                    worker.send(None, FORGET, serial)
 
     def _selected(self) -> list[tuple[selectors.SelectorKey, int]]:
         assert self._selector is not None
@@ -325,6 +340,7 @@ class Pool:
         for descriptor in self._wake:
             os.close(descriptor)
         self._wake = -1, -1
+        self._forgotten.clear()
         self._thread = None
 
 

@@ -145,6 +145,16 @@ class Stream:
         self._window.append(pending)
         return pending
 
+    def expect_another(self) -> Pending:
+        """The one behind it, which the reader may never ask for.
+
+        Raises:
+            Exhausted: There is none, or it can't be known before the reader has come there.
+        """
+        if not self._may_read_ahead():
+            raise Exhausted
+        return self.expect()
+
     def fulfil(self, pending: Pending) -> None:
         """Compute a batch in the calling thread; an error waits for whoever reads the batch."""
         self._supply.fulfil(pending, self._memory.empty)

@@ -94,6 +94,13 @@ class Untried(Protocol):
             Exhausted: There is none.
         """
 
+    def expect_another(self) -> Pending:
+        """The one behind it, where that is known before the reader has come there.
+
+        Raises:
+            Exhausted: It isn't, or there is none.
+        """
+
     def fulfil(self, pending: Pending) -> None:
         """Compute a batch in the calling thread; an error waits for whoever reads the batch."""
 
@@ -263,7 +270,7 @@ def _on_two_threads(stream: Untried) -> float | None:
     """
     batches = [stream.expect()]
     try:
-        batches.append(stream.expect())
+        batches.append(stream.expect_another())
     except Exhausted:
         stream.fulfil(batches[0])
         return None

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import multiprocessing
+import sys
 import threading
 from typing import Any
 
 import numpy as np
 import pytest
 
-from adapters.engine import process
+from adapters.engine import line as module
+from adapters.engine import pool, process
 from adapters.engine.line import Line
 from adapters.engine.service import FORGET
-from tests.engine.crews import opened, read
+from tests.engine.crews import opened, read, wait_until
 from tests.engine.workloads import Numbers
 from tests.plans import batch_of, plan_of
 
@@ -41,6 +43,53 @@ def test_what_the_socket_does_not_take_goes_later(ends):
         line.flush()
     reader.join()
     assert heard == messages
+
+
+class CtrlC:
+    """Raises ``KeyboardInterrupt`` before one of Python's instructions in ``line.py``.
+
+    Args:
+        number: Of the instruction, among all that are come to.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+
+    def __enter__(self) -> None:
+        self.before = sys.gettrace()
+        sys.settrace(self.trace)
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self.before)
+
+    def trace(self, frame: Any, event: str, argument: Any) -> Any:
+        if frame.f_code.co_filename != module.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+        return self.trace
+
+
+def test_ctrl_c_at_any_instruction_sends_nothing_twice(ends):
+    line, there = ends
+    came, number = True, 0
+    while came:
+        number, came = number + 1, False
+        try:
+            with CtrlC(number):
+                line.put(b"%d" % number)
+        except KeyboardInterrupt:
+            came = True
+        line.flush()
+        line.put(b"end")
+        heard = [there.recv_bytes()]
+        while heard[-1] != b"end":
+            heard.append(there.recv_bytes())
+        assert heard in ([b"end"], [b"%d" % number, b"end"])
+    assert number > 50
 
 
 def test_messages_that_come_in_pieces_are_taken_whole(ends):
@@ -113,17 +162,34 @@ def test_a_worker_is_told_to_forget_only_what_it_knows(monkeypatch):
             read(engine, 1)
             (worker,) = engine._dispatcher._crew._workers
             serial = engine._dispatcher._crew._parcel.serial
+        wait_until(lambda: serial in [forgotten for _, forgotten in told])
     assert [pid for pid, forgotten in told if forgotten == serial] == [worker.pid]
 
 
-def test_after_ctrl_c_while_a_job_was_sent_all_batches_come(monkeypatch):
-    """It is raised in the place of sending, twice, where one worker has two jobs at most."""
+def test_what_is_needed_no_longer_is_said_from_within_a_sending_too():
+    """The garbage collector may come there."""
+    with opened(Numbers(8), "processes-1") as engine:
+        read(engine, 1)
+        crew = engine._dispatcher._crew
+        (worker,) = crew._workers
+        with worker._lock:
+            forgetting = threading.Thread(target=pool.kept().forget, args=(crew._parcel.serial,))
+            forgetting.start()
+            forgetting.join(20)
+            assert not forgetting.is_alive()
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_after_ctrl_c_while_a_job_was_sent_all_batches_come(sent, monkeypatch):
+    """Twice, where one worker has two jobs at most; before the sending, or after it."""
     own, calls, main = process.Worker.send, [], threading.main_thread()
 
     def send(worker: Any, call: Any, *message: Any) -> bool:
         if call is not None and call.job and threading.current_thread() is main:
             calls.append(call)
             if len(calls) in (2, 3):
+                if sent:
+                    own(worker, call, *message)
                 raise KeyboardInterrupt
         return own(worker, call, *message)
 

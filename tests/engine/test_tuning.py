@@ -65,6 +65,9 @@ class Scripted:
             pending.state, pending.error = State.FAILED, ValueError("spoilt")
         return pending
 
+    def expect_another(self) -> Pending:
+        return self.expect()
+
     def fulfil(self, pending: Pending) -> None:
         started = Spent.now()
         with self.guard:

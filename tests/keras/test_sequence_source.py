@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ from tests.keras.recording import (
     numbers,
     samples_of,
 )
-from tests.keras.samples import Unreadable
+from tests.keras.samples import Unreadable, numbered
 from tests.keras.versions import TAKES_THE_BUILD_FOR_AN_EPOCH
 
 BATCHES = 10
@@ -141,6 +142,22 @@ def test_a_source_that_shuffles_itself_gives_every_sample_once_per_epoch(workers
 def test_the_order_of_a_source_that_shuffles_itself_does_not_depend_on_the_workers(workers):
     expected = trained_on(Shuffling(BATCHES), INLINE).trained
     assert trained_on(Shuffling(BATCHES), workers).trained == expected
+
+
+def slowly(batch: Any) -> Any:
+    """So slow that it is tried whether two threads are of use."""
+    until = time.perf_counter() + 0.003
+    while time.perf_counter() < until:
+        pass
+    return batch
+
+
+@pytest.mark.parametrize("batches", [3, 4, 5])
+def test_what_is_tried_for_auto_is_of_the_epoch_that_is_read(batches):
+    inner = SafeSequence(numbered(4 * batches), 4, shuffle=True)
+    with SafeSequence(inner, batch_transform=slowly, **AUTO) as sequence:
+        epochs = [samples_of([numbers(batch) for batch in sequence]) for _ in range(3)]
+    assert epochs == 3 * [list(range(4 * batches))]
 
 
 @pytest.mark.parametrize("workers", IN_THIS_PROCESS)
