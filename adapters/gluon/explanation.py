@@ -7,7 +7,7 @@ from typing import Any
 
 from adapters.engine import Engine
 from adapters.gluon.plan import GluonPlan
-from adapters.gluon.recipe import Opaque
+from adapters.gluon.recipe import Opaque, name_of
 from adapters.gluon.samplers import EpochBatchSampler
 from adapters.gluon.stages import names_of_stages
 from adapters.sources import Decoded
@@ -30,23 +30,21 @@ def explanation(plan: GluonPlan, engine: Engine, batch_sampler: Any) -> Iterator
         yield f"{name}: asked for a sample at a time; arrays and record files are read at once"
     for step in recipe.steps:
         if isinstance(step, Opaque):
-            yield (
-                f"{step.name}: a sample at a time, by itself; what runs a batch at a time is "
-                f"{', '.join(names_of_stages())}"
-            )
+            at_once = f"what runs a batch at a time is {', '.join(names_of_stages())}"
+            for name in step.names:
+                yield f"{name}: a sample at a time, by itself; {at_once}"
         elif step.stage.draws:
             yield f"{step.stage.name}: a batch at a time, from each sample's own random numbers"
         else:
             yield f"{step.stage.name}: a batch at a time"
     if plan.batchify is not None:
-        named = Opaque(plan.batchify).name
-        yield f"batchify_fn {named}: gets a list of samples, one by one"
+        yield f"batchify_fn {name_of(plan.batchify)}: gets a list of samples, one by one"
     if plan.batch_transform is not None:
-        yield f"batch_transform {Opaque(plan.batch_transform).name}: a batch at a time"
+        yield f"batch_transform {name_of(plan.batch_transform)}: a batch at a time"
     if plan.on_error == "skip":
         yield "on_error: the next sample that works takes the place of one that doesn't"
     elif plan.on_error != "raise":
-        yield f"on_error: {Opaque(plan.on_error).name} gives what takes a sample's place"
+        yield f"on_error: {name_of(plan.on_error)} gives what takes a sample's place"
     if isinstance(batch_sampler, EpochBatchSampler) and batch_sampler.order.arrangement is not None:
         yield f"order: {batch_sampler.order.arrangement.way}"
     if isinstance(batch_sampler, EpochBatchSampler) and batch_sampler.order.shard[1] > 1:

@@ -10,6 +10,7 @@ it recognises by its exact type; anything else runs as it is, a sample at a time
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -55,10 +56,13 @@ class Opaque:
     Args:
         function: ``function(*sample)`` for tuples, ``function(sample)`` for others.
         first: Called with a tuple's first member only.
+        then: Called one after the other with what ``function`` gives, a tuple as it is: the blocks
+            that come behind it in a ``Compose``.
     """
 
     function: Callable[..., Any]
     first: bool = False
+    then: tuple[Callable[[Any], Any], ...] = ()
 
     def __call__(self, sample: Any) -> Any:
         """What a Gluon data set does with the function."""
@@ -69,19 +73,20 @@ class Opaque:
         return (self._called(sample[0]), *sample[1:]) if sample[1:] else self._called(sample[0])
 
     def _called(self, *arguments: Any) -> Any:
-        if isinstance(self.function, mx.gluon.Block):
-            return call(self.function, *arguments)
-        return self.function(*arguments)
+        value = _result(self.function, *arguments)
+        for function in self.then:
+            value = _result(function, value)
+        return value
 
     @property
-    def name(self) -> str:
-        """With the place in its file, where it has one."""
-        function = self.function
-        name = getattr(function, "__qualname__", type(function).__name__)
-        code = getattr(function, "__code__", None)
-        return (
-            f"{name} ({os.path.basename(code.co_filename)}:{code.co_firstlineno})" if code else name
-        )
+    def functions(self) -> list[Callable[..., Any]]:
+        """All that are called."""
+        return [self.function, *self.then]
+
+    @property
+    def names(self) -> list[str]:
+        """Theirs, with the place in its file, where one has that."""
+        return [name_of(function) for function in self.functions]
 
 
 @dataclass(frozen=True)
@@ -133,7 +138,9 @@ class Recipe:
     @property
     def opaque(self) -> list[Any]:
         """What runs a sample at a time and may draw from the global generators."""
-        runs = [step.function for step in self.steps if isinstance(step, Opaque)]
+        runs: list[Any] = []
+        for step in self.steps:
+            runs += step.functions if isinstance(step, Opaque) else ()
         if self.records is not None:
             return [*self.records.own_code, *runs]
         return runs if self.columns is not None else [self.base, *runs]
@@ -269,13 +276,28 @@ def _add(recipe: Recipe, function: Any) -> None:
     """Append the steps that ``dataset.transform(function)`` stands for."""
     first = type(function) is _dataset._TransformFirstClosure
     inner = function._fn if first else function
-    stages = stages_of(inner)
-    if stages is None:
-        recipe.steps.append(Opaque(inner, first))
-        return
-    for stage in stages:
-        if isinstance(stage, Stage):
-            number = sum(isinstance(step, Known) for step in recipe.steps)
-            recipe.steps.append(Known(stage, first, number))
+    known = itertools.count(sum(isinstance(step, Known) for step in recipe.steps))
+    steps: list[Any] = stages_of(inner) or [inner]
+    for is_stage, group in itertools.groupby(steps, _is_stage):
+        if is_stage:
+            recipe.steps += [Known(stage, first, next(known)) for stage in group]
         else:
-            recipe.steps.append(Opaque(stage, first))
+            function, *then = group
+            recipe.steps.append(Opaque(function, first, tuple(then)))
+
+
+def _is_stage(step: Any) -> bool:
+    return isinstance(step, Stage)
+
+
+def _result(function: Callable[..., Any], *arguments: Any) -> Any:
+    if isinstance(function, mx.gluon.Block):
+        return call(function, *arguments)
+    return function(*arguments)
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """For people, with the place in its file, where it has one."""
+    name = getattr(function, "__qualname__", type(function).__name__)
+    code = getattr(function, "__code__", None)
+    return f"{name} ({os.path.basename(code.co_filename)}:{code.co_firstlineno})" if code else name

@@ -1,0 +1,59 @@
+"""Samples that are tuples, or become some: what a transform is given of them, as in MXNet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from mxnet.gluon import Block
+from mxnet.gluon.data import SimpleDataset
+from mxnet.gluon.data.vision.transforms import Compose, ToTensor
+
+from adapters import gluon_loader
+from tests.gluon.crews import every_quick_crew, opened
+from tests.gluon.data_sets import assert_same, labels, nd, pixels, theirs
+
+
+def images() -> list[Any]:
+    return [nd(image) for image in pixels()]
+
+
+class TwoViews(Block):
+    def forward(self, image: Any) -> Any:
+        return image, image + 1
+
+
+class Both(Block):
+    def forward(self, views: Any) -> Any:
+        first, second = views
+        return first * 2, second * 3
+
+
+@every_quick_crew
+@pytest.mark.parametrize("first", [False, True], ids=["transform", "transform_first"])
+def test_blocks_of_a_compose_pass_tuples_on_as_they_are(crew, first):
+    data = SimpleDataset(images())
+    block = Compose([ToTensor(), TwoViews(), Both(), Both()])
+    data = data.transform_first(block) if first else data.transform(block)
+    with opened(data, crew) as loader:
+        assert_same(list(loader), theirs(data, batch_size=4))
+
+
+@every_quick_crew
+def test_so_they_do_with_the_first_member_of_a_pair(crew):
+    data = SimpleDataset(list(zip(images(), labels().tolist())))
+    data = data.transform_first(Compose([ToTensor(), Compose([TwoViews(), Both()])]))
+
+    def batchify(samples: list[Any]) -> Any:
+        return [view for views, _ in samples for view in views]
+
+    with opened(data, crew, batchify_fn=batchify) as loader:
+        assert_same(list(loader), theirs(data, batch_size=4, batchify_fn=batchify))
+
+
+def test_explain_has_a_line_for_each_of_them(capsys):
+    data = SimpleDataset(images()).transform(Compose([ToTensor(), TwoViews(), Both()]))
+    with gluon_loader(data, 4, num_workers=0) as loader:
+        loader.explain()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines[1:4]] == ["ToTensor", "TwoViews", "Both"]
