@@ -108,7 +108,7 @@ class Steps:
         assert state is not None
         return state
 
-    def gathered(self, names: Sequence[Any], allocate: Allocate) -> Members | None:
+    def gathered(self, names: Sequence[Any], allocate: Allocate) -> Members | list[Any] | None:
         """The base's rows for these samples; None where the base must be asked for each."""
         recipe = self._recipe
         if recipe.columns is None:
@@ -129,6 +129,8 @@ class Steps:
                 gathered.append(Column(taken, column.kind))
             else:
                 gathered.append([column.array[row] for row in rows.tolist()])
+        if recipe.single and isinstance(gathered[0], list):
+            return gathered[0]  # Of whatever: tuples have members of their own.
         return Members(gathered[0], list(gathered[1:]), recipe.single)
 
     # --- sources of ours ---

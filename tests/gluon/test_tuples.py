@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from mxnet.gluon import Block
-from mxnet.gluon.data import SimpleDataset
+from mxnet.gluon.data import ArrayDataset, SimpleDataset
 from mxnet.gluon.data.vision.transforms import Compose, ToTensor
 
 from adapters import gluon_loader
-from tests.gluon.crews import every_quick_crew, opened
+from tests.gluon.crews import CREWS, every_quick_crew, opened
 from tests.gluon.data_sets import assert_same, labels, nd, pixels, theirs
 
 
@@ -57,3 +57,10 @@ def test_explain_has_a_line_for_each_of_them(capsys):
         loader.explain()
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines[1:4]] == ["ToTensor", "TwoViews", "Both"]
+
+
+@pytest.mark.parametrize("crew", CREWS)
+def test_tuples_in_the_one_list_of_an_array_dataset_have_members(crew):
+    data = ArrayDataset(list(zip(images(), labels().tolist()))).transform_first(ToTensor())
+    with opened(data, crew) as loader:
+        assert_same(list(loader), theirs(data, batch_size=4))
