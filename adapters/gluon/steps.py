@@ -51,8 +51,7 @@ class Steps:
         self._turns = turns
         self._checked = checked
         self._own_order = own_order
-        indices = recipe.indices
-        self._indices = None if indices is None else np.asarray(indices)
+        self._indices = None if recipe.indices is None else _integers(recipe.indices)
         self._runs = list(_runs(recipe))
         self._as_ndarrays = recipe.gives_ndarrays
         self._uneven = False
@@ -94,6 +93,8 @@ class Steps:
             state = self._recorded(records, epoch, names, allocate, numpy_semantics)
         else:
             state = self.gathered(names, allocate)
+            if state is None and self._recipe.columns is not None:
+                state = self._asked(names)
         for place, run in enumerate(self._runs):
             if isinstance(run, Known):
                 assert state is not None
@@ -113,10 +114,12 @@ class Steps:
         recipe = self._recipe
         if recipe.columns is None:
             return None
-        rows: Any = names
+        rows: Any = _integers(names)
+        if rows is None or (self._indices is None and recipe.indices is not None):
+            return None
         if self._indices is not None:
             rows = self._indices[_in_range(rows, len(self._indices))]
-        if self._indices is not None or self._checked or not isinstance(rows, np.ndarray):
+        if self._indices is not None or self._checked or rows is not names:
             # Our own order gives an array of numbers in range.
             rows = _in_range(rows, len(recipe.columns[0].array))
         stretch = stretch_of(rows)
@@ -132,6 +135,26 @@ class Steps:
         if recipe.single and isinstance(gathered[0], list):
             return gathered[0]  # Of whatever: tuples have members of their own.
         return Members(gathered[0], list(gathered[1:]), recipe.single)
+
+    def _asked(self, names: Sequence[Any]) -> list[Any]:
+        """What arrays give for slices, lists and whatever else they take.
+
+        Raises:
+            IndexError: In a worker process, which has the arrays alone.
+        """
+        if self._recipe.base is None:
+            raise IndexError(
+                "samples of arrays must be named by integers in worker processes, got "
+                f"{list(names)[:3]!r}: give thread_pool=True"
+            )
+        samples = []
+        for own, name in zip(self._recipe.base_numbers(names), names):
+            try:
+                samples.append(self._recipe.base[own])
+            except BaseException as error:
+                note(error, f"in sample {name!r}")
+                raise
+        return samples
 
     # --- sources of ours ---
 
@@ -270,7 +293,8 @@ class Steps:
     def _taken(self, sample: Any, name: Any) -> Any:
         """A sample, or a copy where it lies in memory that another sample lay in, or may lie."""
         if self._turns.watching:
-            self._turns.watch(name, map_arrays(as_numpy, sample, lists=True))
+            # Names that are arrays can't be compared.
+            self._turns.watch(repr(name), map_arrays(as_numpy, sample, lists=True))
         copied = detached(sample)
         map_arrays(lambda array: array.wait_to_read(), copied, lists=True)
         return copied
@@ -336,10 +360,21 @@ def _runs(recipe: Recipe) -> Iterator[Known | list[Opaque]]:
 
 def _numbers(names: Sequence[Any], index: int, first: int) -> NDArray[np.int64]:
     """What the random numbers of these samples depend on: theirs, or their places."""
-    numbers = np.asarray(names)
-    if numbers.ndim == 1 and numbers.dtype.kind in "iu":
-        return numbers.astype(np.int64)
-    return np.arange(first, first + len(names)) + (index << 24)
+    numbers = _integers(names)
+    if numbers is None:
+        return np.arange(first, first + len(names)) + (index << 24)
+    return numbers
+
+
+def _integers(names: Any) -> NDArray[np.int64] | None:
+    """What a sampler may give as an array; None where it gives something else than integers."""
+    try:
+        numbers = np.asarray(names)
+    except ValueError:  # Sequences of several lengths.
+        return None
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+        return None
+    return numbers.astype(np.int64, copy=False)
 
 
 def _in_range(names: Sequence[Any], size: int) -> NDArray[np.int64]:
@@ -348,10 +383,9 @@ def _in_range(names: Sequence[Any], size: int) -> NDArray[np.int64]:
     Raises:
         IndexError: A name is out of range, or no integer.
     """
-    numbers = np.asarray(names)
-    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+    numbers = _integers(names)
+    if numbers is None:
         raise IndexError(f"samples must be named by integers, got {list(names)[:3]!r}")
-    numbers = numbers.astype(np.int64, copy=False)
     least, most = int(numbers.min()), int(numbers.max())
     if least < -size or most >= size:
         wrong = most if most >= size else least

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
+from mxnet.gluon.data import ArrayDataset, Dataset, Sampler
+from mxnet.gluon.data.vision.transforms import Cast
 
 from adapters import gluon_loader
-from tests.gluon.crews import THREADS, opened
-from tests.gluon.data_sets import values
+from tests.gluon.crews import PROCESSES, THREADS, every_quick_crew, opened
+from tests.gluon.data_sets import assert_same, nd, theirs, values
 from tests.gluon.test_resume import NUMBERS, SIZE, Seeded, state
 
 
@@ -78,3 +82,114 @@ def test_a_sampler_that_ends_too_early_is_an_error():
         loader.load_state_dict(state(0, 3))
         with pytest.raises(ValueError, match="at batch 3, and the sampler gave 2 batches"):
             list(loader)
+
+
+class Scaled(Dataset):
+    """Of images whose size a sampler chooses."""
+
+    def __len__(self):
+        return SIZE
+
+    def __getitem__(self, key):
+        number, (height, width) = key
+        return np.full((height, width), number, np.float32)
+
+
+class Sums(Dataset):
+    """Of as many numbers as a sampler names."""
+
+    def __len__(self):
+        return SIZE
+
+    def __getitem__(self, key):
+        return np.float32(sum(key))
+
+
+@every_quick_crew
+@pytest.mark.parametrize("seed", [None, 1])
+def test_a_batch_sampler_may_give_pairs_and_lists_of_any_length(crew, seed):
+    def drawn(sample):
+        return sample + np.random.rand() * 0
+
+    for data, batches in [
+        (Scaled(), [[(0, (3, 3)), (1, (3, 3))], [(2, (4, 5)), (3, (4, 5))]]),
+        (Sums(), [[[0, 1], [2]], [[3], [4, 5, 6]]]),
+    ]:
+        expected = theirs(data, batch_sampler=batches)
+        with opened(data, crew, None, batch_sampler=batches, seed=seed) as loader:
+            assert_same(list(loader), expected)
+        data = data.transform(drawn)
+        expected = theirs(data, batch_sampler=batches)
+        with opened(data, crew, None, batch_sampler=batches, seed=seed) as loader:
+            assert_same(list(loader), expected)
+
+
+def test_arrays_may_name_samples_that_lie_in_one_place():
+    class Constant(Sums):
+        one = np.ones(1, np.float32)
+
+        def __getitem__(self, key):
+            return self.one
+
+    batches = [[np.array([0, 1]), np.array([2, 3])]]
+    with opened(Constant(), "inline", None, batch_sampler=batches) as loader:
+        assert_same(list(loader), theirs(Constant(), batch_sampler=batches))
+
+
+ROWS = np.arange(SIZE * 2.0).reshape(SIZE, 2)
+ARRAYS = {
+    "an array": lambda: ROWS,
+    "an NDArray": lambda: nd(ROWS),
+    "two": lambda: ArrayDataset(nd(ROWS), ROWS[:, 0]),
+    "one list": lambda: ArrayDataset(list(range(SIZE))),
+}
+SLICES = [slice(0, 3), slice(3, 6)]
+KEYS = {
+    "slices": lambda: SLICES,
+    "lists": lambda: [[0, 1], [2, 1]],
+    "tuples": lambda: [(2, 1), (3, 0)],
+    "NDArrays": lambda: [nd(np.array(each, np.int32)) for each in ([1, 2], [3, 0])],
+}
+
+
+@every_quick_crew
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        *itertools.product(["an array", "an NDArray"], ["slices", "lists", "tuples"]),
+        ("an NDArray", "NDArrays"),
+        ("two", "slices"),
+        ("one list", "slices"),
+    ],
+)
+def test_arrays_take_what_indexes_them(name, keys, crew):
+    data, keys = ARRAYS[name](), KEYS[keys]()
+    with opened(data, crew, 2, sampler=keys) as loader:
+        assert_same(list(loader), theirs(data, batch_size=2, sampler=keys))
+
+
+def test_before_a_transform_of_batches_too():
+    data = ArrayDataset(nd(ROWS), ROWS).transform_first(Cast("float16"))
+    with opened(data, "inline", 2, sampler=SLICES) as loader:
+        assert_same(list(loader), theirs(data, batch_size=2, sampler=SLICES))
+
+
+def test_a_choice_may_be_of_any_keys():
+    class Slices(Sampler):
+        def __iter__(self):
+            return iter(SLICES)
+
+        def __len__(self):
+            return len(SLICES)
+
+    data = ArrayDataset(ROWS, ROWS).sample(Slices())
+    with opened(data, "inline", 2) as loader:
+        assert_same(list(loader), theirs(data, batch_size=2))
+
+
+def test_in_worker_processes_arrays_are_named_by_integers():
+    with (
+        opened(ROWS, PROCESSES, 2, sampler=SLICES) as loader,
+        pytest.raises(IndexError, match=r"got \[slice.*: give thread_pool=True"),
+    ):
+        next(iter(loader))
