@@ -253,7 +253,7 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
     def _batches(self) -> float:
         try:
             return len(self._loader)
-        except TypeError:  # A sampler of the user's own.
+        except Exception:  # A sampler of the user's own.
             return np.inf
 
     def _end_epoch(self) -> None:

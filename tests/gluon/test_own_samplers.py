@@ -84,6 +84,46 @@ def test_a_sampler_that_ends_too_early_is_an_error():
             list(loader)
 
 
+class Late:
+    """Knows its length once it is iterated over, as samplers of buckets do."""
+
+    def __iter__(self):
+        self.batches = [[0, 1], [2, 3]]
+        return iter(self.batches)
+
+    def __len__(self):
+        return len(self.batches)
+
+
+class Unknown(Late):
+    def __len__(self):
+        raise ValueError("nobody knows")
+
+
+class Negative(Late):
+    def __len__(self):
+        return -1
+
+
+@every_quick_crew
+@pytest.mark.parametrize("sampler", [Late, Unknown, Negative])
+def test_a_batch_sampler_needs_no_length(sampler, crew):
+    with opened(NUMBERS, crew, None, batch_sampler=sampler()) as loader:
+        for epoch in (1, 2):
+            assert values(loader) == [[0, 1], [2, 3]]
+            assert loader.state_dict() == state(epoch, 0)
+
+
+@pytest.mark.parametrize("sampler", [Late, Unknown, Negative])
+def test_a_sampler_needs_none_either(sampler):
+    class Single(sampler):
+        def __iter__(self):
+            return itertools.chain(*super().__iter__())
+
+    with opened(NUMBERS, "inline", 3, sampler=Single()) as loader:
+        assert values(loader) == [[0, 1, 2], [3]]
+
+
 class Scaled(Dataset):
     """Of images whose size a sampler chooses."""
 
