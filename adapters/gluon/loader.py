@@ -277,7 +277,7 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
 
         Args:
             epoch: Of the batch, from 0.
-            batch: Its number in the pass.
+            batch: Its number in the pass, from its end where negative.
             state: What ``load_state_dict`` was given in the middle of that pass, where it went on
                 with other shards or another ``batch_size``. Not needed in the loader that did.
 

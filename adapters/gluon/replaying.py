@@ -11,7 +11,7 @@ from adapters.batch.key import Continuation
 from adapters.batch.order import Order
 from adapters.generators import DECODE, generator
 from adapters.gluon.plan import GluonPlan
-from adapters.gluon.samplers import drawn_batches
+from adapters.gluon.samplers import drawn_batches, length_of
 from adapters.replaying import Replay, key_of
 from adapters.sources.origin import Origin
 
@@ -46,6 +46,8 @@ def replayed(
         index %= len(plan.order)
         names = plan.order.batch(*key_of(rest, plan.order, epoch, index).place)
     else:
+        if index < 0:
+            index = _from_the_end(index, length_of(batch_sampler, epoch))
         drawn: Any = next(drawn_batches(batch_sampler, epoch, index), None)
         if drawn is None:
             raise IndexError(f"batch must be one of the pass, got {index}: it has fewer")
@@ -64,3 +66,14 @@ def replayed(
         for number in numbers.tolist()
     ]
     return Replay(epoch, index, batch(index), numbers, origins, plan.data.__getitem__)
+
+
+def _from_the_end(index: int, count: int | None) -> int:
+    """The number of a batch that was counted from the end of ``count``."""
+    if count is None:
+        raise IndexError(
+            f"batch must be >= 0 where the sampler of the loader has no length, got {index}"
+        )
+    if index < -count:
+        raise IndexError(f"batch must be in range({-count}, {count}), got {index}")
+    return index + count

@@ -9,6 +9,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet.gluon.contrib.estimator import Estimator
+from mxnet.gluon.data import SequentialSampler
 
 from adapters import ImageDecoder, gluon_loader, open_images
 from adapters.gluon import Resume
@@ -179,6 +180,34 @@ def test_a_batch_is_seen_again():
         assert loader.state_dict() == state
         with pytest.raises(IndexError, match=f"got {BATCHES}"):
             loader.replay(0, BATCHES)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"seed": 1}, {"seed": 1, "last_batch": "rollover"}, {"sampler": SequentialSampler(10)}],
+    ids=["order", "rollover", "sampler"],
+)
+def test_batches_are_counted_from_the_end_too(arguments):
+    with gluon_loader(np.arange(10), 3, num_workers=0, **arguments) as loader:
+        list(loader)
+        batches = [batch.asnumpy().tolist() for batch in loader]
+        count = len(batches)
+        for index in (-1, -count):
+            assert loader.replay(1, index).batch.asnumpy().tolist() == batches[index]
+        assert loader.replay(1, -1).index == count - 1
+        with pytest.raises(IndexError, match=rf"range\({-count}, {count}\), got {-count - 1}"):
+            loader.replay(1, -count - 1)
+
+
+def test_batches_of_a_sampler_without_a_length_are_counted_from_the_beginning():
+    class Lists:
+        def __iter__(self):
+            return iter([[1, 2], [3]])
+
+    with gluon_loader(np.arange(10), batch_sampler=Lists(), num_workers=0) as loader:
+        assert loader.replay(0, 1).batch.asnumpy().tolist() == [3]
+        with pytest.raises(IndexError, match="batch must be >= 0 where"):
+            loader.replay(0, -1)
 
 
 def test_a_batch_is_seen_again_of_a_pass_that_other_shards_have_begun():
