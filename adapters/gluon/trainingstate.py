@@ -1,9 +1,9 @@
 """The state of a training with Gluon: parameters of the net, states of the trainer.
 
 Parameters are told by their order, and their names without the numbers that differ between
-processes, their shapes and their dtypes must be those that were saved. A ``Trainer``, and MXNet,
-write and read states by the name of a file alone: it is given one that lies in memory, which no
-full disk concerns and no killed process leaves behind.
+processes, their shapes and their dtypes must be those that were saved. A ``Trainer`` writes and
+reads its states by the name of a file alone: it is given one that lies in memory, which no full
+disk concerns and no killed process leaves behind.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 import mxnet as mx
 import numpy as np
+from mxnet.util import is_np_array
 
 from adapters.resuming import check_same
 
@@ -59,17 +60,16 @@ def set_state(net: Any, trainer: Any, state: dict[str, Any]) -> None:
     Raises:
         ValueError: The net isn't made like the one whose state that is.
     """
+    make = mx.np.array if is_np_array() else mx.nd.array
     pairs = zip(net.collect_params().values(), state["parameters"])
-    with _file() as path:
+    try:
         # By what they are called in this process; those whose shapes aren't known get them.
-        mx.nd.save(str(path), {each.name: mx.nd.array(a, dtype=a.dtype) for each, a in pairs})
-        try:
-            net.collect_params().load(str(path))
-        except AssertionError as error:
-            raise ValueError(
-                "net must be made as it was when the training was saved: make the same net, or "
-                f"give Resume another folder ({error})"
-            ) from error
+        net.collect_params().load_dict({each.name: make(a, dtype=a.dtype) for each, a in pairs})
+    except AssertionError as error:
+        raise ValueError(
+            "net must be made as it was when the training was saved: make the same net, or "
+            f"give Resume another folder ({error})"
+        ) from error
     with _file() as path:
         path.write_bytes(state["trainer"])
         trainer.load_states(str(path))

@@ -14,6 +14,7 @@ from mxnet.gluon.data import SequentialSampler
 from adapters import ImageDecoder, gluon_loader, open_images
 from adapters.gluon import Resume
 from adapters.images import decode
+from tests.gluon.data_sets import numpy_semantics
 from tests.packing.materials import folder
 
 SIZE, BATCH_SIZE, EPOCHS = 24, 4, 3
@@ -71,7 +72,7 @@ def train(path: Path | None, kill_at: int | None = None, workers: int = 0, **opt
                     loss = loss_of(net(data), label).mean()
                 loss.backward()
                 trainer.step(1)
-                losses.append((epoch, float(loss.asscalar())))
+                losses.append((epoch, loss.asnumpy().item()))
                 resume.step()
                 resume._background.wait()  # So that each batch is followed by a file.
     return losses
@@ -86,6 +87,14 @@ def test_a_loop_goes_on_with_the_same_losses(kill_at, workers, tmp_path):
     continued = train(tmp_path, workers=2 - workers)
     assert continued == expected[-len(continued) :]
     assert len(continued) == len(expected) - kill_at
+
+
+def test_a_loop_goes_on_under_numpy_semantics(tmp_path):
+    with numpy_semantics():
+        expected = train(None)
+        with pytest.raises(Killed):
+            train(tmp_path, BATCHES + 3)
+        assert train(tmp_path) == expected[BATCHES + 3 :]
 
 
 def test_a_training_that_has_ended_stays_there(tmp_path):
