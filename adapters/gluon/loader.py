@@ -243,6 +243,7 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
         self._generators: Any = np.random
         self._move = mover(ctx, pin_memory, pin_device_id)
         self._begun: Begun | None = None
+        self._without_batches = False  # The next pass: of a training that has ended.
         self._progress, self._continuation = Progress(), WHOLE
         self._engine = Engine(self._plan, self._settings)
         _open.add(self._engine)
@@ -259,6 +260,9 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
         return self
 
     def __iter__(self) -> Iterator[Any]:
+        if self._without_batches:
+            self._without_batches = False
+            return iter(())
         self._settled()._shard.notice()
         return Iteration(self)
 

@@ -8,7 +8,8 @@
 
 A training is saved after a batch, within an epoch, or after an epoch; the loader's state says which
 batch comes next. With an ``Estimator``, the same object is one of its event handlers, and ends the
-training when it has had all epochs, as MXNet's own handler counts those of this call.
+training when it has had all epochs, as MXNet's own handler counts those of this call. ``fit`` asks
+no handler before its first epoch: where none is left, that has no batches.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
         self._trainer: Any = None
         self._state: dict[str, Any] | None = None
         self._epoch = self._batch = 0
-        self._trained = False
+        self._trained = self._ended = False
         self._metrics: list[Any] = []
         self.extra: dict[str, Any] = {}
         self.priority = np.inf  # Of an event handler: when the others have been called.
@@ -178,6 +179,7 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
         except BaseException:
             self._leave()
             raise
+        self._ended = self._loader._without_batches = self._has_had_all(estimator)
 
     def epoch_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
         """An epoch begins."""
@@ -198,13 +200,18 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
     def epoch_end(self, estimator: Any, *args: Any, **kwargs: Any) -> bool:
         """An epoch has ended; whether it was the last one."""
         self._metrics = []
-        self._end_epoch()
-        return estimator.max_epoch is not None and self._epoch >= estimator.max_epoch
+        if not self._ended:
+            self._end_epoch()
+        return self._has_had_all(estimator)
 
     def train_end(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
         """``fit`` has ended."""
+        self._loader._without_batches = False  # Where it was given another loader.
         self._end()
         self._leave()
+
+    def _has_had_all(self, estimator: Any) -> bool:
+        return estimator.max_epoch is not None and self._epoch >= estimator.max_epoch
 
     # --- the state ---
 

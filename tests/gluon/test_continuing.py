@@ -152,6 +152,30 @@ def test_an_estimator_goes_on_with_the_same_losses_and_metrics(tmp_path):
     assert continued == expected[-len(continued) :]
 
 
+def test_an_estimators_training_that_has_ended_stays_there(tmp_path):
+    assert len(estimated(tmp_path)) == EPOCHS * BATCHES
+    files = sorted(tmp_path.iterdir())
+    for _ in range(2):
+        assert estimated(tmp_path) == []
+    assert sorted(tmp_path.iterdir()) == files
+
+
+def test_more_epochs_go_on_where_an_ended_training_was(tmp_path):
+    """With MXNet's own handlers, which see an epoch without batches."""
+    loader, net, trainer = made()
+    validation, _, _ = made()
+    with loader, validation:
+        estimator = Estimator(net, mx.gluon.loss.L2Loss(), trainer=trainer)
+        estimator.logger.disabled = True
+        resume, delivered = Resume(tmp_path, loader), []
+        for epochs in (1, 1, 2):
+            estimator.fit(loader, validation, epochs, [resume])
+            assert loader.epoch == epochs
+            delivered.append(loader.waits.batches)
+        assert len(list(loader)) == BATCHES
+    assert delivered == [BATCHES, BATCHES, 2 * BATCHES]
+
+
 def test_another_net_is_refused(tmp_path):
     train(tmp_path)
     loader, _, _ = made()
