@@ -23,6 +23,7 @@ from adapters.batch.turns import Turns
 from adapters.errors import RecordError, note
 from adapters.generators import DECODE, Generators, generator
 from adapters.gluon.members import Members, items_of, split, stacked
+from adapters.gluon.names import in_range, integers, numbers_of
 from adapters.gluon.ndarrays import as_ndarray, as_numpy, map_arrays
 from adapters.gluon.randomness import Seeding, uniforms
 from adapters.gluon.recipe import Column, Known, Opaque, Recipe
@@ -51,7 +52,7 @@ class Steps:
         self._turns = turns
         self._checked = checked
         self._own_order = own_order
-        self._indices = None if recipe.indices is None else _integers(recipe.indices)
+        self._indices = None if recipe.indices is None else integers(recipe.indices)
         self._runs = list(_runs(recipe))
         self._as_ndarrays = recipe.gives_ndarrays
         self._uneven = False
@@ -99,11 +100,10 @@ class Steps:
             if isinstance(run, Known):
                 assert state is not None
                 drawn = self._drawn(run, epoch, index, names, first)
-                members = split(state, names) if isinstance(state, list) else state
                 last = place == len(self._runs) - 1
-                state = self._staged(run, members, drawn, allocate if last else np.empty, names)
+                state = self._staged(run, state, drawn, allocate if last else np.empty, names)
             else:
-                numbers = _numbers(names, index, first)
+                numbers = numbers_of(names, index, first)
                 seed = seeding.of_samples(epoch, numbers, place) if seeding else None
                 state = self._called(run, state, names, seed)
         assert state is not None
@@ -114,14 +114,14 @@ class Steps:
         recipe = self._recipe
         if recipe.columns is None:
             return None
-        rows: Any = _integers(names)
+        rows: Any = integers(names)
         if rows is None or (self._indices is None and recipe.indices is not None):
             return None
         if self._indices is not None:
-            rows = self._indices[_in_range(rows, len(self._indices))]
+            rows = self._indices[in_range(rows, len(self._indices))]
         if self._indices is not None or self._checked or rows is not names:
             # Our own order gives an array of numbers in range.
-            rows = _in_range(rows, len(recipe.columns[0].array))
+            rows = in_range(rows, len(recipe.columns[0].array))
         stretch = stretch_of(rows)
         gathered: list[Column | list[Any]] = []
         for place, column in enumerate(recipe.columns):
@@ -170,7 +170,7 @@ class Steps:
         own: Any = self._recipe.base_numbers(names)
         if (self._checked and not self._own_order) or not isinstance(own, np.ndarray):
             # Our own orders give an array of numbers in range. Worth it: 4 of 80 us for 64 digits.
-            own = _in_range(own, len(source))
+            own = in_range(own, len(source))
         source.bring(own)
         if source.gathers:
             return self._of_arrays(source, own, allocate, numpy_semantics)
@@ -252,7 +252,7 @@ class Steps:
         draws = run.stage.draws
         if not draws:
             return _none_drawn(len(names))
-        return uniforms(self._seed, epoch, _numbers(names, index, first), run.number, draws)
+        return uniforms(self._seed, epoch, numbers_of(names, index, first), run.number, draws)
 
     def _called(
         self,
@@ -302,12 +302,16 @@ class Steps:
     def _staged(
         self,
         run: Known,
-        state: Members,
+        state: Members | list[Any],
         drawn: NDArray[np.float64],
         allocate: Allocate,
         names: Sequence[Any],
     ) -> Members | list[Any]:
         """Run a stage on the samples, or on their first members."""
+        if isinstance(state, list):
+            if len({len(each) if isinstance(each, tuple) else None for each in state}) > 1:
+                return self._staged_singly(run, state, drawn, names)
+            state = split(state, names)
         if not (run.first or state.single):
             # MXNet gives a block all members of a tuple, whether it can take them or not.
             return self._called([Opaque(run.stage.block)], state, names, None)
@@ -327,6 +331,17 @@ class Steps:
                 note(error, f"in {run.stage.name}, sample {name!r}")
                 raise
         return Members(results, state.rest, single)
+
+    def _staged_singly(
+        self, run: Known, samples: list[Any], drawn: NDArray[np.float64], names: Sequence[Any]
+    ) -> list[Any]:
+        """Run a stage on samples that have no columns, as tuples of several lengths."""
+        results: list[Any] = []
+        for row, sample in enumerate(samples):
+            one = slice(row, row + 1)
+            state = self._staged(run, [sample], drawn[one], np.empty, names[one])
+            results += state if isinstance(state, list) else state.samples()
+        return results
 
 
 @functools.lru_cache(maxsize=8)
@@ -356,38 +371,3 @@ def _runs(recipe: Recipe) -> Iterator[Known | list[Opaque]]:
         yield step
     if group is not None:
         yield group
-
-
-def _numbers(names: Sequence[Any], index: int, first: int) -> NDArray[np.int64]:
-    """What the random numbers of these samples depend on: theirs, or their places."""
-    numbers = _integers(names)
-    if numbers is None:
-        return np.arange(first, first + len(names)) + (index << 24)
-    return numbers
-
-
-def _integers(names: Any) -> NDArray[np.int64] | None:
-    """What a sampler may give as an array; None where it gives something else than integers."""
-    try:
-        numbers = np.asarray(names)
-    except ValueError:  # Sequences of several lengths.
-        return None
-    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
-        return None
-    return numbers.astype(np.int64, copy=False)
-
-
-def _in_range(names: Sequence[Any], size: int) -> NDArray[np.int64]:
-    """Row numbers from what a sampler may give, negative ones too.
-
-    Raises:
-        IndexError: A name is out of range, or no integer.
-    """
-    numbers = _integers(names)
-    if numbers is None:
-        raise IndexError(f"samples must be named by integers, got {list(names)[:3]!r}")
-    least, most = int(numbers.min()), int(numbers.max())
-    if least < -size or most >= size:
-        wrong = most if most >= size else least
-        raise IndexError(f"sample {wrong} was asked of a data set of {size}")
-    return np.where(numbers < 0, numbers + size, numbers) if least < 0 else numbers

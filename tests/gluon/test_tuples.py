@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import mxnet as mx
+import numpy as np
 import pytest
 from mxnet.gluon import Block
 from mxnet.gluon.data import ArrayDataset, SimpleDataset
-from mxnet.gluon.data.vision.transforms import Compose, ToTensor
+from mxnet.gluon.data.vision.transforms import Cast, Compose, ToTensor
 
 from adapters import gluon_loader
 from tests.gluon.crews import CREWS, every_quick_crew, opened
@@ -16,6 +18,12 @@ from tests.gluon.data_sets import assert_same, labels, nd, pixels, theirs
 
 def images() -> list[Any]:
     return [nd(image) for image in pixels()]
+
+
+def first_and_count(samples: list[Any]) -> Any:
+    """The images, and how many members come with each."""
+    pairs = [sample if isinstance(sample, tuple) else (sample,) for sample in samples]
+    return [mx.nd.stack(*[first for first, *_ in pairs]), nd(np.array([*map(len, pairs)]))]
 
 
 class TwoViews(Block):
@@ -64,3 +72,23 @@ def test_tuples_in_the_one_list_of_an_array_dataset_have_members(crew):
     data = ArrayDataset(list(zip(images(), labels().tolist()))).transform_first(ToTensor())
     with opened(data, crew) as loader:
         assert_same(list(loader), theirs(data, batch_size=4))
+
+
+@pytest.mark.parametrize("crew", CREWS)
+@pytest.mark.parametrize("singles", [False, True])
+def test_tuples_of_several_lengths_are_for_a_batchify_of_ones_own(crew, singles):
+    tuples = [(image, *range(number % 3)) for number, image in enumerate(images())]
+    samples = [each[0] if singles and len(each) == 1 else each for each in tuples]
+    data = SimpleDataset(samples).transform_first(Compose([ToTensor(), Cast("float64")]))
+    with opened(data, crew, batchify_fn=first_and_count) as loader:
+        assert_same(list(loader), theirs(data, batch_size=4, batchify_fn=first_and_count))
+
+
+@every_quick_crew
+def test_by_mxnets_rules_they_are_named(crew):
+    data = SimpleDataset([(image, *range(n + 1)) for n, image in enumerate(images())])
+    with (
+        opened(data.transform_first(ToTensor()), crew) as loader,
+        pytest.raises(ValueError, match="sample 1 has 3, sample 0 has 2"),
+    ):
+        next(iter(loader))
