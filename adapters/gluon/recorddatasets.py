@@ -28,12 +28,18 @@ def source_of(data: Any) -> RecordSource | None:
     """The images of an ``ImageRecordDataset``, read as MXNet does.
 
     Returns:
-        None where they are to become grey, or where the libraries are missing.
+        None where they are to become grey, where the libraries are missing, or where the file isn't
+        found any more, which the data set has opened.
     """
     if data._flag != 1 or not all(map(find_spec, ("cv2", "simplejpeg"))):
         return None
-    offsets = np.array([data._record.idx[key] for key in data._record.keys], np.int64)
-    shard = Shard(data.filename, "recordio", False, Index(offsets, None))
+    offsets = [data._record.idx[key] for key in data._record.keys]
+    # Those that no file has, above 2^63 too, become -1.
+    own = np.array([at if 0 <= at < 1 << 63 else -1 for at in offsets], np.int64)
+    try:
+        shard = Shard(data.filename, "recordio", False, Index(own, None))
+    except OSError:
+        return None
     return RecordSource(RecordFiles.of([shard]), Images(None, {}))
 
 

@@ -180,3 +180,26 @@ def test_a_record_that_cannot_be_read_is_named(images, tmp_path):
     with opened(data, "threads-4", 60) as loader, pytest.raises(mx.MXNetError) as caught:
         next(iter(loader))
     assert "in sample 59" in "\n".join(caught.value.__notes__)
+
+
+@pytest.mark.parametrize("offset", [2**63, 2**64 - 1])
+def test_an_offset_that_no_file_has_concerns_its_record_alone(offset, images, tmp_path):
+    path = tmp_path / "odd.rec"
+    path.write_bytes((images / "a.rec").read_bytes())
+    index = (images / "a.idx").read_text()
+    path.with_suffix(".idx").write_text(f"{index}60\t{offset}\n")
+    data = ImageRecordDataset(str(path))
+    with opened(data, "inline", 60) as loader:
+        batches = iter(loader)
+        assert_same([next(batches)], theirs(data.take(60), batch_size=60))
+        with pytest.raises(mx.MXNetError) as caught:
+            next(batches)
+    assert "in sample 60" in "\n".join(caught.value.__notes__)
+
+
+def test_a_file_that_was_opened_where_one_was_is_read(images, tmp_path, monkeypatch):
+    monkeypatch.chdir(images)
+    data = ImageRecordDataset("a.rec")
+    monkeypatch.chdir(tmp_path)
+    with opened(data, "inline", 20) as loader:
+        assert_same(list(loader), theirs(data, batch_size=20))
