@@ -70,7 +70,8 @@ def check_arguments(
 
 
 def _check_dataset(dataset: Any) -> None:
-    if getattr(dataset, "shape", None) == ():
+    shape = getattr(dataset, "shape", None)
+    if isinstance(shape, tuple) and not shape:
         raise TypeError(f"dataset must have samples, got a single number, {dataset!r:.200}")
     if isinstance(dataset, tuple) and not hasattr(dataset, "_fields"):
         lengths = [len(member) for member in dataset if hasattr(member, "__len__")]

@@ -107,6 +107,13 @@ def test_ndarrays_of_each_dtype_give_the_same_batches(dtype, semantics):
         assert_same(ours(listed, batch_size=4, **INLINE), theirs(listed, batch_size=4))
 
 
+def test_a_data_set_may_have_a_shape_of_its_own():
+    class Volume(list):
+        shape = np.array([4, 5])
+
+    assert_same(ours(Volume(range(6)), batch_size=4, **INLINE), theirs(range(6), batch_size=4))
+
+
 def test_a_transform_gets_the_rows_that_mxnet_gives_it():
     seen: list[Any] = []
     for make in (ArrayDataset, lambda *columns: SimpleDataset(list(zip(*columns)))):
