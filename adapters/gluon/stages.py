@@ -135,6 +135,9 @@ class _CenterCrop(Stage):
         width, height = self.block._args[0]
         if rows.ndim != 4 or rows.shape[2] < width or rows.shape[1] < height:
             return None
+        if (width, height) != (int(width), int(height)):
+            return None  # MXNet resizes what it has cut out, or tries to.
+        width, height = int(width), int(height)
         x, y = int((rows.shape[2] - width) / 2), int((rows.shape[1] - height) / 2)
         return _cut(rows, x, y, width, height, allocate)
 

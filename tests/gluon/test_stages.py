@@ -71,7 +71,8 @@ FIXED: dict[str, Callable[[], Any]] = {
         (5,), (12,), ((4, 9),), ((12, 3),), (5, True), (12, True), ((4, 9), True), ((7, 8),),
         *(((5, 11), False, interpolation) for interpolation in range(5))]},
     **{f"CenterCrop {arguments}": lambda arguments=arguments: CenterCrop(*arguments)
-       for arguments in [(5,), ((3, 4),), ((4, 3),), ((7, 8),), (12,), ((3, 12),), ((12, 3), 2)]},
+       for arguments in [
+        (5,), (5.0,), ((3, 4),), ((4, 3.0),), ((7, 8),), (12,), ((3, 12),), ((12, 3), 2)]},
     "CropResize": lambda: CropResize(1, 2, 3, 4),
     "CropResize to a size": lambda: CropResize(1, 2, 3, 4, (5, 6), 1),
     "CropResize to a square": lambda: CropResize(0, 0, 6, 7, 4, 2),
