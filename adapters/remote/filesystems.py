@@ -191,6 +191,9 @@ class FileSystem:
         return sync(self._files.loop, call, *arguments, timeout=remaining_seconds(), **options)
 
     def _path(self, key: str) -> str:
+        if self._is_web:  # Its client would take it for a fragment, and ask for what is before.
+            name, mark, query = key.partition("?")
+            key = name.replace("#", "%23") + mark + query
         return str(self._files._strip_protocol(f"{self._root}/{key}"))
 
 

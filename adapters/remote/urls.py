@@ -1,8 +1,9 @@
 """Which names are URLs, and what of them people may see.
 
 ``s3://bucket/train.rec``, ``gs://``, ``az://``, ``http(s)://`` and whatever fsspec knows. A file's
-URL, ``file:///data/train.rec``, is its path. A user, a password, a query and a fragment are sent to
-the store, and stand in no message, no log, no manifest and no cache: they may be secrets.
+URL, ``file:///data/train.rec``, is its path. A user, a password and a query are sent to the store,
+and stand in no message, no log, no manifest and no cache: they may be secrets. A ``#`` before a
+query is a part of the path, whatever the scheme: names of files have it, and objects no fragments.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import posixpath
 import re
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from adapters.remote.answers import Head
 
@@ -59,12 +60,11 @@ def clean(url: str) -> str:
     """The URL without what may be a secret, for people and for files."""
     if not is_url(url):
         return url
-    if not _is_web(url):  # A "?" or "#" is a part of an object's key there.
-        scheme, _, rest = url.partition("://")
-        host, slash, key = rest.partition("/")
-        return f"{scheme}://{host.rpartition('@')[2]}{slash}{key}"
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+    if _is_web(url):  # Elsewhere a "?" is a part of an object's key, as a "#" is everywhere.
+        url = url.partition("?")[0]
+    scheme, _, rest = url.partition("://")
+    host, slash, key = rest.partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{key}"
 
 
 def without_secrets(text: str) -> str:

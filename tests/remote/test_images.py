@@ -166,6 +166,17 @@ def test_names_that_urls_escape(server, tmp_path):
     assert open_images([url]).classes == ["big cat"]
 
 
+@pytest.mark.parametrize("query", ["", "?sig=1"], ids=["obstore", "fsspec"])
+def test_a_hash_is_a_part_of_a_name(server, tmp_path, loop, query):
+    for name in ("c#/1.jpg", "f#/1.jpg"):
+        put(tmp_path, name)
+    serve(server, tmp_path)
+    with open_images([server.url(f"photos/{each}#/1.jpg{query}") for each in "cf"]) as source:
+        assert source.classes == ["c#", "f#"]
+        assert source.named(1) == server.url("photos/f#/1.jpg")
+        assert source[1][0].shape == (20, 30, 3)
+
+
 # --- batches ---
 
 

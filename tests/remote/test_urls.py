@@ -30,6 +30,7 @@ def test_a_url_is_told_from_a_path(name, expected):
     ("url", "expected"),
     [
         ("https://me:secret@host:80/a/b.rec?X-Amz-Signature=secret#x", "https://host:80/a/b.rec"),
+        ("https://h/c#/1.npy?sig=secret#x", "https://h/c#/1.npy"),
         ("s3://key:secret@bucket/a.rec", "s3://bucket/a.rec"),
         ("s3://bucket/a?b#c.rec", "s3://bucket/a?b#c.rec"),
         ("/data/a?b.rec", "/data/a?b.rec"),

@@ -16,6 +16,7 @@ from adapters.records.regions import CachedRegion
 from adapters.records.remotefile import RemoteFile
 from adapters.remote import Head, filesystems, localfiles, obstores, retrying
 from adapters.remote.segments import Segment
+from adapters.remote.wholes import identity_of
 from tests.remote.conftest import payloads, written
 from tests.sources.record_files import raw_file
 
@@ -30,6 +31,13 @@ def test_a_query_tells_objects_apart_where_no_etag_does(tmp_path, is_etag, folde
     for each in cached:
         each.keep_index(b"")
     assert {kept.url for kept in Cache(tmp_path).objects()} == {"https://h/get"}
+
+
+def test_a_hash_in_a_path_tells_objects_apart(tmp_path):
+    """Servers make ETags of time and size, which many pictures have in common."""
+    head, urls = Head(100, '"1-64"', 0, True), ["https://h/img#1.npy", "https://h/img#2.npy"]
+    assert len({Cache(tmp_path).object_of(url, head)._folder for url in urls}) == 2
+    assert len({identity_of(url, head) for url in urls}) == 2
 
 
 def test_files_of_one_name_give_their_own_samples(tmp_path):
