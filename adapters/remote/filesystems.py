@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import re
 from collections.abc import Iterator
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -30,6 +31,7 @@ _TIMES = (
 )
 # Of an answer of a web server.
 _TOLD = ("ETag", "Last-Modified")
+_PLACE = re.compile(r"bytes\s+(\d+)-(\d+)/")
 # To fetch an object that is the same before and after.
 _TRIES = 3
 # As obstore's: to connect, and between two pieces of a body. Its own are 5 minutes, or none.
@@ -167,6 +169,11 @@ class FileSystem:
                     raise without_ranges(clean(f"{self._root}/{key}"))
                 told = {each: answer.headers.get(each) for each in _TOLD}
                 data = await answer.read()
+                place = _PLACE.match(answer.headers.get("Content-Range", ""))
+                if place and (int(place[1]), int(place[2]) + 1) != (begin, begin + len(data)):
+                    raise ConnectionError(
+                        f"bytes {place[1]} to {place[2]} came, and not {begin} to {end - 1}"
+                    )
                 size = answer.headers.get("Content-Range", "").rpartition("/")[2]
                 if not size.isdecimal():
                     size = len(data) if answer.status != 206 or head is None else head.size

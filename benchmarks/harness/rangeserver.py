@@ -48,6 +48,8 @@ class Settings:
     without_etag: bool = False
     without_ranges: bool = False
     """Give the whole object, whatever range is asked for."""
+    other_ranges: bool = False
+    """Give as many bytes from the beginning, and say so."""
     without_match: bool = False
     """Don't mind ``If-Match``."""
     credentials: str = ""
@@ -195,6 +197,8 @@ class RangeServer:
             begin, end = int(first), min(len(data), int(last) + 1 if last else len(data))
             if begin >= len(data):
                 return await self._said(writer, "416 Range Not Satisfiable")
+            if settings.other_ranges:
+                begin, end = 0, end - begin
             status = "206 Partial Content"
             lines.append(f"Content-Range: bytes {begin}-{end - 1}/{len(data)}")
         lines.append(f"Content-Length: {end - begin}")

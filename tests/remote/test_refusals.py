@@ -74,6 +74,18 @@ def test_a_server_without_ranges_is_named_at_once(server, url, query, capsys):
     assert "secret" not in str(why.value)
 
 
+@BOTH
+def test_another_range_is_no_answer(server, url, query, monkeypatch):
+    """Whose bytes look right, where records are equally long."""
+    monkeypatch.setenv(retrying.LIMIT_VARIABLE, "0.3")
+    client, key = client_of(url + query)
+    head = client.head(key)
+    server.settings.other_ranges = True
+    assert bytes(client.get(key, 0, 10, head)) == server.objects["train.rec"][:10]
+    with pytest.raises(ConnectionError):
+        client.get(key, 100, 110, head)
+
+
 def test_more_than_was_asked_for_is_no_range(bucket, monkeypatch):
     bucket.pipe_file("/a", b"0123456789")
     files = filesystems.FileSystem("memory://")
