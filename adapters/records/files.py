@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -304,6 +304,11 @@ def expanded(paths: Paths) -> list[str]:
 
 
 def _as_strings(paths: Any) -> list[str]:
+    if isinstance(paths, (set, frozenset, Mapping)):
+        raise TypeError(
+            "paths must be a path, a glob, or a sequence of these, whose order is that of the "
+            f"records, got {type(paths).__name__}: sorted makes a list of it"
+        )
     try:
         named = [os.fspath(path) for path in paths]
     except TypeError:

@@ -36,7 +36,7 @@ def concatenate(sources: Iterable[Any]) -> Source:
         >>> len(whole), int(whole[4])
         (6, 11)
     """
-    if isinstance(sources, (str, bytes, dict)) or not hasattr(sources, "__iter__"):
+    if isinstance(sources, (str, bytes, dict, set, frozenset)) or not hasattr(sources, "__iter__"):
         raise TypeError(
             f"sources must be a list of sources, got {type(sources).__name__}; one source is "
             "[source]"

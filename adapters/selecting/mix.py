@@ -75,7 +75,7 @@ def mix(
         >>> [int(batch.sum()) for batch in seq]
         [10, 10, 10]
     """
-    if isinstance(sources, (str, bytes, dict, Source)) or hasattr(sources, "shape"):
+    if isinstance(sources, (str, bytes, dict, set, frozenset, Source)) or hasattr(sources, "shape"):
         raise TypeError(f"sources must be a list of sources, got {type(sources).__name__}")
     given = [source_given(source, f"sources[{place}]") for place, source in enumerate(sources)]
     if not given:
@@ -262,7 +262,7 @@ def _shares(weights: Any, sizes: Sequence[int], temperature: Any) -> list[Fracti
     if not temperature > 0:
         raise ValueError(f"temperature must be above 0, got {temperature!r}")
     given = list(sizes) if weights is None else weights
-    if isinstance(given, (str, bytes, dict)) or not hasattr(given, "__iter__"):
+    if isinstance(given, (str, bytes, dict, set, frozenset)) or not hasattr(given, "__iter__"):
         raise TypeError(f"weights must be a list of numbers such as [3, 1], got {weights!r}")
     given = list(given)
     if len(given) != len(sizes):

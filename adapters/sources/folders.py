@@ -109,7 +109,7 @@ def open_images(
     """
     content = _content(decode)
     names = classes_argument(classes)
-    if columns is not None and (isinstance(columns, str) or not len(columns)):
+    if columns is not None and (isinstance(columns, (str, set, frozenset)) or not len(columns)):
         raise TypeError(f'columns must be names, like ("filename", "class"), got {columns!r}')
     kept = cache_of(cache)
     if isinstance(where, str):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,12 @@ def classes_argument(classes: Any) -> list[str] | None:
         return None
     if isinstance(classes, (str, bytes, os.PathLike)) or not hasattr(classes, "__iter__"):
         raise TypeError(f"classes must be a list of names, got {classes!r}")
+    if isinstance(classes, (set, frozenset, Mapping)):  # Keras's class_indices, for one.
+        remedy = "sorted(classes, key=classes.get)" if isinstance(classes, Mapping) else "sorted"
+        raise TypeError(
+            f"classes must be a list of names, whose order says their numbers, got {classes!r}: "
+            f"{remedy} makes one"
+        )
     names = list(classes)
     for name in names:
         if not isinstance(name, str):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,8 +41,12 @@ def of_list(items: Any) -> Table:
         TypeError: Something else, or some of both.
     """
     rule = "where must be a folder, a table, or a list of files or of pairs (file, label)"
-    if isinstance(items, (bytes, dict)) or not hasattr(items, "__iter__"):
+    if isinstance(items, (bytes, Mapping)) or not hasattr(items, "__iter__"):
         raise TypeError(f"{rule}, got {type(items).__name__}")
+    if isinstance(items, (set, frozenset)):
+        raise TypeError(
+            f"{rule}, got a {type(items).__name__}, which has no order: sorted makes a list of it"
+        )
     if (
         isinstance(items, tuple)
         and items

@@ -105,6 +105,15 @@ def test_no_path_is_refused():
         RecordFiles([])
 
 
+@pytest.mark.parametrize("kind", [set, frozenset, dict.fromkeys])
+def test_paths_without_an_order_are_refused(folder, kind):
+    """That of a set is another in each process."""
+    with pytest.raises(
+        TypeError, match=r"whose order is that of the records, got .*: sorted makes"
+    ):
+        RecordFiles(kind([str(folder / "a.rec"), str(folder / "b.rec")]))
+
+
 def test_an_unknown_format_is_refused(folder):
     with pytest.raises(ValueError, match='"auto", "recordio" or "tfrecord", got \'csv\''):
         RecordFiles(str(folder / "a.rec"), format="csv")

@@ -224,6 +224,8 @@ GOLDEN = [36, 50, 25, 54, 21, 107, 81, 34, 96, 3, 37, 74]
         ({"weights": [1, 0]}, ValueError, r"weights must be finite and above 0, got 0 as weights"),
         ({"weights": [1, "a"]}, TypeError, "weights must be numbers, got 'a'"),
         ({"weights": "ab"}, TypeError, "weights must be a list of numbers"),
+        ({"weights": {3, 1}}, TypeError, r"weights must be a list of numbers .* got \{1, 3\}"),
+        ({"sources": frozenset()}, TypeError, "sources must be a list of sources, got frozenset"),
         ({"weights": [1, 10**7]}, ValueError, "weights must give each source a share of 1/131,072"),
         ({"temperature": 0}, ValueError, "temperature must be above 0, got 0"),
         ({"temperature": "1"}, TypeError, "temperature must be a number above 0"),

@@ -229,6 +229,8 @@ def test_a_folder_without_images_says_what_counts(tmp_path):
         ("ab", TypeError, "classes must be a list of names, got 'ab'"),
         ([0, 1], TypeError, "classes must be names, got 0"),
         (3, TypeError, "classes must be a list of names, got 3"),
+        ({"a"}, TypeError, r"names, whose order says their numbers, got \{'a'\}: sorted makes one"),
+        ({"b": 0, "a": 1}, TypeError, r"got \{.*\}: sorted\(classes, key=classes.get\) makes one"),
         ([".hidden"], ValueError, r"got '\.hidden'"),
     ],
 )

@@ -142,6 +142,7 @@ def test_labels_that_cannot_be_are_refused_by_row(photos, labels, classes, error
         (["a.jpg", 7], "got 7 in place 1"),
         ([b"a.jpg"], "got b'a.jpg' in place 0"),
         ({"a.jpg": 1}, "got dict"),
+        ({"a.jpg", "b.jpg"}, "got a set, which has no order: sorted makes a list of it"),
         (b"photos", "got bytes"),
         (7, "got int"),
         (None, "got NoneType"),
@@ -352,7 +353,7 @@ def test_columns_are_for_tables_with_names(photos, where, columns, monkeypatch):
         open_images(where, columns=columns)
 
 
-@pytest.mark.parametrize("columns", ["filename", ()])
+@pytest.mark.parametrize("columns", ["filename", (), {"filename", "label"}])
 def test_columns_that_are_none_are_refused(photos, columns):
     with pytest.raises(TypeError, match="columns must be names"):
         open_images(csv_file(photos, "filename,label\nx/1.jpg,1\n"), columns=columns)
