@@ -2,7 +2,8 @@
 
 ``train.idx`` or ``train.rec.idx`` beside ``train.rec``, as ``sidecar`` has it for local files: one
 small request each. Of an index, the first and the last record are looked at, not 64, as each is a
-request. What had to be found out is kept in the cache, where there is one; nothing is written
+request; an older one that leaves out a record elsewhere is noticed when the one before that is
+read. What had to be found out is kept in the cache, where there is one; nothing is written
 beside the object, which ``adapters index`` does.
 """
 
@@ -17,7 +18,7 @@ from adapters.records.codec import Codec
 from adapters.records.formats import codec_of
 from adapters.records.index import Index, misfit, parse, text_of
 from adapters.records.remotefile import RemoteFile
-from adapters.records.sidecar import SUFFIX, warn_of_what_is_behind
+from adapters.records.sidecar import SUFFIX, warn_of_what_is_behind, without_gaps
 from adapters.remote.client import client_of
 from adapters.remote.fetching import side_by_side
 from adapters.remote.retrying import persistently
@@ -50,7 +51,7 @@ def remote_index_of(storage: RemoteFile, codec: Codec, verify: bool) -> Index:
         obstacle = misfit(index, storage, codec, newer=newer, looked_at=_LOOKED_AT)
         if obstacle is None:
             warn_of_what_is_behind(clean(name), index, storage, codec)
-            return index
+            return index if newer or index.sizes is not None else without_gaps(index, storage)
         log.warning("%s is not used, as it doesn't fit %s: %s", clean(name), storage.name, obstacle)
     return _kept(storage, codec) or _built(storage, codec, verify)
 

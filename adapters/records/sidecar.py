@@ -84,7 +84,7 @@ def index_of(storage: MappedStorage, codec: Codec, verify: bool) -> Index:
         obstacle = misfit(index, storage, codec, newer=newer)
         if obstacle is None:
             warn_of_what_is_behind(path, index, storage, codec)
-            return index if newer or index.sizes is not None else _without_gaps(index, storage)
+            return index if newer or index.sizes is not None else without_gaps(index, storage)
         log.warning("%s is not used, as it doesn't fit %s: %s", path, storage.name, obstacle)
     index = Index(*codec.scan(storage, verify))
     target = next((path for path in paths if not path.exists()), None)
@@ -163,7 +163,7 @@ def warn_of_what_is_behind(
         )
 
 
-def _without_gaps(index: Index, storage: Storage) -> Index:
+def without_gaps(index: Index, storage: Storage) -> Index:
     """With the sizes that records have where each ends at the next, for ``Shard`` to compare."""
     order = np.argsort(index.offsets, kind="stable")
     sizes = np.empty_like(index.offsets)

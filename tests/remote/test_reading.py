@@ -146,6 +146,19 @@ def test_a_file_without_an_index_is_read_once(server, tmp_path):
         assert server.counted.bytes == 0
 
 
+def test_an_older_index_that_leaves_out_a_record_is_noticed(server, tmp_path):
+    """Where two records are looked at, when the one before is read; no other request is made."""
+    path = written(tmp_path, "recordio", [b"12345678"] * 6)
+    serve(server, tmp_path)
+    lines = server.objects["train.idx"].splitlines(keepends=True)
+    server.objects["train.idx"] = b"".join(lines[:2] + lines[3:])
+    with open_records(server.url(path.name)) as source:
+        assert server.counted.requests <= 5
+        assert source[0] == b"12345678"
+        with pytest.raises(RecordError, match=r"record 1.*expected"):
+            source[1]
+
+
 def test_the_index_of_another_file_is_not_believed(server, tmp_path, caplog):
     path = written(tmp_path, "tfrecord")
     other = written(tmp_path, "tfrecord", payloads(20), "other")
