@@ -71,7 +71,8 @@ def encoded(
 
     Raises:
         TypeError: A label that is neither, or some of both.
-        ValueError: A label that is missing, or a number that no class has.
+        ValueError: A label that is missing, a number that no class has, or a whole number among
+            several labels that becomes another one as float32.
     """
     if any(isinstance(label, str) for label in labels):
         return _of_names(labels, classes)
@@ -136,10 +137,23 @@ def _is_whole(label: Any) -> bool:
 def _as_labels(array: NDArray[Any]) -> NDArray[Any]:
     """int64, or float64 where there is one label for each sample, and float32 of several."""
     if array.dtype.kind == "f":
-        return array.astype(np.float64 if array.ndim == 1 else np.float32)
+        return array.astype(np.float64) if array.ndim == 1 else _as_float32(array)
     if array.dtype == np.uint64 and array.max() > np.iinfo(np.int64).max:
         raise ValueError(f"labels must be numbers that int64 holds, got {array.max()}")
     return array.astype(np.int64)
+
+
+def _as_float32(array: NDArray[Any]) -> NDArray[np.float32]:
+    """Fractions are rounded, as everywhere; whole numbers may name something."""
+    with np.errstate(over="ignore"):
+        held: NDArray[np.float32] = array.astype(np.float32)
+    wrong = array[(held != array) & (np.floor(array) == array)]
+    if len(wrong):
+        raise ValueError(
+            "labels must be numbers that float32 holds, where a sample has several and not all are "
+            f"whole numbers, got {wrong[0]:.17g}: leave that column out, or make it smaller"
+        )
+    return held
 
 
 def _one_by_one(labels: Sequence[Any]) -> NDArray[Any]:
@@ -154,5 +168,6 @@ def _one_by_one(labels: Sequence[Any]) -> NDArray[Any]:
             )
     whole = all(array.dtype.kind != "f" for array in arrays)
     ragged = np.empty(len(arrays), object)
-    ragged[:] = [array.reshape(-1).astype(np.int64 if whole else np.float32) for array in arrays]
+    flat = [array.reshape(-1) for array in arrays]
+    ragged[:] = [array.astype(np.int64) if whole else _as_float32(array) for array in flat]
     return ragged

@@ -95,7 +95,7 @@ def of_csv(path: str, columns: Sequence[Any] | None, classes: Collection[str]) -
     Raises:
         OSError: It can't be read.
         ValueError: It can't be told which columns are meant, or whether the first row names them;
-            rows aren't equally long, or one has no label.
+            rows aren't equally long, or one has no file or no label.
     """
     name = clean(path)
     content = content_of(path).decode("utf-8-sig", "surrogateescape")
@@ -119,9 +119,16 @@ def of_csv(path: str, columns: Sequence[Any] | None, classes: Collection[str]) -
         names = list(range(len(rows[0])))
     file_column, *labels = _chosen(names, rows[0] if rows else [], columns)
     cells = {each: [row[place] for row in rows] for place, each in enumerate(names)}
+    for row_number, cell in enumerate(cells[file_column]):
+        if not cell.strip():
+            raise ValueError(
+                f"{name}: column {file_column!r} must have a file in each row, got none in row "
+                f"{row_number}: leave the row out, or give it one"
+            )
     for label in labels:
+        cells[label] = [cell.strip() for cell in cells[label]]
         for file, cell in zip(cells[file_column], cells[label]):
-            if not cell.strip():
+            if not cell:
                 raise ValueError(
                     f"{name}: column {label!r} must have a label in each row, got none for "
                     f"{file!r}: leave the row out, or give it one"
@@ -173,6 +180,8 @@ def lines_of_lst(path: str) -> Iterator[tuple[int, list[float], str]]:
             values = [float(label) for label in labels]
             if not values:
                 raise ValueError("no label")
+            if not name:
+                raise ValueError("no path")
             if not 0 <= int(number) < 1 << 63:
                 raise ValueError("a number below 0, or above 2^63 - 1")
         except ValueError as error:
@@ -205,16 +214,21 @@ def _are_names(rows: list[list[str]], columns: Sequence[Any] | None) -> bool:
 
 def _chosen(names: list[Any], first: list[Any], columns: Sequence[Any] | None) -> list[Any]:
     """Which columns are the file and its labels: as was said, or as can be told."""
-    if columns is not None:
-        chosen = list(columns)
-        for name in chosen:
-            if name not in names:
-                raise ValueError(f"columns must be of the table's {names}, got {name!r}")
-            if names.count(name) > 1:
-                raise ValueError(
-                    f"columns must be named once in the table's {names}, {name!r} isn't"
-                )
-        return chosen
+    chosen = _told(names, first) if columns is None else list(columns)
+    for name in chosen:
+        if name not in names:
+            raise ValueError(f"columns must be of the table's {names}, got {name!r}")
+        if names.count(name) > 1:
+            raise ValueError(f"columns must be named once in the table's {names}, {name!r} isn't")
+    return chosen
+
+
+def _told(names: list[Any], first: list[Any]) -> list[Any]:
+    """The same where nobody said it.
+
+    Raises:
+        ValueError: It can't be told.
+    """
     like_images = [
         name for name, cell in zip(names, first) if is_named_like_an_image(str(cell))
     ] or names[:1]

@@ -125,6 +125,7 @@ def test_classes_name_numbers(photos):
         ([2**63, 2**63], None, ValueError, "numbers that int64 holds, got 9223372036854775808"),
         ([2**63, -1], None, ValueError, "numbers that int64 holds, got 9223372036854775808"),
         ([0, 2**64], None, ValueError, "got 18446744073709551616 in row 1"),
+        ([[2**24 + 1], [0.5, 2]], None, ValueError, r"float32 holds.* got .*16777217"),
         ([["a"], ["b"]], None, ValueError, r"got \['a'\] in row 0"),
     ],
 )
@@ -183,6 +184,7 @@ def csv_file(photos: Path, text: str | bytes, name: str = "labels.csv") -> Path:
         ("filename\nx/1.jpg\ny/3.jpg\n", [("x/1.jpg", 0), ("y/3.jpg", 1)]),
         ("\ufefffilename,label\n\nx/1.jpg,1\n\n", [("x/1.jpg", 1)]),
         ('filename,label\n"x/1.jpg",1\n', [("x/1.jpg", 1)]),
+        ("filename, class\nx/1.jpg, dog\nx/2.jpg,dog \n", [("x/1.jpg", 0), ("x/2.jpg", 0)]),
         ("filename,label\nx/1.jpg,1_1\nx/2.jpg,11\n", [("x/1.jpg", 1), ("x/2.jpg", 0)]),
     ],
 )
@@ -253,6 +255,17 @@ def test_a_table_may_name_a_file_whose_name_is_not_utf_8(photos):
         ("a,b\nx/1.jpg,cat\nx/2.jpg, \n", None, "'b' must have a label in each row"),
         ("one,3\ntwo,4\n", None, r"\['one', '3'\] are the names of columns, .* columns=\(0, 1\)"),
         ("a,b,b\nx/1.jpg,1,2\n", ("a", "b"), "columns must be named once .* 'b' isn't"),
+        (
+            "filename,label,label\nx/1.jpg,1,2\n",
+            None,
+            "columns must be named once .* 'label' isn't",
+        ),
+        ("a,b\nx/1.jpg,1\n ,2\n", None, "'a' must have a file in each row, got none in row 1"),
+        (
+            "a,b,c\nx/1.jpg,16777217,0.5\n",
+            tuple("abc"),
+            r"numbers that float32 holds.* got .*16777217:",
+        ),
         ("filename,class\n", None, "at least one image"),
         ("", None, "at least one image"),
     ],
@@ -324,7 +337,9 @@ def test_a_list_of_mxnets(photos, text, expected, dtype):
     assert source.labels.dtype == dtype
 
 
-@pytest.mark.parametrize("line", ["0\tx/1.jpg", "zero\t1\tx/1.jpg", "0\tcat\tx/1.jpg", "0 1 x"])
+@pytest.mark.parametrize(
+    "line", ["0\tx/1.jpg", "0\t1\t", "zero\t1\tx/1.jpg", "0\tcat\tx/1.jpg", "0 1 x"]
+)
 def test_a_line_of_a_list_that_is_none_is_refused_with_its_number(photos, line):
     path = csv_file(photos, f"0\t1\tx/1.jpg\n{line}\n", "train.lst")
     with pytest.raises(ValueError, match=r"train\.lst, line 2: must be number, label"):
