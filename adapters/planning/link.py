@@ -162,7 +162,8 @@ def arrival(link: Link, reading: Reading) -> Arrival:
     busy = sum(count * link.seconds(size) for count, size in asked)
     at_once = link.connections / busy if busy else math.inf
     core_seconds = sum(count * _core_seconds(reading, size) for count, size in asked)
-    prepared = 1 / (1 / reading.prepared_per_second + core_seconds / reading.cores)
+    preparing = 1 / reading.prepared_per_second + core_seconds / reading.cores
+    prepared = 1 / preparing if preparing else math.inf
     first = _first(link, reading, *asked[0])
     return Arrival(
         examples_per_second=min(at_once, prepared),
@@ -225,7 +226,9 @@ def _merged(size: float, among: int, batch_size: int, is_kept: bool) -> tuple[fl
         left = 1 - step / _STEPS
         missing = min(1.0, (1 - here) / left) / _STEPS
         others = max(0.0, batch_size * missing * _STEPS - 1)
-        own = min(most, (1 - near) ** -others if near < 1 else most)  # Of the batch, in a request.
+        # Of the batch, in a request; by logarithms, as no float holds such powers of large batches.
+        more = -others * math.log1p(-near) if near < 1 else math.inf
+        own = math.exp(min(more, math.log(most)))
         between = (own - 1) * within / 2
         requests += missing / own
         fetched += missing * (1 + between / own)

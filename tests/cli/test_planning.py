@@ -144,6 +144,18 @@ def test_a_link_says_what_a_process_gets(say):
     assert lines["link"].startswith("128 connections / (30 ms + bytes of a request / 100 MiB/s)")
 
 
+def test_nothing_limits_what_a_cache_has_where_no_core_was_measured(say):
+    lines = say(*WORDS, "--step-ms", 128, *STORE)
+    assert cells(lines["second epoch"]) == [
+        "no limit",
+        "no limit",
+        "no limit",
+        "0",
+        "0 ms",
+        "cores",
+    ]
+
+
 def test_the_page_shows_what_its_command_prints(capsys):
     page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text()
     (command,) = [line for line in page.splitlines() if line.startswith("adapters plan --step")]

@@ -48,6 +48,16 @@ def test_a_cache_spares_requests_by_its_share():
     assert filled.first_batch_seconds == pytest.approx(0.064)
 
 
+def test_a_cache_that_has_all_sets_no_limit():
+    found = arrival(LINK, replace(FAR, cached=1.0))
+    assert found.examples_per_second == found.link_per_second == math.inf
+
+
+def test_a_batch_far_above_the_data_set_is_fetched_in_pieces():
+    found = arrival(LINK, Reading(64, 47_000, 10**6))
+    assert 0 < found.requests <= 47_000 / planned.PIECE_BYTES
+
+
 def test_the_first_batch_waits_for_a_round_trip_of_each_round_of_connections():
     decoded = replace(FAR, prepared_per_second=math.inf, cores=1e9)
     one = 0.03 + 47_000 / 100e6
