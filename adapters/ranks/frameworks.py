@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from adapters.ranks.claims import Claim
@@ -47,23 +47,41 @@ def _tensorflow() -> Claim | None:
     Raises:
         ValueError: It isn't what TensorFlow reads.
     """
-    text = os.environ.get("TF_CONFIG", "")
-    if not text:
+    counts, kind, index = _tf_config()
+    world, names = sum(counts.values()), list(counts)
+    if kind not in names or not world or (index is None and counts[kind] > 1):
         return None
+    before = sum(counts[name] for name in names[: names.index(kind)])
+    return Claim("TF_CONFIG", before + (index or 0), world)
+
+
+def _tf_config() -> tuple[dict[str, int], str | None, int | None]:
+    """How many there are of each kind that trains, in order, and this one's kind and number.
+
+    Raises:
+        ValueError: It isn't what TensorFlow reads.
+    """
+    text = os.environ.get("TF_CONFIG", "") or "{}"
     try:
         config = json.loads(text)
         cluster, task = config.get("cluster") or {}, config.get("task") or {}
-        names = ("chief", "master", "worker")
-        counts = [len(cluster.get(name, ())) for name in names]
-        kind, index = task.get("type"), int(task.get("index", 0))
+        counts = {name: len(cluster.get(name, ())) for name in ("chief", "master", "worker")}
+        index = int(task["index"]) if "index" in task else None
+        kind = task.get("type")
+        return counts, None if kind is None else str(kind), index
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(
             'TF_CONFIG must be JSON like {"cluster": {"worker": ["host:port", ...]}, "task": '
             f'{{"type": "worker", "index": 0}}}}, got {text!r:.200}'
         ) from error
-    if kind not in names or not sum(counts):
-        return None
-    return Claim("TF_CONFIG", sum(counts[: names.index(kind)]) + index, sum(counts))
+
+
+def unplaced_in_cluster() -> Iterator[str]:
+    """What ``TF_CONFIG`` says where it has several processes, and not which of them this one is."""
+    counts, kind, index = _tf_config()
+    world = sum(counts.values())
+    if world > 1 and (kind is None or (index is None and counts.get(kind, 0) > 1)):
+        yield f"TF_CONFIG's cluster of {world} and its task's type={kind} and index={index}"
 
 
 def _horovod() -> Claim | None:

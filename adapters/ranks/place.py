@@ -13,7 +13,7 @@ import logging
 from typing import Any
 
 from adapters.ranks.claims import Claim, ContradictionError, believed
-from adapters.ranks.frameworks import FRAMEWORKS, mxnet_workers
+from adapters.ranks.frameworks import FRAMEWORKS, mxnet_workers, unplaced_in_cluster
 from adapters.ranks.launchers import LAUNCHERS, unplaced
 
 log = logging.getLogger("adapters")
@@ -64,7 +64,7 @@ def auto_shard(last: bool) -> tuple[int, int] | None:
         return claim.shard
     if not last:
         return None
-    if said := "; ".join(unplaced()):
+    if said := "; ".join((*unplaced(), *unplaced_in_cluster())):
         raise ValueError(
             f'shard="auto" needs the rank of this process, which can\'t be read, got {said}: set '
             "the variables right, or give shard=(index, count)"

@@ -83,6 +83,12 @@ UNPLACED = {
         "SLURM_STEP_ID": "0",
         "SLURM_STEP_NUM_TASKS": "4",
     },
+    "TF_CONFIG's cluster of 2 and its task's type=None and index=None": {
+        "TF_CONFIG": json.dumps({"cluster": WORKERS})
+    },
+    "TF_CONFIG's cluster of 2 and its task's type=worker and index=None": {
+        "TF_CONFIG": json.dumps({"cluster": WORKERS, "task": {"type": "worker"}})
+    },
     "SM_HOSTS=a,b and SM_CURRENT_HOST=b": {"SM_HOSTS": "a,b", "SM_CURRENT_HOST": "b"},
 }
 
