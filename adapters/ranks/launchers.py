@@ -30,6 +30,7 @@ def _pair(launcher: str, rank: str, world: str) -> Claim | None:
 _TORCHRUN = "RANK", "WORLD_SIZE"
 _HOROVODRUN = "HOROVOD_RANK", "HOROVOD_SIZE"
 _OPEN_MPI = "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"
+_MPICH = "PMI_RANK", "PMI_SIZE"
 
 
 def _torchrun() -> Claim | None:
@@ -44,14 +45,27 @@ def _open_mpi() -> Claim | None:
     return _pair("Open MPI", *_OPEN_MPI)
 
 
+def _mpich() -> Claim | None:
+    """Of MPICH's and Intel MPI's ``mpiexec``, and of others that speak PMI.
+
+    ``srun`` sets these for its tasks, too, or hands on those of an outer step's: it is heard itself
+    unless there are more processes than tasks, as where ``mpiexec`` has started its daemons by it.
+    """
+    claim, task = _pair("MPICH", *_MPICH), _task_of_slurm()
+    return claim if claim is None or task is None or claim.world > task.world else None
+
+
 def _slurm() -> Claim | None:
-    """Of ``srun``'s tasks. A step has its own number of tasks, its job another.
+    """Of ``srun``'s tasks.
 
     ``mpirun`` starts its daemons on the other hosts by ``srun``, and what they start inherits the
-    daemon's variables: where Open MPI speaks, Slurm's are of no use.
+    daemon's variables: where Open MPI or MPICH speaks, Slurm's are of no use.
     """
-    if _open_mpi() is not None:
-        return None
+    return None if _open_mpi() or _mpich() else _task_of_slurm()
+
+
+def _task_of_slurm() -> Claim | None:
+    """As Slurm's variables say it. A step has its own number of tasks, its job another."""
     step = _number("SLURM_STEP_NUM_TASKS")
     world = "SLURM_NTASKS" if step is None else "SLURM_STEP_NUM_TASKS"
     claim = _pair("Slurm", "SLURM_PROCID", world)
@@ -83,7 +97,7 @@ def _hosts() -> list[str]:
 
 def unplaced() -> Iterator[str]:
     """What says that there are several processes, and not which of them this one is."""
-    pairs = [_TORCHRUN, _HOROVODRUN, _OPEN_MPI]
+    pairs = [_TORCHRUN, _HOROVODRUN, _OPEN_MPI, _MPICH]
     if "SLURM_STEP_ID" in os.environ:  # Else the shell of a job, which is one process.
         pairs.append(("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"))
     for rank, world in pairs:
@@ -100,6 +114,7 @@ LAUNCHERS: tuple[Callable[[], Claim | None], ...] = (
     _torchrun,
     _horovodrun,
     _open_mpi,
+    _mpich,
     _slurm,
     _sagemaker,
 )

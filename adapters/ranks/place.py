@@ -71,7 +71,7 @@ def auto_shard(last: bool) -> tuple[int, int] | None:
         )
     log.info(
         'shard="auto": 0 of 1, all of the data: neither JAX, PyTorch, TF_CONFIG or Horovod nor '
-        "torchrun, Open MPI, Slurm or SageMaker says that there are more processes"
+        "torchrun, Open MPI, MPICH, Slurm or SageMaker says that there are more processes"
     )
     return 0, 1
 

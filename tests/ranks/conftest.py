@@ -11,7 +11,7 @@ import pytest
 from adapters.ranks import place
 
 VARIABLES = ("RANK", "WORLD_SIZE", "TF_CONFIG")
-PREFIXES = ("SLURM_", "OMPI_", "HOROVOD_", "SM_", "DMLC_")
+PREFIXES = ("SLURM_", "OMPI_", "HOROVOD_", "SM_", "DMLC_", "PMI_")
 
 
 @pytest.fixture(autouse=True)

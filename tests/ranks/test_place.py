@@ -36,6 +36,7 @@ SPOKEN = {
     "Slurm": ({"SLURM_PROCID": "3", "SLURM_NTASKS": "4"}, (3, 4)),
     "srun": ({**IN_A_STEP, "SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, (0, 4)),
     "Open MPI": ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "3"}, (1, 3)),
+    "MPICH": ({"PMI_RANK": "1", "PMI_SIZE": "3"}, (1, 3)),
     "horovodrun": ({"HOROVOD_RANK": "1", "HOROVOD_SIZE": "3"}, (1, 3)),
     "SageMaker": ({"SM_HOSTS": '["algo-2", "algo-1"]', "SM_CURRENT_HOST": "algo-2"}, (1, 2)),
     "a worker": (tf_config("worker", 1), (1, 2)),
@@ -70,6 +71,7 @@ def test_who_is_no_task_of_a_job_says_nothing(name, monkeypatch):
 UNPLACED = {
     "WORLD_SIZE=4 and RANK=²": {"RANK": "²", "WORLD_SIZE": "4"},
     "WORLD_SIZE=3 and RANK=None": {"WORLD_SIZE": "3"},
+    "PMI_SIZE=3 and PMI_RANK=None": {"PMI_SIZE": "3"},
     "HOROVOD_SIZE=3 and HOROVOD_RANK=": {"HOROVOD_SIZE": "3", "HOROVOD_RANK": ""},
     'SM_HOSTS=["a", "b"] and SM_CURRENT_HOST=c': {
         "SM_HOSTS": '["a", "b"]',
@@ -213,6 +215,20 @@ def test_a_daemon_of_mpirun_is_no_place(monkeypatch):
     said(monkeypatch, {**IN_A_STEP, "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"})
     said(monkeypatch, {"OMPI_COMM_WORLD_RANK": "13", "OMPI_COMM_WORLD_SIZE": "24"})
     assert place_of() == (13, 24)
+
+
+@pytest.mark.parametrize(
+    ("rank", "world", "expected"),
+    [
+        pytest.param("2", "4", (2, 4), id="srun set them"),
+        pytest.param("0", "1", (2, 4), id="an outer step's"),
+        pytest.param("5", "7", (5, 7), id="its tasks are mpiexec's daemons"),
+    ],
+)
+def test_srun_is_heard_where_it_started_as_many_as_mpich_says(rank, world, expected, monkeypatch):
+    said(monkeypatch, {**IN_A_STEP, "SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "4"})
+    said(monkeypatch, {"PMI_RANK": rank, "PMI_SIZE": world})
+    assert place_of() == expected
 
 
 CONTRADICTING = {
