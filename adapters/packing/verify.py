@@ -20,6 +20,7 @@ from adapters.records.remoteindex import text_of_object
 from adapters.records.shard import Shard
 from adapters.records.sidecar import MANIFEST_SUFFIX, SUFFIX, candidates
 from adapters.remote import clean, client_of, is_url
+from adapters.remote.answers import NoAnswer
 from adapters.remote.retrying import persistently
 from adapters.remote.urls import beside, escaped, folder_url
 from adapters.sources import Images, guessed
@@ -83,6 +84,14 @@ def _listed(place: str) -> tuple[list[str], list[str]]:
             found, size = _content_of(named)
         except FileNotFoundError:
             wrong.append(f"{file}: missing")
+            continue
+        except NoAnswer:  # Nor would the next file's store answer, and each would take as long.
+            raise
+        except RecordError as error:
+            wrong.append(str(error))
+            continue
+        except OSError as error:
+            wrong.append(f"{file}: {error.strerror or error}")
             continue
         files.append(named)
         if found != packed.sha256:

@@ -205,6 +205,15 @@ def test_a_missing_file_of_a_manifest_is_named(tmp_path):
     assert problems(tmp_path / "x.json") == [f"{missing}: missing"]
 
 
+def test_a_file_of_a_manifest_that_cannot_be_read_hides_no_other(tmp_path):
+    made(tmp_path, "recordio", shard_bytes=1500)
+    first, *_, last = sorted(tmp_path.glob("*.rec"))
+    first.unlink()
+    first.mkdir()
+    last.unlink()
+    assert problems(tmp_path / "x.json") == [f"{first}: Is a directory", f"{last}: missing"]
+
+
 def test_a_file_of_a_manifest_that_has_changed_is_named(tmp_path):
     """To another one that is right in itself."""
     path = made(tmp_path, "recordio")
