@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adapters.cli import arguments
 from adapters.cli.progress import bar
 from adapters.records import RecordFiles
 from adapters.remote import Cache
@@ -70,7 +71,7 @@ def run_warm(options: argparse.Namespace) -> int:
             done.append(f"{len(images)} pictures")
     records = [path for path in options.files if not names_images(path)]
     if records:
-        files = RecordFiles(records, cache=cache)
+        files = RecordFiles(arguments.files(records), cache=cache)
         _read_all(files, files.bring, "record")
         files.close()
         done.append(f"{len(files)} records of {len(files.shards)} files")

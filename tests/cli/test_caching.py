@@ -50,6 +50,14 @@ def test_a_cache_is_filled_shown_and_cleared(url, tmp_path, capsys):
     assert ": 0.0 MiB" in capsys.readouterr().out
 
 
+def test_it_is_filled_without_what_lies_beside_records(tmp_path, capsys):
+    written(tmp_path, "tfrecord", payloads(600))
+    found = sorted(map(str, tmp_path.glob("train*")))
+    assert len(found) == 2
+    assert main(["cache", "warm", str(tmp_path / "cache"), *found]) == 0
+    assert "600 records of 1 files" in capsys.readouterr().out
+
+
 def test_decoded_samples_are_shown_and_cleared(tmp_path, capsys):
     path = jpeg_file(tmp_path, "recordio")
     folder = str(tmp_path / "cache")
