@@ -45,6 +45,9 @@ def suggested(payloads: Iterable[memoryview]) -> list[str]:
         return []
     lines = ["decode = {"]
     for name in sorted(found):
+        if len({held.kind for held in found[name]}) > 1:  # Which no feature takes.
+            lines.append(f"    # {json.dumps(name)} is of several types")
+            continue
         feature = _feature(found[name], values[name], len(found[name]) < records)
         lines.append(f"    {json.dumps(name)}: {feature},")
     for name in sorted(steps):
@@ -92,8 +95,7 @@ def _values(payload: memoryview, held: wire.List) -> list[memoryview]:
 
 
 def _feature(lists: list[wire.List], values: list[memoryview], is_missing: bool) -> str:
-    kinds, counts = {held.kind for held in lists}, {held.end for held in lists}
-    (kind,) = kinds if len(kinds) == 1 else (wire.BYTES_LIST,)
+    kind, counts = lists[0].kind, {held.end for held in lists}
     varies = len(counts) > 1 or 0 in counts
     shape = "(None,)" if varies else f"({max(counts)},)" * (counts != {1})
     if kind in _NUMBERS:

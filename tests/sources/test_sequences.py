@@ -233,3 +233,11 @@ def test_the_specification_of_texts_that_some_records_lack_reads_them(tmp_path):
     found = of(tmp_path, example.encode({"id": 1}), spec)
     assert [len(found[name]) for name in kinds] == [0, 0]
     assert of(tmp_path, payloads[0], spec)["words"].tolist() == ["a", "b"]
+
+
+def test_the_specification_leaves_out_what_is_of_several_types(tmp_path):
+    payloads = [example.encode({"x": each, "y": 1}) for each in ([1], [0.5], [2])]
+    lines = suggested(map(memoryview, payloads))
+    assert '    # "x" is of several types' in lines
+    spec = eval("\n".join(lines).removeprefix("decode = "), {"Feature": Feature})
+    assert [of(tmp_path, each, spec) for each in payloads] == [{"y": 1}] * 3
