@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import Any
 
+from adapters.cli.arguments import from_zero
 from adapters.diagnosis.script import with_loader_of
 
 
@@ -19,7 +20,7 @@ def add_parser(subparsers: Any) -> None:
     which.add_argument("--batch", type=int, metavar="B", help="its number, as in seq[B]")
     which.add_argument(
         "--step",
-        type=int,
+        type=from_zero,
         metavar="S",
         help="how many batches fit had trained on before it in that epoch (with its shuffle=True)",
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from adapters.cli import main
 from tests.cli.scripts import ended
 
 _SCRIPT = """
@@ -49,3 +52,9 @@ def test_a_script_without_a_loop(tmp_path):
     process = ended("replay", script, "--epoch", 0, "--step", 0)
     assert process.returncode == 1
     assert "came to its end without a call of Keras's fit" in process.stderr
+
+
+def test_a_step_counts_from_zero(capsys):
+    with pytest.raises(SystemExit):
+        main(["replay", "train.py", "--epoch", "0", "--step", "-1"])
+    assert "--step: must be an integer >= 0, got '-1'" in capsys.readouterr().err
