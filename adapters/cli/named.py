@@ -16,7 +16,7 @@ _MAIN = "adapters_tuned"
 
 def is_path(name: str) -> bool:
     """Whether a name is that of record files, and not of something in somebody's code."""
-    return ":" not in name or os.path.exists(name)
+    return ":" not in name or "://" in name or os.path.exists(name)
 
 
 def names_in(place: str) -> dict[str, Any]:
@@ -26,11 +26,17 @@ def names_in(place: str) -> dict[str, Any]:
         FileNotFoundError: There is no such file.
         ModuleNotFoundError: There is no such module.
         ScriptError: From what the file or the module raises.
+        ValueError: Neither is named.
     """
+    if not place or (place.startswith(".") and not place.endswith(".py")):
+        raise ValueError(
+            f"FILE.py:NAME or MODULE:NAME must name a file or a module, got {place!r} before the "
+            "colon"
+        )
     if place.endswith(".py"):
         if not os.path.exists(place):
             raise FileNotFoundError(
-                f"loader must name a file before its colon, got {place!r}: there is none"
+                f"FILE.py:NAME must name a file before its colon, got {place!r}: there is none"
             )
         sys.path.insert(0, os.path.dirname(os.path.abspath(place)))
         with code_of(place):

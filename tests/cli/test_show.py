@@ -64,3 +64,18 @@ def test_what_cannot_be_shown(tmp_path, capsys):
     assert "at least one sample" in said
     assert main(["show", f"{tmp_path}/data.py:table", "--sheet", "x.png"]) == 1
     assert "hold no images" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["show", "tune"])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (":train", "FILE.py:NAME or MODULE:NAME must name a file or a module, got ''"),
+        ("none.py:train", "FILE.py:NAME must name a file before its colon, got 'none.py'"),
+        ("nobody-knows://a/x.rec", "nothing that is installed reads nobody-knows://"),
+    ],
+)
+def test_what_is_named_is_not_there(command, name, message, capsys):
+    assert main([command, name]) == 1
+    assert message in (said := capsys.readouterr().err)
+    assert "Traceback" not in said
