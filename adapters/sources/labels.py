@@ -150,8 +150,8 @@ def _as_float32(array: NDArray[Any]) -> NDArray[np.float32]:
     wrong = array[(held != array) & (np.floor(array) == array)]
     if len(wrong):
         raise ValueError(
-            "labels must be numbers that float32 holds, where a sample has several and not all are "
-            f"whole numbers, got {wrong[0]:.17g}: leave that column out, or make it smaller"
+            "labels must be numbers that float32 holds, where a sample has several and they are no "
+            f"integers, got {wrong[0]:.17g}: leave that column out, or make it smaller"
         )
     return held
 
