@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import dis
 import functools
 import itertools
 import logging
@@ -15,6 +14,18 @@ from collections.abc import Iterator, Set
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from adapters.instructions import (
+    LOADS_NAME,
+    MAKERS,
+    attribute_loaded,
+    draws_by_attribute,
+    loads_local,
+    loads_to_call,
+    names_in,
+    only_names_types,
+    steps_of,
+)
 
 log = logging.getLogger("adapters")
 
@@ -27,7 +38,10 @@ _OPAQUE_MODULES = frozenset(
 )
 _DEEPEST = 8
 # What MXNet makes data sets and transforms of.
-_PARTS = {"Block", "Dataset", "_TransformFirstClosure"}
+_PARTS = {"Block", "Dataset", "_TransformFirstClosure", "Augmenter", "DetAugmenter"}
+# Its modules that draw from its own generator alone; others draw from all three.
+_OPERATORS = ("mxnet.ndarray", "mxnet.numpy", "mxnet.random")
+_ALL = {"random", "numpy", "mxnet"}
 # Whose methods the functions of these modules are.
 _RANDOM: Any = random.seed.__self__  # type: ignore[attr-defined]
 _NUMPY: Any = np.random.mtrand._rand
@@ -41,12 +55,6 @@ _OF_A_PROCESS = frozenset(
 # code makes objects anew of which it doesn't name the class.
 _MAKING, _BETWEEN_EPOCHS = {"__init__", "__post_init__"}, {"on_epoch_begin", "on_epoch_end"}
 _MADE_ANEW = {"type", "__class__", "cls", "dataclasses", *_MAKING}
-# What makes generators of one's own, of ``numpy.random`` and ``random``.
-_MAKERS = {"default_rng", "Generator", "RandomState", "SeedSequence", "BitGenerator"} | {
-    *("PCG64", "PCG64DXSM", "Philox", "MT19937", "SFC64", "Random", "SystemRandom")
-}
-_LOADS_NAME = {"LOAD_GLOBAL", "LOAD_NAME"}
-_CALLS = {"CALL", "CALL_FUNCTION"}
 
 
 class Used(NamedTuple):
@@ -87,7 +95,7 @@ def draws_unseeded(value: Any, depth: int = 0) -> bool:
     """
     members = [(name, member) for name, member in _members(type(value)) if name not in _MAKING]
     functions = [each for _, each in members if isinstance(each, types.FunctionType)]
-    seeds = any("seed" in _names_in(function.__code__) for function in functions)
+    seeds = any("seed" in names_in(function.__code__) for function in functions)
     if seeds or hasattr(value, "set_epoch") or depth > _DEEPEST:
         return False
     if generators_used(*functions).certainly & {"random", "numpy"}:
@@ -186,8 +194,8 @@ class _Search:
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType) and not constant.co_name.endswith("comp>"):
                 self._visit_code(constant, names, depth + 1)
-        for step in _steps(code):
-            kept = step.opname in _LOADS_NAME and not _loads_to_call(step)
+        for step in steps_of(code):
+            kept = step.opname in LOADS_NAME and not loads_to_call(step)
             if kept and isinstance(names.get(step.argval), types.FunctionType):
                 self.visit(names[step.argval], depth + 1)
 
@@ -209,12 +217,13 @@ class _Search:
             if not isinstance(function, types.FunctionType):
                 self.visit(function, depth + 1)
                 return
-        library = (function.__module__ or "").split(".")[0]
+        module = "mxnet.ndarray" if _is_operator(function) else function.__module__ or ""
+        library = module.split(".")[0]
         if library == "mxnet":
-            if _sounds_random(function.__name__) or "random" in function.__module__:
-                self.named |= {"random", "numpy", "mxnet"}
+            if _function_draws(function.__name__, module):
+                self.named |= {"mxnet"} if module.startswith(_OPERATORS) else _ALL
             return
-        if library == "random" or (library == "numpy" and "random" in function.__module__):
+        if library == "random" or (library == "numpy" and "random" in module):
             self.named.add(library)
             return
         if library in _OPAQUE_MODULES:
@@ -235,30 +244,49 @@ class _Search:
         self._names.update(code.co_names, code.co_varnames)
         self._names.update(each for each in code.co_consts if isinstance(each, str))
         random_names = any(_sounds_random(name) for name in code.co_names)
-        certain = {"mxnet", "numpy"} if _draws_by_attribute(code) else {"mxnet"}
-        steps = _steps(code)
-        if not known and _only_names_types(steps):
+        certain = {"mxnet", "numpy"} if draws_by_attribute(code) else {"mxnet"}
+        steps = steps_of(code)
+        if not known and only_names_types(steps):
             self._names.discard("type")
-        for step, after in zip(steps, [*steps[1:], None]):
+        frame = _operators_name(code)
+        for at, (step, after) in enumerate(zip(steps, [*steps[1:], None]), start=1):
             name = step.argval
             if step.opname == "IMPORT_NAME":
                 named: Any = sys.modules.get(str(name).split(".")[0])
-            elif step.opname in _LOADS_NAME:
+            elif step.opname in LOADS_NAME:
                 named = names.get(name)
+            elif frame and loads_local(step, frame) and "mxnet.ndarray" in sys.modules:
+                self.visit(attribute_loaded(sys.modules["mxnet.ndarray"], steps, at)[0], depth + 1)
+                continue
             else:
                 continue
-            loads_maker = after is not None and after.argval in _MAKERS
-            if named is random and loads_maker and step.opname in _LOADS_NAME:
+            loads_maker = after is not None and after.argval in MAKERS
+            if named is random and loads_maker and step.opname in LOADS_NAME:
                 continue
             library = _library(named)
             if random_names and isinstance(named, types.ModuleType):
                 self.found |= {library} & {"mxnet", "numpy"}
                 self.named |= {library} & certain
+            if isinstance(named, types.ModuleType) and step.opname in LOADS_NAME:
+                named = self._visit_attribute(named, steps, at, depth)
             if named is not None:
                 self.visit(named, depth + 1)
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):
                 self._visit_code(constant, names, depth + 1)
+
+    def _visit_attribute(self, module: types.ModuleType, steps: Any, at: int, depth: int) -> Any:
+        """Visit what is loaded from a module of MXNet's or the user's; what is left to visit."""
+        library = _library(module)
+        mxnets = library == "mxnet"
+        if library in _OPAQUE_MODULES or (library in _QUIET_MODULES and not mxnets):
+            return module
+        reached, owner = attribute_loaded(module, steps, at)
+        # What was installed may be large, and stays unknown.
+        if reached is None or (_is_installed(owner) and not mxnets):
+            return module
+        self.visit(reached, depth + 1)
+        return module if mxnets else None
 
     def _visit_object(self, value: Any, depth: int) -> None:
         self._visit_class(type(value), depth, _MAKING | (set() if depth else _BETWEEN_EPOCHS))
@@ -269,6 +297,8 @@ class _Search:
 
     def _visit_class(self, kind: type, depth: int, idle: Set[str] = frozenset()) -> None:
         """Its methods; those that are idle wait until it is known whether others call them."""
+        if _augments_at_random(kind):
+            self.named |= _ALL
         for name, member in _members(kind):
             if name in idle and isinstance(member, types.FunctionType):
                 self._idle.append((name, member, depth + 1))
@@ -278,8 +308,8 @@ class _Search:
     def _visit_mxnet(self, value: Any, depth: int) -> None:
         """A block, a data set, an array, or a function in C."""
         kind = value if isinstance(value, type) else type(value)
-        if _sounds_random(getattr(value, "__name__", kind.__name__)):
-            self.named |= {"random", "numpy", "mxnet"}
+        if _sounds_random(getattr(value, "__name__", kind.__name__)) or _augments_at_random(kind):
+            self.named |= _ALL
         if not _is_part(value):
             return
         for member in [*vars(value).values(), *getattr(value, "_children", {}).values()]:
@@ -301,13 +331,6 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
                 yield name, member
 
 
-def _names_in(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _names_in(constant)
-
-
 def _slots_of(value: Any) -> list[Any]:
     """The descriptors of attributes that lie in no dictionary, of classes written in Python."""
     bases = [vars(base) for base in type(value).__mro__ if "__slots__" in vars(base)]
@@ -321,48 +344,6 @@ def _is_part(value: Any) -> bool:
     )
 
 
-def _steps(code: types.CodeType) -> list[dis.Instruction]:
-    return [step for step in dis.get_instructions(code) if step.opname != "CACHE"]
-
-
-def _only_names_types(steps: list[dis.Instruction]) -> bool:
-    """Whether ``type`` is only called for messages, and makes nothing."""
-    for at, step in enumerate(steps):
-        if step.argval == "type":
-            calls = (place for place in range(at, len(steps)) if steps[place].opname in _CALLS)
-            behind = steps[next(calls, -2) + 1]
-            named = behind.argval in ("__name__", "__qualname__") or "FORMAT" in behind.opname
-            if step.opname != "LOAD_GLOBAL" or not named:
-                return False
-    return True
-
-
-def _draws_by_attribute(code: types.CodeType) -> bool:
-    """Whether there is ``something.random``, and not only to make a generator of one's own.
-
-    ``something.random()`` is a method of such a generator.
-    """
-    steps = _steps(code)
-    names = [*(step.argval for step in steps[1:]), ""]
-    return any(
-        step.argval == "random" and after not in _MAKERS and not _loads_method(step)
-        for step, after in zip(steps, names)
-    )
-
-
-def _loads_to_call(step: dis.Instruction) -> bool:
-    """Whether a name is loaded to be called at once; before Python 3.11, nothing tells."""
-    return (
-        sys.version_info >= (3, 11) and step.opname == "LOAD_GLOBAL" and bool((step.arg or 0) & 1)
-    )
-
-
-def _loads_method(step: dis.Instruction) -> bool:
-    if sys.version_info >= (3, 12):
-        return step.opname == "LOAD_ATTR" and bool((step.arg or 0) & 1)
-    return step.opname == "LOAD_METHOD"
-
-
 def _library(value: Any) -> str:
     if isinstance(value, types.ModuleType):
         return value.__name__.split(".")[0]
@@ -370,9 +351,47 @@ def _library(value: Any) -> str:
     return (getattr(owner, "__module__", "") or "").split(".")[0]
 
 
+def _is_installed(module: types.ModuleType) -> bool:
+    """Whether it is no file of the user's own."""
+    file = getattr(module, "__file__", None) or "site-packages"
+    return "site-packages" in file or "dist-packages" in file
+
+
+def _is_operator(function: types.FunctionType) -> bool:
+    """Whether it is one of ``mx.nd``, which name no module of MXNet's."""
+    operators = vars(sys.modules.get("mxnet.ndarray", types))
+    return operators.get(function.__name__) is function
+
+
+def _operators_name(code: types.CodeType) -> str | None:
+    """What a block of MXNet's calls ``mx.nd``, ``F`` by custom."""
+    return (
+        code.co_varnames[1] if code.co_name == "hybrid_forward" and code.co_argcount > 1 else None
+    )
+
+
+def _function_draws(name: str, module: str) -> bool:
+    if module.startswith("mxnet.image") and name.startswith("Create"):  # Augmenters.
+        return True
+    plain = module.startswith(_OPERATORS) and name in ("normal", "uniform")
+    return plain or _sounds_random(name) or "random" in module
+
+
+def _augments_at_random(kind: type) -> bool:
+    """Whether an augmenter of ``mxnet.image``, or what derives from one, draws."""
+    return any(
+        _sounds_random(name)
+        for base in kind.__mro__
+        if _library(base) == "mxnet" and base.__module__.startswith("mxnet.image")
+        for method, member in vars(base).items()
+        if isinstance(member, types.FunctionType) and method != "__init__"
+        for name in names_in(member.__code__)
+    )
+
+
 def _sounds_random(name: str) -> bool:
     lowered = name.lower()
     return any(
         part in lowered
-        for part in ("rand", "shuffle", "dropout", "sample_", "multinomial", "jitter", "rotate")
+        for part in ("rand", "shuffle", "dropout", "sample_", "multinomial", "jitter")
     )
