@@ -47,23 +47,54 @@ def parse(text: bytes, codec: Codec) -> Index:
     Raises:
         ValueError: The lines are not of this format.
     """
-    separator = " " if codec.has_sizes else "\t"
     if not text.strip():
         return Index(np.empty(0, np.int64), np.empty(0, np.int64) if codec.has_sizes else None)
-    head = text[: text.find(b"\n") + 1 or len(text)]
-    if head.decode("utf-8", "replace").strip().count(separator) != 1:
-        raise ValueError(f"its lines are no {codec.name} index's: {head[:60]!r}")
+    columns = len(_columns(_first_line(text), codec))
+    if columns < 2 or (codec.has_sizes and columns > 2):
+        raise ValueError(f"its lines are no {codec.name} index's: {_first_line(text)[:60]!r}")
     try:
-        columns = _integers(text)
+        both = _integers(text)
     except ValueError:
-        if codec.has_sizes:
-            raise
-        lines = text.decode("utf-8", "replace").splitlines()  # Keys that are no integers.
-        offsets = [int(line.rpartition("\t")[2]) for line in lines if line.strip()]
-        # Those that no file has, above 2^63 too, become -1.
-        return Index(np.array([at if 0 <= at < 1 << 63 else -1 for at in offsets], np.int64), None)
-    first, second = np.ascontiguousarray(columns.T)
+        if not codec.has_sizes:  # Keys that are no integers, or more columns.
+            # Those that no file has, above 2^63 too, become -1.
+            offsets = [at if 0 <= at < 1 << 63 else -1 for at in _second_column(text)]
+            return Index(np.array(offsets, np.int64), None)
+        # Lines that end otherwise, or are blank.
+        both = _integers(b"\n".join(filter(None, map(bytes.strip, text.splitlines()))))
+    first, second = np.ascontiguousarray(both.T)
     return Index(first, second) if codec.has_sizes else Index(second, None)
+
+
+def resembles(text: bytes, codec: Codec) -> bool:
+    """Whether a file that can't be read as an index of this format begins as one."""
+    columns = _columns(_first_line(text), codec)
+    numbers = columns[:2] if codec.has_sizes else columns[1:2]
+    return len(columns) > 1 and all(number.isdigit() for number in numbers)
+
+
+def _first_line(text: bytes) -> bytes:
+    head = text[:_SHORT_BYTES].lstrip()
+    return head.splitlines()[0].strip() if head else b""
+
+
+def _columns(line: bytes, codec: Codec) -> list[bytes]:
+    return line.split(b" " if codec.has_sizes else b"\t")
+
+
+def _second_column(text: bytes) -> list[int]:
+    """What MXNet reads of each line, whatever stands behind it.
+
+    Raises:
+        ValueError: It is no number, or one of several.
+    """
+    lines = text.decode("utf-8", "replace").splitlines()
+    behind_keys = [line.partition("\t")[2] for line in lines if line.strip()]
+    if "\t" in "".join(behind_keys):
+        columns = [each.split("\t") for each in behind_keys]
+        if any(each.strip().isdigit() for row in columns for each in row[1:2]):
+            raise ValueError("there are several numbers behind a key")
+        behind_keys = [row[0] for row in columns]
+    return list(map(int, behind_keys))
 
 
 def text_of(index: Index, codec: Codec) -> bytes:

@@ -16,7 +16,7 @@ import numpy as np
 from adapters.errors import RecordError
 from adapters.records.codec import Codec
 from adapters.records.formats import codec_of
-from adapters.records.index import Index, misfit, parse, text_of
+from adapters.records.index import Index, misfit, parse, resembles, text_of
 from adapters.records.remotefile import RemoteFile
 from adapters.records.sidecar import SUFFIX, warn_of_what_is_behind, without_gaps
 from adapters.remote.client import client_of
@@ -44,7 +44,8 @@ def remote_index_of(storage: RemoteFile, codec: Codec, verify: bool) -> Index:
         try:
             index = parse(text, codec)
         except ValueError as error:
-            log.info("%s is not the index of %s: %s", clean(name), storage.name, error)
+            level = logging.WARNING if resembles(text, codec) else logging.INFO
+            log.log(level, "%s is not the index of %s: %s", clean(name), storage.name, error)
             continue
         newer = changed_ns > storage.changed_ns
         _announce(storage, codec, index)

@@ -30,7 +30,7 @@ import numpy as np
 from adapters.errors import RecordError
 from adapters.records.codec import Codec
 from adapters.records.formats import CODECS, codec_of
-from adapters.records.index import Index, misfit, parse, text_of, write_atomically
+from adapters.records.index import Index, misfit, parse, resembles, text_of, write_atomically
 from adapters.records.storage import MappedFile, MappedStorage, Storage
 
 log = logging.getLogger("adapters")
@@ -71,14 +71,16 @@ def index_of(storage: MappedStorage, codec: Codec, verify: bool) -> Index:
     """
     paths = candidates(storage.name)
     for path in paths:
+        text = b""
         try:
-            index = parse(path.read_bytes(), codec)
-            modified_ns = path.stat().st_mtime_ns
+            text, modified_ns = path.read_bytes(), path.stat().st_mtime_ns
+            index = parse(text, codec)
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:
             # Another file's of that stem, as a rule.
-            log.info("%s is not the index of %s: %s", path, storage.name, error)
+            level = logging.WARNING if resembles(text, codec) else logging.INFO
+            log.log(level, "%s is not the index of %s: %s", path, storage.name, error)
             continue
         newer = modified_ns > storage.changed_ns
         obstacle = misfit(index, storage, codec, newer=newer)

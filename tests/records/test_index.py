@@ -105,6 +105,42 @@ def test_lines_may_end_otherwise(end, tmp_path, monkeypatch):
 
 
 @formats
+@pytest.mark.parametrize("end", ["\r\n", "\n\n", " \n"], ids=["CRLF", "blank lines", "blanks"])
+def test_a_choice_of_records_is_kept_however_its_lines_end(end, format, tmp_path):
+    lines = index_text(format, RECORDS).splitlines()
+    text = "\n" + lines[3] + end + lines[1] + end
+    assert read(with_index(tmp_path, format, text)) == [RECORDS[3], RECORDS[1]]
+
+
+@pytest.mark.parametrize("behind", ["\t", "\tcat.jpg", "\t1.5\tcat.jpg"])
+def test_columns_behind_the_offset_change_nothing(behind, tmp_path, mx_recordio):
+    """As in MXNet, which reads the first two."""
+    lines = index_text("recordio", RECORDS).splitlines()
+    path = with_index(tmp_path, "recordio", f"{lines[3]}{behind}\n{lines[1]}\n{lines[4]}{behind}\n")
+    reader = mx_recordio.MXIndexedRecordIO(str(tmp_path / "a.idx"), str(path), "r")
+    assert read(path) == [reader.read_idx(key) for key in reader.keys]
+    reader.close()
+
+
+@formats
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (("0\t0\n1\tx\n", "0 16\n1 x\n"), True),
+        (("0\t0\t0\n", "0 16 0\n"), True),
+        (("0 16\n", "0\t0\n"), False),
+        (("\0\1\2\3", "\0\1\2\3"), False),
+    ],
+    ids=["damaged", "three columns", "another format's", "binary"],
+)
+def test_what_looks_like_an_index_and_is_none_is_said_so(texts, said, format, tmp_path, caplog):
+    path = with_index(tmp_path, format, texts[FORMATS.index(format)])
+    with caplog.at_level(logging.WARNING, "adapters"):
+        assert read(path) == RECORDS
+    assert (f"a.idx is not the index of {path}" in caplog.text) is said
+
+
+@formats
 def test_a_newer_index_may_leave_out_records(format, tmp_path):
     lines = index_text(format, RECORDS).splitlines(keepends=True)
     assert read(with_index(tmp_path, format, "".join(lines[1::2]))) == RECORDS[1::2]
