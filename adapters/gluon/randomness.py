@@ -129,7 +129,7 @@ class Seeding:
         if "random" in self._used:
             undo.append((random.setstate, random.getstate()))
         if "numpy" in self._used:
-            undo.append((_numpy.set_bit_generator, _numpy.get_bit_generator()))
+            undo.append((_put_back, (_numpy.get_bit_generator(), _numpy.get_state(legacy=False))))
         if "mxnet" in self._used:
             undo.append((mx.random.seed, _draw_seed()))
         return undo
@@ -137,6 +137,15 @@ class Seeding:
     def _drawn(self, epoch: int, number: int, place: int = 0) -> int:
         stream = _SEEDS + place
         return int(generator(self._seed, epoch, number % 2**63, stream).integers(2**31))
+
+
+def _put_back(kept: tuple[Any, dict[str, Any]]) -> None:
+    """The user's generator, and the normal number that is left of a pair, which lies beside it."""
+    bit_generator, before = kept
+    _numpy.set_bit_generator(bit_generator)
+    pair = {name: before[name] for name in ("has_gauss", "gauss")}
+    if any(pair.values()):
+        _numpy.set_state({**_numpy.get_state(legacy=False), **pair})
 
 
 def _draw_seed() -> int:
@@ -151,7 +160,7 @@ def fresh_entropy(batches: Iterator[Any], generators: Any = np.random) -> tuple[
     """What the random numbers of a pass depend on that NumPy's global generator decides.
 
     They depend on the state that it has before the order is drawn. Where the order takes nothing
-    from it, one number is taken, so that the next pass, or another loader, gets others.
+    from it, the state is marked, so that the next pass, or another loader, gets others.
 
     Args:
         batches: Of sample numbers; the first of them is drawn.
@@ -169,8 +178,21 @@ def fresh_entropy(batches: Iterator[Any], generators: Any = np.random) -> tuple[
     except BaseException as error:  # Belongs to whoever asks for the first batch.
         begun = map(_raise, [error])
     if _fingerprint(generators) == before:
-        generators.bytes(4)
+        _mark(generators)
     return before, begun
+
+
+def _mark(generators: Any) -> None:
+    """Have the state be another one that gives the same numbers, as MXNet's loader takes none.
+
+    Normal numbers are drawn in pairs, and the state keeps the second. Where it was taken, what lies
+    in its place is never read; seeding sets it to 0.
+    """
+    state = generators.get_state(legacy=False)
+    if state["has_gauss"]:
+        generators.bytes(4)
+    else:
+        generators.set_state({**state, "gauss": state["gauss"] + 1.0})
 
 
 def _raise(error: BaseException) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -149,6 +150,29 @@ def test_numpys_seed_before_a_pass_repeats_what_is_drawn_in_it(order, tmp_path):
         first, _ = outline(list(loader)), list(loader)
         np.random.seed(6)
         assert outline(list(loader)) == first
+
+
+@pytest.mark.parametrize("name", DRAWING)
+def test_passes_that_draw_leave_orders_and_numbers_to_come_as_with_mxnets_loader(name, tmp_path):
+    data, found = DRAWING[name](tmp_path), []
+    for passes in (0, 3):
+        np.random.seed(0)
+        with gluon_loader(data, 4, num_workers=0) as loader:
+            drawn = [outline(list(loader)) for _ in range(passes)]
+        assert all(one != other for one, other in itertools.combinations(drawn, 2))
+        found.append((values(DataLoader(NUMBERS, 4, shuffle=True)), np.random.rand()))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+def test_the_second_of_a_pair_of_normal_numbers_stays(seed):
+    """NumPy keeps it beside the generator's own state."""
+    data = DRAWING["a transform"](None)
+    np.random.seed(9)
+    np.random.normal()
+    with gluon_loader(data, 4, num_workers=0, seed=seed) as loader:
+        assert outline(list(loader)) != outline(list(loader))
+    assert np.random.normal() == np.random.RandomState(9).normal(size=2)[1]
 
 
 def test_a_sampler_that_draws_gives_what_it_gives_mxnets_loader():
