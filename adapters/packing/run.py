@@ -221,7 +221,7 @@ class Run:
                     size = writer.size_bytes + len(following.record)
                     if len(writer) and size > self._shard_bytes:
                         break
-                    writer.write_encoded(following.record)
+                    writer.write_encoded(following.record, following.number)
                 done += 1
                 progress(done, total)
                 following = next(outcomes, None)

@@ -44,15 +44,19 @@ class Outcome:
     skipped: Skipped | None
     error: Exception | None = None
     """What ends the run, once all inputs before this one are done."""
+    number: int | None = None
+    """The id that the record has."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         failure = None if self.error is None else Failure.of(self.error)
-        return _opened, (self.record, self.skipped, failure)
+        return _opened, (self.record, self.skipped, failure, self.number)
 
 
-def _opened(record: bytes | None, skipped: Skipped | None, failure: Failure | None) -> Outcome:
+def _opened(
+    record: bytes | None, skipped: Skipped | None, failure: Failure | None, number: int | None
+) -> Outcome:
     error: Any = None if failure is None else failure.restore()
-    return Outcome(record, skipped, error)
+    return Outcome(record, skipped, error, number)
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ class Task:
         try:
             item = self.items[number]
             name = item.name
-            return Outcome(self.encoder.record(item), None)
+            return Outcome(self.encoder.record(item), None, number=item.number)
         except (ContentError, OSError, RecordError) as error:
             if self.skip:
                 return Outcome(None, Skipped(name, str(error)))

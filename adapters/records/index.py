@@ -7,9 +7,11 @@ where it lies, is ``sidecar``'s.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -97,11 +99,17 @@ def _second_column(text: bytes) -> list[int]:
     return list(map(int, behind_keys))
 
 
-def text_of(index: Index, codec: Codec) -> bytes:
-    """An index as it stands in its file."""
+def text_of(index: Index, codec: Codec, keys: Sequence[int] | None = None) -> bytes:
+    """An index as it stands in its file.
+
+    Args:
+        index: What it says.
+        codec: The file's format.
+        keys: MXNet's, by which its ``read_idx`` finds records; None for their numbers.
+    """
     offsets = index.offsets.tolist()
     if not codec.has_sizes:
-        lines = [f"{number}\t{offset}\n" for number, offset in enumerate(offsets)]
+        lines = [f"{key}\t{offset}\n" for key, offset in zip(keys or itertools.count(), offsets)]
     else:
         assert index.sizes is not None
         lines = [f"{offset} {size}\n" for offset, size in zip(offsets, index.sizes.tolist())]

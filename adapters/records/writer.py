@@ -49,7 +49,7 @@ class RecordWriter:
         self._path = Path(path)
         self._codec = CODECS[format]
         self._temporary = self._path.with_name(f".{self._path.name}.{uuid.uuid4().hex}.tmp")
-        self._offsets, self._sizes = array("q"), array("q")
+        self._offsets, self._sizes, self._keys = array("q"), array("q"), array("Q")
         self._process = os.getpid()
         self._file = open(self._temporary, "xb")  # noqa: SIM115 - closed by close().
         self.size_bytes = 0
@@ -76,8 +76,14 @@ class RecordWriter:
             raise ClosedError(f"the writer of {self._path} has been closed")
         return self.write_encoded(self._codec.encode(bytes(payload)))
 
-    def write_encoded(self, record: bytes) -> int:
-        """Append what this format's ``encode`` made of a payload, perhaps in another thread."""
+    def write_encoded(self, record: bytes, key: int | None = None) -> int:
+        """Append what this format's ``encode`` made of a payload, perhaps in another thread.
+
+        Args:
+            record: The bytes.
+            key: By which MXNet's index has it; None for its number, which all have where two have
+                the same key.
+        """
         try:
             self._file.write(record)
         except BaseException:  # Some of it may be written, so that no more can follow.
@@ -85,6 +91,8 @@ class RecordWriter:
             raise
         self._offsets.append(self.size_bytes)
         self._sizes.append(len(record))
+        if not self._codec.has_sizes:
+            self._keys.append(len(self._keys) if key is None else key)
         self.size_bytes += len(record)
         return len(self._offsets) - 1
 
@@ -106,7 +114,9 @@ class RecordWriter:
         if target is None:
             return
         sizes = np.array(self._sizes) if self._codec.has_sizes else None
-        write_atomically(target, text_of(Index(np.array(self._offsets), sizes), self._codec))
+        keys = self._keys if len(set(self._keys)) == len(self._keys) else None
+        index = Index(np.array(self._offsets), sizes)
+        write_atomically(target, text_of(index, self._codec, keys))
 
     def __enter__(self) -> RecordWriter:
         return self
