@@ -24,6 +24,8 @@ _numpy: Any = np.random
 _lock = threading.RLock()
 _bits = np.random.MT19937(0)
 _within = False
+_aside: frozenset[str] = frozenset()
+"""Of the generators, those whose state is put back by whoever is within."""
 
 
 def seeded(used: frozenset[str]) -> contextlib.AbstractContextManager[None]:
@@ -40,41 +42,49 @@ _UNSEEDED = contextlib.nullcontext()
 
 @contextlib.contextmanager
 def _seeded(used: frozenset[str]) -> Iterator[None]:
-    global _within
+    global _within, _aside
     with _lock:
-        if _within:  # A batch within a batch.
-            yield
-            return
-        state = random.getstate() if "random" in used else None
+        outer, new = (_within, _aside), used - _aside  # It may be a batch within a batch.
+        state = random.getstate() if "random" in new else None
+        pair = _numpy.get_state(legacy=False) if "numpy" in new else None
         bits = _numpy.get_bit_generator()
-        _within = True
+        _within, _aside = True, _aside | used
         try:
-            if "numpy" in used:
-                # A generator of our own in the place of the user's, so that his isn't even copied.
+            if pair is not None:
+                # A generator of our own in the place of the user's.
                 _numpy.set_bit_generator(_bits)
             yield
         finally:
-            _within = False
-            _numpy.set_bit_generator(bits)
+            _within, _aside = outer
+            if pair is not None:
+                _put_back(bits, pair)
             if state is not None:
                 random.setstate(state)
+
+
+def _put_back(bits: Any, before: dict[str, Any]) -> None:
+    """The user's generator, and the normal number that is left of a pair, which lies beside it."""
+    _numpy.set_bit_generator(bits)
+    if before["has_gauss"] or before["gauss"]:
+        pair = {name: before[name] for name in ("has_gauss", "gauss")}
+        _numpy.set_state({**_numpy.get_state(legacy=False), **pair})
 
 
 @contextlib.contextmanager
 def left_to_others() -> Iterator[None]:
     """For a thread that is within ``seeded`` and waits for others: they may be within meanwhile."""
-    global _within
+    global _within, _aside
     if not (_within and _lock._is_owned()):  # type: ignore[attr-defined]
         yield
         return
-    python, numpy = random.getstate(), _bits.state
-    _within = False
+    python, numpy, aside = random.getstate(), _bits.state, _aside
+    _within, _aside = False, frozenset()
     held = _lock._release_save()  # type: ignore[attr-defined]
     try:
         yield
     finally:
         _lock._acquire_restore(held)  # type: ignore[attr-defined]
-        _within, _bits.state = True, numpy
+        _within, _aside, _bits.state = True, aside, numpy
         random.setstate(python)
 
 
@@ -98,8 +108,8 @@ def seed(used: frozenset[str], own_seed: int, epoch: int, number: int, stream: i
 
 
 def _renew_lock() -> None:
-    global _lock, _within
-    _lock, _within = threading.RLock(), False
+    global _lock, _within, _aside
+    _lock, _within, _aside = threading.RLock(), False, frozenset()
 
 
 os.register_at_fork(after_in_child=_renew_lock)

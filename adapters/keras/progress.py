@@ -54,6 +54,8 @@ class Account:
         """Batches that the framework keeps before it gives one to the trainer."""
         self.count: Callable[[], int] | None = None
         """Counts the batches that have reached the trainer, where the framework can tell."""
+        self.stamp = 0
+        """Of the ``Progress``, when the walk began."""
         self.seen = 0
         """What that had counted when it was last looked."""
 
@@ -127,6 +129,7 @@ class Progress:
         """Start a pass, at the start of the current epoch or at ``start``."""
         self.look()
         account = Account(self._num_batches, *(start or self.start), aside)
+        account.stamp = self.stamp
         if not aside:
             self._latest = account
         return account
@@ -177,9 +180,10 @@ class Progress:
             self._latest = account
 
     def advance_past(self, account: Account) -> None:
-        """Advance the epoch if the pass has come to the end of one."""
+        """Advance the epoch if the pass has come to the end of one and nobody has moved it since."""
         start = account.start_of_next
-        if not account.aside and start[0] > max(account.epoch, self._start[0]):
+        moved = account.aside or account.stamp != self.stamp
+        if not moved and start[0] > max(account.epoch, self._start[0]):
             self._start = start
             self.advanced()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from adapters import replaying
 from adapters.arguments import check_integer
+from adapters.engine import Engine
 from adapters.keras.arguments import index_of
 from adapters.keras.standing import Standing
 from adapters.replaying import continued, key_of
@@ -11,6 +12,8 @@ from adapters.replaying import continued, key_of
 
 class Replayable(Standing):
     """What a sequence has for it."""
+
+    _engine: Engine
 
     @property
     def _endless(self) -> bool:
@@ -41,6 +44,8 @@ class Replayable(Standing):
         """
         check_integer("epoch", epoch, 0)
         plan, epoch = self._settled()._plan, int(epoch)
+        if epoch == self.epoch:
+            self._engine.enter_epoch(epoch)  # Whose hooks may make its batches.
         number = index_of(batch, plan.num_batches)
         rest = continued(self._progress.continuation, plan.order, epoch, state, "sequence")
         permuted = shuffled and not self._endless and not plan.order.shuffle

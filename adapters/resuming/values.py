@@ -23,7 +23,7 @@ def taken_apart(value: Any, arrays: Arrays) -> Any:
         arrays: To which arrays are appended; they aren't copied.
 
     Raises:
-        TypeError: It holds something else.
+        TypeError: It holds something else, or an array of objects or of records.
     """
     if value is None or type(value) in (bool, int, float, str):
         return value
@@ -34,7 +34,10 @@ def taken_apart(value: Any, arrays: Arrays) -> Any:
         kept: dict[str, Any] = {"array": len(arrays)}
         if array.dtype.kind == "V":  # Such as bfloat16, which NumPy's files don't know.
             kept["dtype"] = array.dtype.name
-            array = np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
+            if array.dtype.names is not None:
+                raise TypeError("an array of records can't be saved: save its fields")
+            whole = np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
+            array = whole.reshape(array.shape)
         if isinstance(value, np.generic):
             kept["scalar"] = True
         arrays.append(array)

@@ -110,6 +110,30 @@ def test_the_generators_are_afterwards_as_they_were(kind):
     assert (random.random(), np.random.rand()) == expected
 
 
+def from_python(sample: Any) -> Any:
+    return sample + random.random()
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_they_are_as_they_were_where_a_batch_within_a_batch_draws_from_the_other_one(inner):
+    first, second = (drawn, from_python) if inner else (from_python, drawn)
+    random.seed(3)
+    np.random.seed(3)
+    before = random.getstate(), str(np.random.get_state())
+    samples = SafeSequence(np.zeros((8, 2)), 4, transform=first, **INLINE)
+    list(SafeSequence(samples, batch_transform=second, **INLINE))
+    assert (random.getstate(), str(np.random.get_state())) == before
+
+
+def test_the_second_of_a_pair_of_normal_numbers_is_kept():
+    np.random.seed(3)
+    expected = np.random.randn(2)[1]
+    np.random.seed(3)
+    np.random.randn()
+    list(SafeSequence(np.zeros((8, 2)), 4, transform=drawn, **INLINE))
+    assert np.random.randn() == expected
+
+
 def test_they_are_as_they_were_after_an_error_too():
     class Failing(Drawing):
         def __getitem__(self, index: int) -> Any:

@@ -24,6 +24,7 @@ from adapters.images import decode
 from adapters.keras import Watch
 from adapters.packing import pack
 from adapters.records import example
+from tests.keras.py_datasets import Shuffling
 from tests.packing.materials import folder, jpeg
 
 pytestmark = pytest.mark.one_keras
@@ -174,6 +175,14 @@ def test_a_sheet_of_no_pictures_is_refused(tmp_path):
 def test_wrong_arguments(arguments, error, said):
     with SafeSequence(np.arange(8.0), 4, workers=0) as sequence, pytest.raises(error, match=said):
         sequence.replay(*arguments)
+
+
+def test_the_hooks_of_the_current_epoch_are_called_first():
+    with SafeSequence(Shuffling(4), workers=0) as sequence:
+        sequence.set_epoch(2)
+        replayed, batch = sequence.replay(2, 1).batch, sequence[1]
+    np.testing.assert_array_equal(replayed, batch)
+    assert (batch[1] == 2).all()
 
 
 def test_epochs_of_the_source_s_own_are_refused():

@@ -14,6 +14,7 @@ import pytest
 from adapters import ClosedError, SafeSequence
 from tests.keras.recording import (
     ALL_WORKERS,
+    INLINE,
     KINDS_OF_WORKERS,
     TWO_THREADS,
     epochs_of,
@@ -103,6 +104,23 @@ def test_an_epoch_that_was_broken_off_is_replayed_whole(workers):
         for _ in sequence:
             break
         assert read(sequence) == epochs_of(sequence, 1)
+
+
+@pytest.mark.parametrize("epoch", [0, 3, 5])
+def test_an_epoch_that_is_set_within_a_pass_holds_at_its_end(epoch):
+    sequence = sequence_of(BATCHES, **INLINE)
+    sequence.set_epoch(3)
+    for _ in sequence:
+        sequence.set_epoch(epoch)
+    assert sequence.state_dict() == {"epoch": epoch, "batch": 0}
+
+
+def test_a_state_that_is_loaded_within_a_pass_holds_at_its_end():
+    sequence, state = sequence_of(BATCHES, **INLINE), {"epoch": 1, "batch": 2}
+    sequence.set_epoch(2)
+    for _ in sequence:
+        sequence.load_state_dict(state)
+    assert (sequence.state_dict(), len(list(sequence))) == (state, BATCHES - 2)
 
 
 def test_the_epoch_advances_when_its_last_batch_is_delivered():

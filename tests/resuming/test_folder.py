@@ -88,3 +88,18 @@ def test_what_cant_be_saved_leaves_what_was_there(fails, tmp_path, monkeypatch):
         folder.save("2", {"weights": np.ones(3)})
     assert [path.name for path in tmp_path.iterdir()] == ["1.npz"]
     assert folder.newest()["weights"].tolist() == [0, 0, 0]
+
+
+def test_arrays_of_other_libraries_dtypes_have_their_shape_again(tmp_path):
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    saved = [np.array(1.5, bfloat16), np.ones((2, 3), bfloat16), np.float32(2.5)]
+    folder = Folder(tmp_path, keep=1)
+    folder.save("1", {"values": saved})
+    found = folder.newest()["values"]
+    assert [(each.shape, each.dtype) for each in found] == [(e.shape, e.dtype) for e in saved]
+    assert all((one == other).all() for one, other in zip(found, saved))
+
+
+def test_an_array_of_records_is_refused(tmp_path):
+    with pytest.raises(TypeError, match="an array of records can't be saved"):
+        Folder(tmp_path, keep=1).save("1", {"values": np.zeros(3, [("a", "i4"), ("b", "f8")])})
