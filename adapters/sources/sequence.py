@@ -49,6 +49,7 @@ class SequenceSource(Source):
         self._seconds = self._waited = 0.0
         self._warned = False
         self._own_epochs = own_epochs
+        self._calling = False
         if self._count() == 0:
             raise ValueError("source must hold at least one batch, got 0")
 
@@ -166,21 +167,27 @@ class SequenceSource(Source):
     def enter_epoch(self, epoch: int) -> bool:
         """Call the sequence's own hooks, once per epoch, until it is in this one.
 
-        Nobody may read meanwhile. An epoch that is behind stays there.
+        Nobody else may read meanwhile. An epoch that is behind stays there.
 
         Returns:
             Whether an epoch has ended.
         """
         with self._lock:
-            if self._epoch is None:
-                self._epoch = 0
-                self._call("on_epoch_begin")
-            changed = self._epoch < epoch
-            while self._epoch < epoch:
-                self._call("on_epoch_end")
-                self._epoch += 1
-                self._call("on_epoch_begin")
-            return changed
+            if self._calling:  # A hook looks at a batch.
+                return False
+            self._calling = True
+            try:
+                if self._epoch is None:
+                    self._epoch = 0
+                    self._call("on_epoch_begin")
+                changed = self._epoch < epoch
+                while self._epoch < epoch:
+                    self._call("on_epoch_end")
+                    self._epoch += 1
+                    self._call("on_epoch_begin")
+                return changed
+            finally:
+                self._calling = False
 
     def check_epoch(self, epoch: int) -> None:
         """See that this epoch can be entered.
@@ -209,12 +216,12 @@ class SequenceSource(Source):
 
     def renew_locks(self) -> None:
         """In a forked process, where whoever held the lock is not."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # A hook of the sequence's may look at a batch of it.
         most = self.most_at_once
         self._gate: Any = contextlib.nullcontext() if most is None else threading.Semaphore(most)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_lock": None, "_gate": None}
+        return {**self.__dict__, "_lock": None, "_gate": None, "_calling": False}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -124,6 +124,27 @@ def test_three_epochs_of_fit_are_three_calls_of_each_hook(workers, model):
     assert source.calls in (3 * ["begin", "end"], [*(3 * ["begin", "end"]), "begin"])
 
 
+class Looking(Shuffling):
+    """Looks at a batch of the sequence that wraps it at the end of each epoch."""
+
+    wrapping: SafeSequence
+    seen: tuple[int, ...] = ()
+
+    def on_epoch_end(self) -> None:
+        super().on_epoch_end()
+        self.seen += (int(self.wrapping[0][1][0, 0]),)
+
+
+@pytest.mark.parametrize("workers", [INLINE, TWO_THREADS])
+def test_a_hook_may_look_at_a_batch_of_the_sequence_around_it(workers):
+    source = Looking(BATCHES)
+    with SafeSequence(source, **workers) as source.wrapping:
+        recorder = built_recorder()
+        recorder.fit(source.wrapping, epochs=3, verbose=0)
+    assert epochs_seen(recorder) == [0] * BATCHES + [1] * BATCHES + [2] * BATCHES
+    assert source.seen == (1, 2, 3)
+
+
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("batches", [pytest.param(1, marks=TAKES_THE_BUILD_FOR_AN_EPOCH), BATCHES])
 def test_a_batch_is_of_the_epoch_that_it_is_delivered_in(workers, batches):
