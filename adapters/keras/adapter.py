@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import keras
-import numpy as np
 
 from adapters.batch.key import WHOLE
 from adapters.engine import Reading, Stream, raise_as_itself
 from adapters.errors import ClosedError
+from adapters.keras.batches import Signature, for_jax, for_tensorflow
 from adapters.keras.dataset import Groups, small, tf_dataset
 from adapters.keras.fits import Fit
 from adapters.keras.hooks import turn
@@ -23,14 +23,12 @@ from adapters.keras.internals import (
     PyDatasetAdapter,
     called_by,
     ends_builds,
-    get_tensor_spec,
     jax_lag,
-    tensorflow,
 )
 from adapters.keras.progress import Account, left_after
 from adapters.keras.scaling import scales
 from adapters.keras.sequence import SafeSequence
-from adapters.structure import flatten, map_leaves
+from adapters.structure import map_leaves
 
 _inspected: weakref.WeakSet[SafeSequence] = weakref.WeakSet()
 # Batches that TensorFlow's signature is taken from, as Keras does.
@@ -82,7 +80,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         self._on_tensorflow = False
         self._lag = 0
         self._consumed: Any = None
-        self._signature: tuple[list[Any], Any] | None = None
+        self._signature: Signature | None = None
         self._error: BaseException | None = None
         self.fit: Fit | None = None
         """What the adapter was made for, if a callback was told of it."""
@@ -197,9 +195,9 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         return _Batches(self)
 
     def get_jax_iterator(self) -> Iterator[Any]:
-        """The batches as they are: NumPy arrays, which is what JAX takes."""
+        """The batches, whose NumPy arrays are what JAX takes."""
         self._lag = jax_lag()
-        return self._get_iterator()
+        return map(for_jax, self._get_iterator())
 
     def get_torch_dataloader(self) -> Iterator[Any]:
         """The batches as tensors on Keras's device; no ``DataLoader`` is needed for that."""
@@ -230,8 +228,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         self._engine.park(stream)
         batches = [self._ready(batch) for batch in peeked]
         longer = map(self._ready, self._engine.plan.longer(stream.position[0]))
-        signature = get_tensor_spec([*batches, *longer])
-        self._signature = flatten(signature)
+        self._signature = signature = Signature([*batches, *longer])
         this, grouped = weakref.ref(self), ahead and small(batches)
 
         def iterator() -> Iterator[Any]:
@@ -241,13 +238,13 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
             batches, engine = adapter._get_iterator(), adapter._engine
             return Groups(batches, lambda: engine.room) if grouped else batches
 
-        dataset, self._consumed = tf_dataset(iterator, signature, grouped, ahead)
+        dataset, self._consumed = tf_dataset(iterator, signature.specs, grouped, ahead)
         return dataset
 
     def _ready(self, batch: Any) -> Any:
-        """The batch as Keras wants it; on TensorFlow, texts as its own, as no array has them."""
+        """The batch as Keras wants it."""
         batch = self._standardize_batch(batch)
-        return map_leaves(_as_text, batch) if self._on_tensorflow else batch
+        return for_tensorflow(batch) if self._on_tensorflow else batch
 
     def _begin(self) -> tuple[Account, Stream]:
         """Start a pass; what an earlier one of this adapter has under way is let go."""
@@ -289,12 +286,6 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
             further = max(0, self._last_epoch - epoch)
             self._engine.batches_after = further * (self._engine.plan.num_batches or 0)
         return self._engine.stream(epoch, step, self._shuffled, continuation, self._aside)
-
-
-def _as_text(leaf: Any) -> Any:
-    if not isinstance(leaf, np.ndarray) or leaf.dtype.kind not in "OSU":
-        return leaf
-    return tensorflow().constant(leaf)
 
 
 class _Batches(Reading):
@@ -345,7 +336,7 @@ class _Batches(Reading):
         assert self._account is not None
         batch = adapter._ready(batch)
         if adapter._signature is not None:
-            _check_batch(batch, *adapter._signature, self._account)
+            batch = adapter._signature.checked(batch, self._account)
         adapter._used = True
         if adapter.fit is not None:
             adapter.fit.hands_out(self._account.place, batch)
@@ -376,23 +367,3 @@ class _Batches(Reading):
             raise StopIteration from error
         finally:
             del error  # Its traceback would refer to it through this frame, in a circle.
-
-
-def _check_batch(batch: Any, specs: list[Any], skeleton: Any, account: Account) -> None:
-    """Say what TensorFlow wouldn't: which batch is not like the first ones, and what to do."""
-    leaves, structure = flatten(batch)
-    if structure == skeleton:
-        for leaf, spec in zip(leaves, specs):
-            shape = getattr(leaf, "shape", None)
-            if isinstance(shape, tuple) and not spec.shape.is_compatible_with(shape):
-                problem = f"has an array of shape {shape}, the first ones had {spec.shape}"
-                break
-        else:
-            return
-    else:
-        problem = f"is made like {structure}, the first ones were like {skeleton}"
-    raise ValueError(
-        f"batches must have one structure and equal shapes on TensorFlow: number "
-        f"{account.step + account.taken} of epoch {account.epoch} {problem}; pad, crop or resize "
-        "in transform, or let the two first batches differ as later ones do"
-    )

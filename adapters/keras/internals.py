@@ -42,6 +42,8 @@ PyDatasetAdapter: Any = _found(f"{_ADAPTERS}.py_dataset_adapter", "PyDatasetAdap
 """How Keras reads a ``PyDataset``."""
 get_tensor_spec: Any = _found(f"{_ADAPTERS}.data_adapter_utils", "get_tensor_spec")
 """The ``tf.TensorSpec`` that some batches have in common; TensorFlow only."""
+get_jax_iterator: Any = _found(f"{_ADAPTERS}.data_adapter_utils", "get_jax_iterator")
+"""Converts the leaves of batches for JAX; without it they stay as they are."""
 
 EpochIterator: Any = _found("keras.src.trainers.epoch_iterator", "EpochIterator")
 """Counts the batches of an epoch; its ``_enumerate_iterator`` does."""

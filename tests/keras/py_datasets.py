@@ -31,6 +31,20 @@ class Numbered(keras.utils.PyDataset):
         return features[rows], labels[rows]
 
 
+class Given(keras.utils.PyDataset):
+    """These batches."""
+
+    def __init__(self, *batches: Any) -> None:
+        super().__init__()
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.batches[index]
+
+
 class Shuffling(Numbered):
     """Shuffles itself at the end of each epoch; its labels are the number of the epoch."""
 

@@ -1,0 +1,74 @@
+"""What becomes of a batch on its way to a backend, and what TensorFlow's signature makes of it.
+
+Arrays go as they are. Leaves that are none, such as SciPy's sparse matrices, Keras converts as it
+does for every data set.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from adapters.keras.internals import get_jax_iterator, get_tensor_spec, tensorflow
+from adapters.keras.progress import Account
+from adapters.structure import flatten, map_leaves
+
+
+def for_jax(batch: Any) -> Any:
+    """The batch, with what JAX takes in the places of leaves that are no NumPy arrays."""
+    for leaf in flatten(batch)[0]:
+        if not isinstance(leaf, np.ndarray) and get_jax_iterator is not None:
+            return next(get_jax_iterator((batch,)))
+    return batch
+
+
+def for_tensorflow(batch: Any) -> Any:
+    """The batch, with TensorFlow's own texts, as no array has them."""
+    return map_leaves(_as_text, batch)
+
+
+def _as_text(leaf: Any) -> Any:
+    if not isinstance(leaf, np.ndarray) or leaf.dtype.kind not in "OSU":
+        return leaf
+    return tensorflow().constant(leaf)
+
+
+class Signature:
+    """What TensorFlow takes all batches to be like.
+
+    Args:
+        batches: Some of them, as ``for_tensorflow`` gives them.
+    """
+
+    def __init__(self, batches: list[Any]) -> None:
+        self.specs = get_tensor_spec(batches)
+        self._flat, self._skeleton = flatten(self.specs)
+
+    def checked(self, batch: Any, account: Account) -> Any:
+        """The batch, if it is like the first ones.
+
+        Args:
+            batch: As ``for_tensorflow`` gives it.
+            account: Knows its number.
+
+        Raises:
+            ValueError: TensorFlow would say less of it.
+        """
+        leaves, structure = flatten(batch)
+        if structure != self._skeleton:
+            raise _unlike(account, f"is made like {structure}, the first ones {self._skeleton}")
+        for leaf, spec in zip(leaves, self._flat):
+            shape = getattr(leaf, "shape", None)
+            if isinstance(shape, tuple) and not spec.shape.is_compatible_with(shape):
+                found = f"has an array of shape {shape}, the first ones had {spec.shape}"
+                raise _unlike(account, found)
+        return batch
+
+
+def _unlike(account: Account, found: str) -> ValueError:
+    return ValueError(
+        "batches must have one structure and equal shapes on TensorFlow: number "
+        f"{account.step + account.taken} of epoch {account.epoch} {found}; pad, crop "
+        "or resize in transform, or let the two first batches differ as later ones do"
+    )
