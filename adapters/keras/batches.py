@@ -24,7 +24,10 @@ def for_jax(batch: Any) -> Any:
 
 
 def for_tensorflow(batch: Any) -> Any:
-    """The batch, with TensorFlow's own texts, as no array has them."""
+    """The batch, with TensorFlow's own texts, as no array has them, and no None at its end."""
+    if type(batch) is tuple:
+        while batch and batch[-1] is None:
+            batch = batch[:-1]
     return map_leaves(_as_text, batch)
 
 
@@ -39,9 +42,18 @@ class Signature:
 
     Args:
         batches: Some of them, as ``for_tensorflow`` gives them.
+
+    Raises:
+        ValueError: One of them holds None.
     """
 
     def __init__(self, batches: list[Any]) -> None:
+        for batch in batches:
+            if (place := _place_of_none(batch)) is not None:
+                raise ValueError(
+                    f"batches must not hold None on TensorFlow, got None as batch{place}: leave "
+                    "it out, or give an array in its place"
+                )
         self.specs = get_tensor_spec(batches)
         self._flat, self._skeleton = flatten(self.specs)
 
@@ -72,3 +84,19 @@ def _unlike(account: Account, found: str) -> ValueError:
         f"{account.step + account.taken} of epoch {account.epoch} {found}; pad, crop "
         "or resize in transform, or let the two first batches differ as later ones do"
     )
+
+
+def _place_of_none(tree: Any) -> str | None:
+    """Where None is in a structure, as one would write it behind a name."""
+    if tree is None:
+        return ""
+    inside: Any = ()
+    if isinstance(tree, dict):
+        inside = tree.items()
+    elif isinstance(tree, (tuple, list)):
+        inside = enumerate(tree)
+    for name, member in inside:
+        place = _place_of_none(member)
+        if place is not None:
+            return f"[{name!r}]{place}"
+    return None

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 import numpy as np
 import pytest
 
 from adapters import SafeSequence
 from tests.keras.py_datasets import Given
-from tests.keras.recording import BACKEND, INLINE, PROCESSES, TWO_THREADS
+from tests.keras.recording import BACKEND, INLINE, PROCESSES, TWO_THREADS, built_recorder
 from tests.keras.samples import numbered
 
-Y = numbered(4)[1]
+X, Y = numbered(4)
+WORKERS = pytest.mark.parametrize("workers", [INLINE, TWO_THREADS], ids=["inline", "threads"])
+ON_TENSORFLOW = pytest.mark.skipif(BACKEND != "tensorflow", reason="others take each as it is")
+
+
+def trained_on(batches: list[Any], workers: dict[str, Any]) -> list[Any]:
+    """What a model is given of these batches, in order."""
+    recorder = built_recorder()
+    with SafeSequence(Given(*batches), **workers) as sequence:
+        recorder.fit(sequence, shuffle=False, verbose=0)
+    return recorder.lists.trained
 
 
 @pytest.mark.skipif(BACKEND != "jax", reason="Keras takes SciPy's matrices on JAX alone")
@@ -27,3 +39,20 @@ def test_sparse_matrices_are_trained_on(workers):
     with SafeSequence(Given(batch, batch), **workers) as sequence:
         assert model.evaluate(sequence, verbose=0) == pytest.approx(expected)
         model.fit(sequence, verbose=0)
+
+
+@ON_TENSORFLOW
+@WORKERS
+@pytest.mark.parametrize("given", [(X, None), (X, Y, None), (X, None, None)])
+def test_members_that_are_none_at_the_end_of_a_batch_are_absent(given, workers):
+    there = sum(member is not None for member in given)
+    assert [len(batch) for batch in trained_on([given, given], workers)] == [there, there]
+
+
+@ON_TENSORFLOW
+@pytest.mark.parametrize(
+    ("given", "place"), [(({"a": X, "b": None}, Y), r"\[0\]\['b'\]"), ((X, None, Y), r"\[1\]")]
+)
+def test_none_within_a_batch_is_refused_by_its_place(given, place):
+    with pytest.raises(ValueError, match=rf"got None as batch{place}: leave it out"):
+        trained_on([given, given], INLINE)
