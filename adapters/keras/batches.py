@@ -12,7 +12,7 @@ import numpy as np
 
 from adapters.keras.internals import get_jax_iterator, get_tensor_spec, tensorflow
 from adapters.keras.progress import Account
-from adapters.structure import flatten, map_leaves
+from adapters.structure import flatten, map_leaves, unflatten
 
 
 def for_jax(batch: Any) -> Any:
@@ -56,33 +56,49 @@ class Signature:
                 )
         self.specs = get_tensor_spec(batches)
         self._flat, self._skeleton = flatten(self.specs)
+        self._dtypes = [np.dtype(spec.dtype.as_numpy_dtype) for spec in self._flat]
 
     def checked(self, batch: Any, account: Account) -> Any:
-        """The batch, if it is like the first ones.
+        """The batch, with its arrays in the dtypes of the first ones.
 
         Args:
             batch: As ``for_tensorflow`` gives it.
             account: Knows its number.
 
         Raises:
-            ValueError: TensorFlow would say less of it.
+            ValueError: TensorFlow would say less of it, or make other numbers of its own.
         """
         leaves, structure = flatten(batch)
         if structure != self._skeleton:
             raise _unlike(account, f"is made like {structure}, the first ones {self._skeleton}")
-        for leaf, spec in zip(leaves, self._flat):
+        other = False
+        for leaf, spec, dtype in zip(leaves, self._flat, self._dtypes):
             shape = getattr(leaf, "shape", None)
             if isinstance(shape, tuple) and not spec.shape.is_compatible_with(shape):
                 found = f"has an array of shape {shape}, the first ones had {spec.shape}"
                 raise _unlike(account, found)
-        return batch
+            if not isinstance(leaf, np.ndarray) or leaf.dtype == dtype:
+                continue
+            if dtype.hasobject or not np.can_cast(leaf.dtype, dtype, "same_kind"):
+                found = f"has an array of {leaf.dtype}, the first ones had {spec.dtype.name}"
+                raise _unlike(account, found, "give all of them the same dtype")
+            other = True
+        if not other:
+            return batch
+        cast = [
+            leaf.astype(dtype, copy=False) if isinstance(leaf, np.ndarray) else leaf
+            for leaf, dtype in zip(leaves, self._dtypes)
+        ]
+        return unflatten(structure, cast)
 
 
-def _unlike(account: Account, found: str) -> ValueError:
+def _unlike(account: Account, found: str, remedy: str = "") -> ValueError:
+    remedy = remedy or (
+        "pad, crop or resize in transform, or let the two first batches differ as later ones do"
+    )
     return ValueError(
-        "batches must have one structure and equal shapes on TensorFlow: number "
-        f"{account.step + account.taken} of epoch {account.epoch} {found}; pad, crop "
-        "or resize in transform, or let the two first batches differ as later ones do"
+        "batches must have one structure, equal shapes and equal dtypes on TensorFlow: number "
+        f"{account.step + account.taken} of epoch {account.epoch} {found}; {remedy}"
     )
 
 
