@@ -8,6 +8,8 @@ the leaves' places, so that batches can be compared, allocated and sent as flat 
 from __future__ import annotations
 
 import copy
+import importlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -136,4 +138,19 @@ def to_array(value: Any) -> NDArray[Any]:
     """An array of what has none of its own; of PyTorch's tensors also where a GPU has them."""
     if hasattr(value, "detach") and hasattr(value, "cpu"):  # Not files, nor TensorFlow's.
         value = value.detach().cpu()
+        if str(getattr(value, "dtype", "")) == "torch.bfloat16":
+            return _bfloat16(value)
     return np.asarray(value)
+
+
+def _bfloat16(tensor: Any) -> NDArray[Any]:
+    """The memory of a tensor whose dtype NumPy lacks, in that of ``ml_dtypes``.
+
+    Keras and JAX have brought it; without it PyTorch says what it can't do.
+    """
+    try:
+        dtype = importlib.import_module("ml_dtypes").bfloat16
+    except ImportError:
+        return np.asarray(tensor)
+    array: NDArray[Any] = tensor.view(sys.modules["torch"].int16).numpy().view(dtype)
+    return array

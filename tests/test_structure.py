@@ -156,3 +156,13 @@ def test_a_tensor_of_tensorflow_has_nothing_to_be_detached_from(convert):
             return np.array([1.0, 2.0])
 
     np.testing.assert_array_equal(convert(Eager()), [1.0, 2.0])
+
+
+@pytest.mark.parametrize("convert", [as_array, as_leaf])
+@pytest.mark.parametrize("shape", [(), (2, 3), (0, 3)])
+def test_a_tensor_of_bfloat16_keeps_its_dtype(convert, shape):
+    torch = pytest.importorskip("torch", reason="PyTorch is an optional framework")
+    bfloat16 = pytest.importorskip("ml_dtypes", reason="comes with Keras and JAX").bfloat16
+    array = convert(torch.full(shape, 1.5, dtype=torch.bfloat16))
+    assert array.dtype == bfloat16
+    np.testing.assert_array_equal(array.astype("float32"), np.full(shape, 1.5, "float32"))

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from adapters.structure import flatten
+from adapters.structure import flatten, to_array
 
 log = logging.getLogger("adapters")
 T = TypeVar("T")
@@ -151,7 +151,7 @@ class Turns:
         for leaf in flatten(sample)[0]:
             if hasattr(leaf, "asnumpy") or not hasattr(leaf, "__array__"):
                 continue
-            array = np.asarray(leaf)
+            array = to_array(leaf)
             if not array.nbytes or array.dtype.hasobject or isinstance(leaf, np.generic):
                 continue
             address = array.__array_interface__["data"][0]
@@ -166,7 +166,7 @@ class Turns:
                     self._shared.add(address)
                 if not same or (array.flags.writeable and met and address not in self._shared):
                     self.one_at_a_time = True
-            self._kept.append(leaf)
+            self._kept += [leaf, array]
             self._kept_bytes += array.nbytes
         self._left -= 1
         several = self._left < _WATCHED_SAMPLES - 1

@@ -10,7 +10,7 @@ import pytest
 
 from adapters import SafeSequence
 from tests.keras.py_datasets import Given
-from tests.keras.recording import BACKEND, INLINE, PROCESSES, TWO_THREADS, built_recorder
+from tests.keras.recording import BACKEND, INLINE, PROCESSES, TWO_THREADS, Recorder, built_recorder
 from tests.keras.samples import numbered
 
 X, Y = numbered(4)
@@ -79,3 +79,19 @@ def test_a_dtype_that_means_the_same_numbers_becomes_that_of_the_first_batches(
     trained = trained_on([(X, Y.astype(first))] * 3 + [(X, Y.astype(later))], workers)
     assert [labels.dtype for _, labels in trained] == [np.dtype(first)] * 4
     np.testing.assert_array_equal([labels for _, labels in trained], [Y] * 4)
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="its own tensors")
+@pytest.mark.parametrize("workers", [INLINE, TWO_THREADS, PROCESSES])
+def test_tensors_of_bfloat16_arrive_as_they_are(workers):
+    import torch
+
+    features = torch.from_numpy(X).to(torch.bfloat16)
+    recorder = Recorder(on_host=False)
+    with SafeSequence(list(zip(features, Y)), 2, **workers) as sequence:
+        recorder.fit(sequence, shuffle=False, verbose=0)
+    with SafeSequence(Given((features[:1], Y[:1])), **workers) as sequence:
+        recorder.fit(sequence, shuffle=False, verbose=0)
+    trained = [batch[0] for batch in recorder.lists.trained]
+    assert {batch.dtype for batch in trained} == {torch.bfloat16}
+    assert torch.cat(trained).ravel().tolist() == [0, 1, 2, 3, 0]
