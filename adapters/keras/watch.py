@@ -12,6 +12,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+import keras
 import numpy as np
 
 from adapters.keras.fits import Fit, FitCallback
@@ -22,6 +23,8 @@ log = logging.getLogger("adapters")
 
 # Batches whose losses are compared with, and how many of them there must be.
 _LATEST, _LEAST = 100, 20
+# What a mean may differ by that a compiled step has computed.
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,8 @@ class Watch(FitCallback):
     The line is a WARNING of the logger ``adapters``, says how to see the batch again
     (``adapters replay``), and is appended to a file where one is given. Keras tells a callback the
     mean of an epoch's losses so far, weighted by samples, of which those of the batches are worked
-    out. It waits for each batch's result for that, as with a progress bar.
+    out; a ``train_step`` of your own may return those themselves. It waits for each batch's result
+    for that, as with a progress bar.
 
     Args:
         path: Of the file, whose folder is made; None for the log alone. What can't be written later
@@ -85,6 +89,8 @@ class Watch(FitCallback):
         self._fit: Fit | None = None
         self._losses: collections.deque[float] = collections.deque(maxlen=_LATEST)
         self._mean, self._samples = 0.0, 0
+        self._averaged: bool | None = None
+        """Whether what Keras tells is a mean; None as long as that makes no difference."""
         self._noticed_now: set[str] = set()
 
     def fit_begins(self, fit: Fit) -> None:
@@ -108,7 +114,7 @@ class Watch(FitCallback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """The mean begins anew."""
-        self._mean, self._samples = 0.0, 0
+        self._mean, self._samples, self._averaged = 0.0, 0, None
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Work out the batch's loss, and compare."""
@@ -129,11 +135,22 @@ class Watch(FitCallback):
             return
         if not math.isfinite(before):
             return  # The first one since the training goes on.
-        loss = mean + (mean - before) * earlier / samples
+        if self._averaged is None and earlier and mean not in (0, before):
+            self._averaged = self._is_mean(mean)
+        averaged = self._averaged is not False
+        loss = mean + (mean - before) * earlier / samples if averaged else mean
         usual = statistics.median(self._losses) if len(self._losses) >= _LEAST else 0.0
         if usual > 0 and loss > self._spike * usual:  # Of others nobody knows a scale.
             self._notice("spike", loss, places)
         self._losses.append(loss)
+
+    def _is_mean(self, value: float) -> bool:
+        """Whether one of the model's metrics is a mean of that value."""
+        if hasattr(self.model, "jax_state_sync"):
+            self.model.jax_state_sync()
+        means = (each for each in self.model.metrics if isinstance(each, keras.metrics.Mean))
+        found = (float(keras.ops.convert_to_numpy(mean.result())) for mean in means)
+        return any(math.isclose(value, mean, rel_tol=_ROUNDING) for mean in found)
 
     def _last(self) -> int:
         """The place behind the batch that was trained on, among those of all epochs."""

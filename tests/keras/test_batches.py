@@ -82,7 +82,7 @@ def test_a_dtype_that_means_the_same_numbers_becomes_that_of_the_first_batches(
 
 
 @pytest.mark.skipif(BACKEND != "torch", reason="its own tensors")
-@pytest.mark.parametrize("workers", [INLINE, TWO_THREADS, PROCESSES])
+@WORKERS
 def test_tensors_of_bfloat16_arrive_as_they_are(workers):
     import torch
 

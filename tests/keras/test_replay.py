@@ -25,6 +25,7 @@ from adapters.keras import Watch
 from adapters.packing import pack
 from adapters.records import example
 from tests.keras.py_datasets import Shuffling
+from tests.keras.recording import BACKEND
 from tests.packing.materials import folder, jpeg
 
 pytestmark = pytest.mark.one_keras
@@ -306,6 +307,50 @@ def test_a_short_last_batch_counts_by_its_samples():
         model.fit(sequence, epochs=1, shuffle=False, callbacks=[watch], verbose=0)
     (found,) = watch.noticed
     assert (found.batch, found.loss) == (30, pytest.approx(100, rel=1e-2))
+
+
+class Steps(keras.Model):
+    """Learns nothing; a step's loss is the mean of its inputs.
+
+    Args:
+        averaged: Tell the mean of an epoch's losses, as a metric of its own has it.
+    """
+
+    def __init__(self, averaged: bool) -> None:
+        super().__init__()
+        self.mean = keras.metrics.Mean(name="total")
+        self.averaged = averaged
+        self.compile(run_eagerly=True, jit_compile=False)
+
+    @property
+    def metrics(self) -> list[Any]:
+        return [self.mean]
+
+    def call(self, inputs: Any) -> Any:
+        return inputs
+
+    def train_step(self, *arguments: Any) -> Any:
+        loss = keras.ops.mean(arguments[-1][0])
+        if BACKEND != "jax":
+            if self.averaged:
+                self.mean.update_state(loss)
+            return {"loss": self.mean.result() if self.averaged else loss}
+        trained, others, optimizer, means = arguments[0]
+        if self.averaged:
+            means = self.mean.stateless_update_state(means, loss)
+            loss = self.mean.stateless_result(means)
+        return {"loss": loss}, (trained, others, optimizer, means)
+
+
+@pytest.mark.parametrize("averaged", [False, True])
+def test_a_step_of_ones_own_may_tell_the_loss_of_each_batch_or_their_mean(averaged):
+    losses = 1 + np.random.default_rng(0).normal(0, 0.1, 200).astype("float32")
+    losses[150] = 30
+    watch = Watch()
+    with SafeSequence((losses[:, None], losses), 1, workers=0) as sequence:
+        Steps(averaged).fit(sequence, epochs=2, shuffle=False, callbacks=[watch], verbose=0)
+    (found,) = watch.noticed
+    assert (found.batch, found.loss) == (150, pytest.approx(30, rel=1e-2))
 
 
 def test_each_fit_is_watched_anew():
