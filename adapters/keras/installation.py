@@ -54,7 +54,7 @@ class _Call(threading.local):
 
     readers: list[Reader] | None = None
     model: Any = None
-    trains: bool = False
+    trains_on: Any = None
     epochs: int = 1
 
 
@@ -102,7 +102,7 @@ def install() -> bool:
         adapter = SafeSequenceAdapter(
             x, given.get("class_weight"), given.get("shuffle", False), steps
         )
-        if _call.trains and not _call.readers:  # The first is what is trained on.
+        if x is _call.trains_on and not _call.readers:  # Not to validate on the same.
             adapter.fit = running_over(x)
             adapter.expect(_call.epochs)
             adapter.inspect(_call.model)
@@ -177,18 +177,21 @@ def _interrupt() -> None:
 def _ends_what_it_began(method: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(method)
 
-    def epochs_of(*args: Any, **kwargs: Any) -> int:
+    def training_of(*args: Any, **kwargs: Any) -> tuple[Any, int]:
+        """What is trained on, and for how many epochs."""
+        x = None
         with contextlib.suppress(TypeError):  # Which is Keras's to raise.
             asked = signature.bind(*args, **kwargs).arguments
-            return max(1, int(asked.get("epochs", 1) - asked.get("initial_epoch", 0)))
-        return 1
+            x = asked.get("x") if method.__name__ == "fit" else None
+            return x, max(1, int(asked.get("epochs", 1) - asked.get("initial_epoch", 0)))
+        return x, 1
 
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
         began: list[Reader] = []
-        outer = _call.readers, _call.model, _call.trains, _call.epochs
+        outer = _call.readers, _call.model, _call.trains_on, _call.epochs
         _call.readers, _call.model = began, args[0] if args else None
-        _call.trains, _call.epochs = method.__name__ == "fit", epochs_of(*args, **kwargs)
+        _call.trains_on, _call.epochs = training_of(*args, **kwargs)
         ended, thread = threading.Event(), threading.current_thread()
         if thread is not threading.main_thread() and not thread.daemon:
             calls_of_threads.add(ended)
@@ -198,7 +201,7 @@ def _ends_what_it_began(method: Callable[..., Any]) -> Callable[..., Any]:
             with _interruptible():
                 return method(*args, **kwargs)
         finally:
-            _call.readers, _call.model, _call.trains, _call.epochs = outer
+            _call.readers, _call.model, _call.trains_on, _call.epochs = outer
             if thread is threading.main_thread():
                 _of_the_main_thread.pop()
             for reader in began:

@@ -71,6 +71,16 @@ def test_fit_says_each_mistake_once_and_evaluate_and_predict_say_none(caplog):
     assert said(caplog, network(scaled), FLOATS, SORTED, shuffle=True) == []
 
 
+def test_fit_on_arrays_looks_at_no_validation(caplog):
+    model = network(keras.layers.Rescaling(1 / 255))
+    with (
+        caplog.at_level(logging.WARNING, "adapters.mistakes"),
+        SafeSequence((FLOATS, SORTED), 16, workers=0) as validation,
+    ):
+        model.fit(FLOATS, LABELS, validation_data=validation, verbose=0)
+    assert caplog.text == ""
+
+
 def test_what_a_model_does_to_its_inputs_first():
     layers, inputs = keras.layers, keras.Input((8, 8, 3))
     assert not scales(network())
