@@ -9,7 +9,7 @@ import keras
 from adapters.alignment import aligned_empty
 from adapters.batch.key import BatchKey
 from adapters.batch.sourceplan import SourcePlan
-from adapters.keras.hooks import own_hooks
+from adapters.keras.hooks import NAMES, own_hooks
 from adapters.sources import SequenceSource, Source, as_source, refuse_parts_in_a_list
 
 
@@ -66,7 +66,9 @@ def source_of(source: Any) -> Source:
         ValueError: Arrays of unequal lengths, or no sample at all.
     """
     if isinstance(source, keras.utils.PyDataset):
-        own = own_hooks(type(source), keras.utils.PyDataset)
+        own = own_hooks(type(source), keras.utils.PyDataset) or any(
+            name in vars(source) for name in NAMES
+        )
         return SequenceSource(source, own_epochs=own)
     bases = [f"{base.__module__}.{base.__name__}" for base in type(source).__mro__]
     if any(

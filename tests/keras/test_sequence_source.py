@@ -124,6 +124,14 @@ def test_three_epochs_of_fit_are_three_calls_of_each_hook(workers, model):
     assert source.calls in (3 * ["begin", "end"], [*(3 * ["begin", "end"]), "begin"])
 
 
+def test_a_hook_of_an_instance_is_called_like_one_of_its_class():
+    source, calls = Numbered(BATCHES), []
+    source.on_epoch_end = lambda: calls.append("end")
+    with SafeSequence(source, **TWO_THREADS) as sequence:
+        built_recorder().fit(sequence, epochs=2, verbose=0)
+    assert calls == ["end", "end"]
+
+
 class Looking(Shuffling):
     """Looks at a batch of the sequence that wraps it at the end of each epoch."""
 
