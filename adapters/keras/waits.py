@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import sys
 import time
@@ -63,6 +64,13 @@ class WaitReport(keras.callbacks.Callback):  # type: ignore[misc]
         self._began = 0.0
         self.waits_seconds: NDArray[np.float64] = np.empty(0)
         self.shares: list[float] = []
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> WaitReport:
+        """A report on the same sequence, as a tuner copies callbacks and not the data."""
+        memo[id(self._sequence)] = self._sequence
+        memo[id(self)] = twin = type(self).__new__(type(self))
+        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return twin
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """An epoch begins: its first batch is the one that the sequence says comes next."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import time
 from typing import Any
@@ -53,6 +54,13 @@ def slow_step() -> AfterBatch:
 def test_a_trainer_of_slow_batches_waits_most_of_the_time():
     report = reported(sequence_of(BATCHES, workers=0, batch_transform=slow), epochs=2)
     assert report.shares[1] > 0.5
+
+
+def test_a_deep_copy_reports_on_the_same_sequence():
+    with sequence_of(BATCHES, workers=0) as sequence:
+        report = copy.deepcopy(WaitReport(sequence))
+        model_of().fit(sequence, callbacks=[report], verbose=0)
+    assert len(report.waits_seconds) == BATCHES
 
 
 @pytest.mark.alone
