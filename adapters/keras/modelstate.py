@@ -68,6 +68,24 @@ def set_state(model: Any, state: dict[str, Any], metrics: bool, generators: bool
         _set_generators(state["generators"])
 
 
+def not_finite(model: Any, state: dict[str, Any]) -> str | None:
+    """The first weight that a training has spoiled, with NaN or an infinite value; or None.
+
+    Others than trained ones may be meant to be infinite, as a mask may.
+
+    Args:
+        model: Whose.
+        state: What ``state_of`` gave.
+    """
+    trained = state["variables"]["model variables"][: len(model.trainable_variables)]
+    for label, array in trained:
+        with np.errstate(all="ignore"):
+            # A sum takes no memory, and is finite where all are, unless these are very large.
+            if not np.isfinite(array.sum()) and not np.isfinite(array).all():
+                return str(label)
+    return None
+
+
 def built(model: Any) -> bool:
     """Whether all variables are there that training changes."""
     metrics = internals.compiled_metrics(model)

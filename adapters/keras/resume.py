@@ -42,6 +42,8 @@ class Resume(FitCallback):
     others that have ``state_dict()`` and ``load_state_dict(state)``), and the random generators:
     Keras's, ``random``, ``numpy.random``, PyTorch's.
 
+    Weights that have become NaN or infinite are not saved, with a WARNING.
+
     A training that has come to its end stays there: ``fit`` again trains nothing, with more
     ``epochs`` it goes on. Give a new training a new folder. The processes of a job share one where
     the data of each has its ``shard``: rank 0 writes, and all read. A folder that another training
@@ -85,7 +87,7 @@ class Resume(FitCallback):
         self._fit: Fit | None = None
         self._state: dict[str, Any] | None = None
         self._epoch = self._next_step = 0
-        self._trained = self._stopped_inside = self._stopped_before_end = False
+        self._trained = self._stopped_inside = self._stopped_before_end = self._spoiled = False
         self._position: dict[str, Any] | None = None
         """Of the sequence, where it can't be asked."""
 
@@ -117,7 +119,7 @@ class Resume(FitCallback):
                 "begins: leave it out"
             )
         self._fit, self._trained, self._stopped_inside = fit, False, False
-        self._stopped_before_end = False
+        self._stopped_before_end = self._spoiled = False
         self._schedule.restart()
         self._lock.take(fit.sequence._settled()._plan.order.shard)
         if self._lock.writes:
@@ -276,6 +278,11 @@ class Resume(FitCallback):
             self._lock.settle()
         if self._background.busy or not self._lock.writes:
             return
+        state = modelstate.state_of(self.model)
+        if (spoiled := modelstate.not_finite(self.model, state)) is not None:
+            self._warn_of(spoiled)
+            self._schedule.saved()  # To look again when the next one is due.
+            return
         fit = self._running
         position = self._now() if self._position is None else self._position
         value = {
@@ -289,11 +296,22 @@ class Resume(FitCallback):
             "validation": None if fit.validation is None else fit.validation.epoch,
             "keras": keras.__version__,
             "backend": keras.backend.backend(),
-            **modelstate.state_of(self.model),
+            **state,
             "callbacks": callbackstate.states_of(self._callbacks),
         }
         self._background.write(f"{epoch:06d}-{step:09d}", value)
         self._schedule.saved()
+
+    def _warn_of(self, spoiled: str) -> None:
+        """Say once in a ``fit`` that nothing can go on from these weights."""
+        if not self._spoiled:
+            self._spoiled = True
+            log.warning(
+                "%s has values that are NaN or infinite: nothing is saved in %s as long as that is "
+                "so, and the next fit goes on from what was saved before",
+                spoiled,
+                self._folder.path,
+            )
 
     def _check_data(self) -> None:
         assert self._state is not None

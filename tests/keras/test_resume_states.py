@@ -88,3 +88,21 @@ def test_a_training_that_ends_before_each_second_batch(steps, tmp_path):
         assert run == {place: expected[place] for place in run}
         seen |= run
     assert seen == expected
+
+
+def test_weights_that_are_not_finite_are_not_saved(tmp_path, caplog):
+    x = np.ones((8, 1), "float32")
+
+    def run() -> Any:
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        given = [Resume(tmp_path, every="1 batch"), keras.callbacks.TerminateOnNaN()]
+        with SafeSequence((x, 0 * x), 1, workers=0) as sequence:
+            history = model.fit(sequence, epochs=2, shuffle=False, callbacks=given, verbose=0)
+        return history.epoch, bool(np.isfinite(model.get_weights()[0]).all())
+
+    x[5] = np.nan
+    assert run() == ([0], False)
+    assert caplog.text.count("values that are NaN or infinite: nothing is saved") == 1
+    x[5] = 1
+    assert run() == ([0, 1], True)
