@@ -50,7 +50,9 @@ class SequenceSource(Source):
         self._warned = False
         self._own_epochs = own_epochs
         self._calling = False
-        if self._count() == 0:
+        count = self._count()
+        self._batches, self._added = count or 0, 0
+        if count == 0:
             raise ValueError("source must hold at least one batch, got 0")
 
     def __len__(self) -> int:
@@ -127,7 +129,12 @@ class SequenceSource(Source):
         Args:
             number: Of the batch.
             allocate: Gives the memory for what the sequence keeps; what it hands over isn't copied.
+
+        Raises:
+            ValueError: Its hooks have made the sequence shorter than it was.
         """
+        if self._added < 0:
+            raise ValueError(f"source must not become shorter: {self._lengths()}")
         ask = functools.partial(operator.getitem, self._sequence, number)
         most = self.most_at_once
         if most is None:
@@ -185,9 +192,23 @@ class SequenceSource(Source):
                     self._call("on_epoch_end")
                     self._epoch += 1
                     self._call("on_epoch_begin")
+                self._look_at_length()
                 return changed
             finally:
                 self._calling = False
+
+    def _look_at_length(self) -> None:
+        """Find out whether hooks have changed it, which the order of the batches doesn't follow."""
+        before, self._added = self._added, (self._count() or 0) - self._batches
+        if self._added > 0 >= before:
+            log.warning("batches that are added to source are not read: %s", self._lengths())
+
+    def _lengths(self) -> str:
+        return (
+            f"{type(self._sequence).__name__} had {self._batches} batches and has "
+            f"{self._batches + self._added}; make a new SafeSequence of it when its length has "
+            "changed"
+        )
 
     def check_epoch(self, epoch: int) -> None:
         """See that this epoch can be entered.

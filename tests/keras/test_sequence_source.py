@@ -132,6 +132,35 @@ def test_a_hook_of_an_instance_is_called_like_one_of_its_class():
     assert calls == ["end", "end"]
 
 
+class Changing(Numbered):
+    """Has other batches after each epoch."""
+
+    def __init__(self, added: int) -> None:
+        super().__init__(BATCHES)
+        self.added = added
+
+    def on_epoch_end(self) -> None:
+        self.batches += self.added
+
+
+@pytest.mark.parametrize("workers", IN_THIS_PROCESS)
+def test_a_source_that_becomes_shorter_is_refused_where_its_next_epoch_begins(workers):
+    recorder = built_recorder()
+    with SafeSequence(Changing(-1), **workers) as sequence:
+        recorder.fit(sequence, verbose=0)
+        with pytest.raises(ValueError, match="Changing had 10 batches and has 9; make a new"):
+            recorder.fit(sequence, verbose=0)
+    assert len(recorder.trained) == BATCHES
+
+
+def test_what_a_source_adds_is_not_read_which_is_said_once(caplog):
+    with SafeSequence(Changing(1), **INLINE) as sequence:
+        recorder = built_recorder()
+        recorder.fit(sequence, epochs=3, verbose=0)
+    assert len(recorder.trained) == 3 * BATCHES
+    assert caplog.text.count("Changing had 10 batches and has 11; make a new") == 1
+
+
 class Looking(Shuffling):
     """Looks at a batch of the sequence that wraps it at the end of each epoch."""
 
