@@ -180,7 +180,7 @@ class Progress:
             self._latest = account
 
     def advance_past(self, account: Account) -> None:
-        """Advance the epoch if the pass has come to the end of one and nobody has moved it since."""
+        """Advance the epoch if the pass has come to the end of one, and nobody has moved it."""
         start = account.start_of_next
         moved = account.aside or account.stamp != self.stamp
         if not moved and start[0] > max(account.epoch, self._start[0]):
