@@ -31,7 +31,6 @@ _MOST_PIECES = 512
 # Of entries that nobody asked for, and that one record has. Where each has a name of its own, to
 # compare with all that were met takes longer than to take a record apart.
 _MOST_ONCE = 16
-_OTHERS = -1
 _TAGS = {
     wire.FLOAT_LIST: wire.TAG_FLOAT,
     wire.INT64_LIST: wire.TAG_INTEGER,
@@ -59,14 +58,14 @@ class Piece:
     Args:
         head: The bytes before the values.
         size: Bytes of the entry.
-        feature: Which one it is, by its number; ``_OTHERS`` for one that nobody asked for.
+        features: Which ones it is, by their numbers; none for one that nobody asked for.
         length: Bytes of the values.
         varints: How many varints these are; 0 for other values.
     """
 
     head: NDArray[np.uint8]
     size: int
-    feature: int
+    features: tuple[int, ...]
     length: int
     varints: int
 
@@ -75,12 +74,14 @@ class Layouts:
     """The pieces that were met so far. Any thread may ask; they are learned one at a time.
 
     Args:
-        wanted: The features that are looked for.
+        wanted: The features that are looked for; several of them may have one name.
     """
 
     def __init__(self, wanted: Sequence[Wanted]) -> None:
         self._wanted = list(wanted)
-        self._numbers = {feature.name: number for number, feature in enumerate(wanted)}
+        self._numbers: dict[bytes, list[int]] = {}
+        for number, feature in enumerate(wanted):
+            self._numbers.setdefault(feature.name, []).append(number)
         self._pieces: list[Piece] = []
         # Which of them are of entries that nobody asked for, and were met once.
         self._once: set[int] = set()
@@ -159,10 +160,10 @@ class Layouts:
         met = rows[fits]
         if not len(met):
             return rows, False
-        if piece.feature != _OTHERS:
-            right[met] &= places[met, piece.feature] < 0  # Of two, it is the last that counts.
-            places[met, piece.feature] = begins[fits] + len(piece.head) - starts[met]
-            lengths[met, piece.feature] = piece.length
+        for feature in piece.features:
+            right[met] &= places[met, feature] < 0  # Of two, it is the last that counts.
+            places[met, feature] = begins[fits] + len(piece.head) - starts[met]
+            lengths[met, feature] = piece.length
         at[met] += piece.size
         return rows[~fits], True
 
@@ -175,7 +176,7 @@ class Layouts:
                 piece = self._piece_at(view[at:end])
             except ContentError:
                 return None
-            if piece is not None and piece.feature == _OTHERS:
+            if piece is not None and not piece.features:
                 if len(self._once) >= _MOST_ONCE:
                     return None
                 self._once.add(len(self._pieces))
@@ -187,16 +188,20 @@ class Layouts:
         entry = wire.entry_at(view, 0, len(view))
         if entry.feature_end != entry.end:
             return None  # The name behind the values.
-        number = self._numbers.get(entry.name, _OTHERS)
-        begin: int | None = entry.feature
-        if number != _OTHERS:
-            begin = _begin_of(view, self._wanted[number], wire.list_in(view, entry))
-        if begin is None:
-            return None
-        is_integers = number != _OTHERS and self._wanted[number].kind == wire.INT64_LIST
+        numbers = self._numbers.get(entry.name, ())
+        begin, count = entry.feature, 0
+        for number in numbers:
+            wanted = self._wanted[number]
+            found = _begin_of(view, wanted, wire.list_in(view, entry))
+            if found is None:
+                return None
+            begin = found
+            if wanted.kind == wire.INT64_LIST:
+                if count not in (0, wanted.values):
+                    return None  # One of them is another than there is.
+                count = wanted.values
         head = np.frombuffer(bytes(view[:begin]), np.uint8)
-        count = self._wanted[number].values if is_integers else 0
-        return Piece(head, entry.end, number, entry.end - begin, count)
+        return Piece(head, entry.end, tuple(numbers), entry.end - begin, count)
 
     def located(self, payload: memoryview) -> tuple[list[int], list[int]] | None:
         """Where the values of one Example lie, however it was written, and in how many bytes.
