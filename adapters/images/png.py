@@ -1,0 +1,59 @@
+"""What is read of a PNG before OpenCV decodes it: its size, and whether it is whole.
+
+::
+
+    PNG    89 "PNG" 0D 0A 1A 0A | chunk | chunk | ... | chunk "IEND"
+    chunk  u32 bytes of the data | kind, 4 letters | data | u32 CRC of kind and data
+
+All numbers are big-endian (W3C, Portable Network Graphics, third edition). What makes it move is in
+chunks of three kinds, which decoders that know none of them leave out: the picture is that of its
+``IDAT`` then. OpenCV from 4.11 on reads them, and takes other pixels out of some of these files, or
+none.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from adapters.errors import ContentError
+
+MAGIC = b"\x89PNG\r\n\x1a\n"
+_HEADER_BYTES = 33
+_ANIMATION = {b"acTL", b"fcTL", b"fdAT"}
+
+
+def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
+    """Height and width, by the header alone.
+
+    Raises:
+        ContentError: The header is damaged.
+    """
+    head = bytes(buffer[:_HEADER_BYTES])
+    if zlib.crc32(head[12:29]).to_bytes(4, "big") != head[29:]:
+        raise ContentError("a PNG image", "a damaged or cut header")
+    return int.from_bytes(head[20:24], "big"), int.from_bytes(head[16:20], "big")
+
+
+def still(buffer: memoryview | bytes) -> memoryview | bytes:
+    """The same without what makes it move, if there is such a thing.
+
+    All CRCs are looked at, and that it has an end: some OpenCVs decode as far as it goes.
+
+    Raises:
+        ContentError: It is cut short, or damaged.
+    """
+    view = memoryview(buffer)
+    at, kind = len(MAGIC), b""
+    kept, begin = [], 0
+    while kind != b"IEND":
+        length, kind = int.from_bytes(view[at : at + 4], "big"), bytes(view[at + 4 : at + 8])
+        end = at + 12 + length
+        if end > len(view):
+            raise ContentError("a PNG image", f"one cut short: {len(view)} bytes of {end}")
+        if zlib.crc32(view[at + 4 : end - 4]) != int.from_bytes(view[end - 4 : end], "big"):
+            raise ContentError("a PNG image", f"a wrong CRC in its {kind!r}, at its byte {at}")
+        if kind in _ANIMATION:
+            kept.append(view[begin:at])
+            begin = end
+        at = end
+    return b"".join([*kept, view[begin:at]]) if kept else buffer
