@@ -2,10 +2,11 @@
 
 JPEG goes through libjpeg-turbo (simplejpeg), which is asked for a half, a quarter or an eighth of
 the size where that is still as large as the row; arrays in NPY's format, which is how raw images
-are stored, are looked at where they lie; YUV planes are ``planes``'s; the rest goes through OpenCV.
-All release the GIL while they work. What is cut short or damaged is refused where that can be told,
-rather than decoded as far as it goes: a JPEG of which the decoder says so, a PNG with a wrong CRC,
-whatever OpenCV refuses. Nor is anything decoded that claims to have more than ``MOST_PIXELS``.
+are stored, are looked at where they lie; YUV planes are ``planes``'s, JPEG 2000 is ``jpeg2000``'s;
+the rest goes through OpenCV. All release the GIL while they work. What is cut short or damaged is
+refused where that can be told, rather than decoded as far as it goes: a JPEG of which the decoder
+says so, a PNG with a wrong CRC, whatever OpenCV refuses. Nor is anything decoded that claims to
+have more than ``MOST_PIXELS``.
 
 Resizing is bilinear with half-pixel centres and without antialiasing (OpenCV's ``INTER_LINEAR``,
 which is also what MXNet does). Grey, palette, CMYK, transparent and 16-bit images become 8-bit RGB,
@@ -23,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.images import npy, planes, png
+from adapters.images import jpeg2000, npy, planes, png
 from adapters.images.geometry import Crop, reduced, reduction
 
 # 16,384 x 16,384: what the kernel has, too.
@@ -45,6 +46,8 @@ def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
         height, width = png.size_of(buffer)
     elif head.startswith(planes.MAGIC):
         height, width = planes.size_of(buffer)
+    elif head.startswith(jpeg2000.MAGICS):
+        height, width = jpeg2000.size_of(buffer)
     else:
         image = decode(buffer)
         _check_pixels(image)
@@ -76,6 +79,9 @@ def decode(buffer: memoryview | bytes) -> NDArray[Any]:
     if head == png.MAGIC:
         size_of(buffer)
         return _other(png.still(buffer))
+    if head.startswith(jpeg2000.MAGICS):
+        size_of(buffer)
+        return jpeg2000.decode(buffer)
     return _other(buffer)
 
 
