@@ -266,9 +266,11 @@ class Beforehand:
         if file is None or file.is_full:
             return
         for number, stamp, parts in zip(numbers, stamps, made):
+            if any(part is None for part in parts) or not file.has_room(parts):
+                continue
             if stamp is None and self._stamps is not None and not self._stamps.early(number):
                 (stamp,) = self._stamps.of([number])
-            if stamp is not None and all(part is not None for part in parts):
+            if stamp is not None:
                 file.put(number, stamp, parts)
 
     def _found(self, numbers: NDArray[np.int64]) -> tuple[SlotFile | None, NDArray[np.int64]]:

@@ -29,6 +29,7 @@ import fcntl
 import logging
 import os
 import struct
+import sys
 import threading
 import time
 import weakref
@@ -43,6 +44,7 @@ from adapters.records.storage import account
 from adapters.remote.cache import Cache
 from adapters.remote.cachefiles import SAMPLES_SUFFIX
 from adapters.remote.segments import crc_of
+from adapters.sources.slotparts import padded, slot_bytes, slot_of
 
 log = logging.getLogger("adapters")
 
@@ -83,6 +85,9 @@ class SlotFile:
         # Of samples whose CRCs were right once, where their slots begin; 0 of others.
         self._begins = np.zeros(count, np.int64)
         self.is_full = False
+        """Whether nothing is kept any more, of whatever size."""
+        # Bytes of the smallest slot for which there was no room.
+        self._refused = sys.maxsize
         self._begin_process()
         _files[self] = None
 
@@ -142,9 +147,9 @@ class SlotFile:
         view = self._view
         words = np.frombuffer(view, "<u4", len(view) // 4)
         sizes = words[(begins >> 2)[:, np.newaxis] + np.arange(count)].astype(np.int64)
-        padded = (sizes + 7) & ~7
-        ends = np.cumsum(padded, axis=1)
-        starts = begins[:, np.newaxis] + _padded(4 * count) + ends - padded
+        taken = (sizes + 7) & ~7
+        ends = np.cumsum(taken, axis=1)
+        starts = begins[:, np.newaxis] + padded(4 * count) + ends - taken
         account(self, int(ends[:, -1].sum()))
         return starts, sizes
 
@@ -177,17 +182,19 @@ class SlotFile:
 
     # --- writing ---
 
+    def has_room(self, parts: Sequence[bytes]) -> bool:
+        """Whether a sample of these parts may find room; without looking at the disk."""
+        return not self.is_full and slot_bytes(parts) < self._refused
+
     def put(self, number: int, stamp: int, parts: Sequence[bytes]) -> bool:
         """Keep a sample, if there is room; whether there was."""
-        if self.is_full:
+        if not self.has_room(parts):
             return False
-        sizes = np.array([len(part) for part in parts], "<u4").tobytes()
-        slot = [each for part in (sizes, *parts) for each in (part, bytes(-len(part) % 8))]
-        size = sum(map(len, slot))
+        slot, size = slot_of(parts), slot_bytes(parts)
         try:
             begin = self._room_for(size)
             if begin is None:
-                self.is_full = True
+                self._refused = min(self._refused, size)
                 return False
             _write(self._descriptor, slot, begin)
             entry = _NUMBERS.pack(begin, size, crc_of(*slot), stamp)
@@ -213,21 +220,23 @@ class SlotFile:
             return begin
 
     def _granted(self, size: int) -> tuple[int, int] | None:
-        size = _padded(size)
+        size = padded(size)
         with self._cache.locked(wait=True) as held:
             if not held:
                 raise OSError(f"{self._cache.folder}: the folder's lock can't be had")
             if not self._is_there:
                 log.info("%s: it was removed, so samples are decoded each time", self._path)
+                self.is_full = True
                 return None
             begin = self._end()
             if begin + size + self._beside(begin + size) > self._cache.limit:
-                log.info(
-                    "%s: the limit of %d bytes is reached, so the samples that aren't kept are "
-                    "decoded each time",
-                    self._cache.folder,
-                    self._cache.limit,
-                )
+                if self._refused == sys.maxsize:
+                    log.info(
+                        "%s: the limit of %d bytes is reached, so the samples that aren't kept are "
+                        "decoded each time",
+                        self._cache.folder,
+                        self._cache.limit,
+                    )
                 return None
             if os.fstat(self._descriptor).st_size < begin + size:
                 # By much, as each length is mapped anew.
@@ -248,7 +257,7 @@ class SlotFile:
 
     def _end(self) -> int:
         end = os.pread(self._descriptor, 8, len(_MAGIC))
-        return _padded(max(self._first, int.from_bytes(end, "little")))
+        return padded(max(self._first, int.from_bytes(end, "little")))
 
     def _set_end(self, end: int) -> None:
         _write(self._descriptor, [end.to_bytes(8, "little")], len(_MAGIC))
@@ -366,11 +375,6 @@ def _removed(path: str) -> bool:
 def _is_whole(entry: np.void) -> bool:
     """Whether nothing of it is damaged."""
     return int(entry["check"]) == zlib.crc32(entry.tobytes()[: _NUMBERS.size])
-
-
-def _padded(size: int) -> int:
-    """Up to a multiple of 8."""
-    return (size + 7) & ~7
 
 
 def _write(descriptor: int, parts: Sequence[bytes], offset: int) -> None:

@@ -1,4 +1,4 @@
-"""What a slot's parts hold: a member of a sample as bytes, and back.
+"""What a slot's parts hold, a member of a sample as bytes, and back; and how a slot holds these.
 
 Picture, Array   an array in NPY's format
 Numbers          the bytes of an array whose shape and dtype all samples have
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import io
+from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -18,6 +19,22 @@ from adapters.images import npy
 from adapters.sources.source import Leaf
 
 _LENGTH = np.dtype("<i8")
+
+
+def padded(size: int) -> int:
+    """Up to a multiple of 8."""
+    return (size + 7) & ~7
+
+
+def slot_bytes(parts: Sequence[bytes]) -> int:
+    """How many the slot of these parts has."""
+    return padded(4 * len(parts)) + sum(padded(len(part)) for part in parts)
+
+
+def slot_of(parts: Sequence[bytes]) -> list[bytes]:
+    """What is written of these parts, as ``slotfile`` draws it."""
+    sizes = np.array([len(part) for part in parts], "<u4").tobytes()
+    return [each for part in (sizes, *parts) for each in (part, bytes(-len(part) % 8))]
 
 
 class Part(Protocol):

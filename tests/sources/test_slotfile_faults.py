@@ -62,6 +62,19 @@ def test_a_slot_that_begins_nowhere_is_not_there(tmp_path):
     assert found(opened(tmp_path)) == {0: parts(0)}
 
 
+def test_a_sample_for_which_there_is_no_room_leaves_it_to_smaller_ones(tmp_path, monkeypatch):
+    """What was too large once isn't tried again; that the limit is reached is said once."""
+    file = opened(tmp_path, 1 << 20)
+    assert not put(file, 1, 2 << 20)
+    assert put(file, 2, 1000)
+    assert not put(file, 3, 1 << 20)
+    assert put(file, 4, 100_000)
+    assert set(found(file)) == {2, 4}
+    monkeypatch.setattr(slotfile.SlotFile, "_granted", None)  # Nobody asks.
+    assert not put(file, 5, 1 << 20)
+    assert not put(file, 6, 3 << 20)
+
+
 def test_a_table_that_is_larger_than_the_limit_is_not_made(tmp_path, caplog):
     """40 bytes for each sample; other files go for it, if nobody has them open."""
     with pytest.raises(OSError, match=r"27,000 samples.*limit of 1,048,576 bytes"):
