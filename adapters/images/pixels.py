@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.images import jpeg2000, npy, planes, png
+from adapters.images import jpeg2000, npy, planes, png, sizes
 from adapters.images.geometry import Crop, reduced, reduction
 
 # 16,384 x 16,384: what the kernel has, too.
@@ -172,6 +172,9 @@ def _check_size(height: int, width: int) -> None:
 
 def _other(buffer: memoryview | bytes) -> NDArray[np.uint8]:
     cv2 = _cv2()
+    claimed = sizes.size_in_header(buffer)
+    if claimed is not None:
+        _check_size(*claimed)
     encoded = np.frombuffer(buffer, np.uint8)
     flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
     try:
@@ -186,6 +189,7 @@ def _other(buffer: memoryview | bytes) -> NDArray[np.uint8]:
     if image is None:
         shown = bytes(buffer[:8]).hex(" ") or "nothing"
         raise ContentError("an image", f"{len(encoded)} bytes that begin with {shown}")
+    _check_size(*image.shape[:2])
     cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)
     return image
 

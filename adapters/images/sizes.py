@@ -1,0 +1,105 @@
+"""How large images say that they are that OpenCV decodes, read before it does.
+
+OpenCV has a limit of its own, of 2^30 pixels. Where a header says several sizes, the largest
+counts, as it isn't known which one OpenCV takes; a header that says none is refused.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable
+
+from adapters.errors import ContentError
+
+_TIFF_WIDTH, _TIFF_HEIGHT = 256, 257
+# Of a directory's entries, libtiff takes no more; of types, TIFF allows these for a size.
+_TIFF_MOST_ENTRIES = 4096
+_TIFF_NUMBERS = {3: "H", 4: "I", 16: "Q"}
+_PNM = re.compile(rb"P[1-6fF](?:\s(?:\s|#[^\r\n]*[\r\n])*(\d+))(?:\s(?:\s|#[^\r\n]*[\r\n])*(\d+))")
+_HDR = re.compile(rb"-Y\s*\+?(\d+)\s*\+X\s*\+?(\d+)")
+_HDR_MOST_BYTES = 1 << 16
+
+
+def size_in_header(buffer: memoryview | bytes) -> tuple[int, int] | None:
+    """Height and width; None of other kinds.
+
+    Raises:
+        ContentError: The header is damaged.
+    """
+    head = bytes(buffer[:32])
+    for begin, read in _READERS.items():
+        if re.match(begin, head, re.DOTALL):
+            try:
+                return read(memoryview(buffer))
+            except (struct.error, ValueError) as error:
+                expected = "an image whose header says how large it is"
+                raise ContentError(expected, f"a damaged one: {error}") from error
+    return None
+
+
+def _tiff(view: memoryview) -> tuple[int, int]:
+    """TIFF 6.0, and BigTIFF: of the first directory, which is the first image's."""
+    order = "<" if view[0] == ord("I") else ">"
+    is_big = struct.unpack_from(f"{order}H", view, 2) == (43,)
+    offset, count = "QQ" if is_big else "IH"
+    (at,) = struct.unpack_from(order + offset, view, 8 if is_big else 4)
+    if at > len(view):
+        raise ValueError(f"its directory would lie at byte {at}")
+    (entries,) = struct.unpack_from(order + count, view, at)
+    at += struct.calcsize(order + count)
+    entry = struct.Struct(f"{order}HHQ8s" if is_big else f"{order}HHI4s")
+    found = {_TIFF_WIDTH: 0, _TIFF_HEIGHT: 0}
+    directory = view[at : at + entry.size * min(entries, _TIFF_MOST_ENTRIES)]
+    for tag, kind, _, value in entry.iter_unpack(directory):
+        if tag in found:
+            if kind not in _TIFF_NUMBERS:
+                raise ValueError(f"a size of type {kind}")
+            (size,) = struct.unpack_from(order + _TIFF_NUMBERS[kind], value)
+            found[tag] = max(found[tag], size)
+    return found[_TIFF_HEIGHT], found[_TIFF_WIDTH]
+
+
+def _bmp(view: memoryview) -> tuple[int, int]:
+    (header_bytes,) = struct.unpack_from("<I", view, 14)
+    width, height = struct.unpack_from("<HH" if header_bytes == 12 else "<ii", view, 18)
+    return abs(height), width
+
+
+def _webp(view: memoryview) -> tuple[int, int]:
+    """Of a file with a canvas; pictures by themselves have at most 16,383 x 16,383 pixels."""
+    width, height = (int.from_bytes(view[at : at + 3], "little") + 1 for at in (24, 27))
+    return height, width
+
+
+def _gif(view: memoryview) -> tuple[int, int]:
+    width, height = struct.unpack_from("<HH", view, 6)
+    return height, width
+
+
+def _sun(view: memoryview) -> tuple[int, int]:
+    width, height = struct.unpack_from(">II", view, 4)
+    return height, width
+
+
+def _pnm(view: memoryview) -> tuple[int, int]:
+    found = _PNM.match(view)
+    if found is None:
+        raise ValueError("no width and height behind its first letters")
+    return int(found[2]), int(found[1])
+
+
+def _hdr(view: memoryview) -> tuple[int, int]:
+    found = [(int(y), int(x)) for y, x in _HDR.findall(view[:_HDR_MOST_BYTES])]
+    return max(found, key=lambda size: size[0] * size[1])
+
+
+_READERS: dict[bytes, Callable[[memoryview], tuple[int, int]]] = {
+    rb"II[*+]\0|MM\0[*+]": _tiff,
+    rb"BM": _bmp,
+    rb"RIFF....WEBPVP8X": _webp,
+    rb"GIF8": _gif,
+    rb"\x59\xa6\x6a\x95": _sun,
+    rb"P[1-6fF]\s": _pnm,
+    rb"#\?(RGBE|RADIANCE)": _hdr,
+}
