@@ -28,7 +28,7 @@ class ImageDecoder:
     Resizing is bilinear, with half-pixel centres and without antialiasing; a JPEG that is to become
     at most half as large is decoded at a half, a quarter or an eighth of its size before; pictures
     that are stored raw or as YUV planes are not made smaller before. What EXIF says about the
-    orientation is ignored.
+    orientation is ignored; of a TIFF, OpenCV heeds it.
 
     Args:
         size: Height and width of the result, or one number for both; None leaves the images' own.

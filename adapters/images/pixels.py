@@ -10,7 +10,8 @@ have more than ``MOST_PIXELS``.
 
 Resizing is bilinear with half-pixel centres and without antialiasing (OpenCV's ``INTER_LINEAR``,
 which is also what MXNet does). Grey, palette, CMYK, transparent and 16-bit images become 8-bit RGB,
-as MXNet has it; what EXIF says about the orientation is ignored, as MXNet and TensorFlow do.
+as MXNet has it; what EXIF says about the orientation is ignored, as MXNet and TensorFlow do, but
+for a TIFF's, which OpenCV heeds whatever it is told.
 """
 
 from __future__ import annotations

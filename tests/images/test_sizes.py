@@ -97,6 +97,16 @@ def test_an_image_that_claims_to_be_huge_is_not_decoded(name, function, monkeypa
         function(TOO_LARGE[name])
 
 
+@pytest.mark.parametrize("orientation", [3, 6])
+def test_a_tiff_is_as_large_as_opencv_turns_it(orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    content = encoded(PHOTO, "TIFF", exif=exif.tobytes())
+    found = decode(content)
+    assert size_of(content) == found.shape[:2]
+    np.testing.assert_array_equal(found, by_opencv(content))
+
+
 @pytest.mark.parametrize("is_big", [False, True])
 @pytest.mark.parametrize("order", "<>")
 def test_tiffs_of_every_order_say_how_large_they_are(order, is_big):
