@@ -188,6 +188,8 @@ class Layouts:
         entry = wire.entry_at(view, 0, len(view))
         if entry.feature_end != entry.end:
             return None  # The name behind the values.
+        if entry.feature == entry.end:
+            return None  # No values, which is refused behind another entry of the name.
         numbers = self._numbers.get(entry.name, ())
         begin, count = entry.feature, 0
         for number in numbers:

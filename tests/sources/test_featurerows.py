@@ -346,10 +346,11 @@ def test_a_forked_process_looks_for_itself(tmp_path):
     assert child.exitcode == 0
 
 
-def test_a_name_whose_last_entry_is_empty_is_refused(tmp_path):
-    """TensorFlow passes over that entry, and Protocol Buffers takes it."""
+@pytest.mark.parametrize("asked", ["label", "another"])
+def test_a_name_whose_last_entry_is_empty_is_refused(tmp_path, asked):
+    """TensorFlow passes over that entry, and Protocol Buffers takes it; whoever asked for it."""
     twice = assembled([entry("label", listed([7])), entry("label", b"")])
-    source = open_records(file_of(tmp_path, [twice]), decode={"label": Feature("int64", default=5)})
+    source = open_records(file_of(tmp_path, [twice]), decode={asked: Feature("int64", default=5)})
     with pytest.raises(RecordError, match="values in the last entry of b'label'"):
         source[0]
     with pytest.raises(RecordError, match="values in the last entry of b'label'"):
