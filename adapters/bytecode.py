@@ -36,7 +36,7 @@ _QUIET_MODULES = frozenset(sys.stdlib_module_names) | {"adapters", "cv2", "mxnet
 _OPAQUE_MODULES = frozenset(
     {"h5py", "jax", "jaxlib", "pandas", "pyarrow", "sklearn", "tensorflow", "torch", "zarr"}
 )
-_DEEPEST = 8
+_DEEPEST, _MOST_OBJECTS = 8, 20_000
 # What MXNet makes data sets and transforms of.
 _PARTS = {"Block", "Dataset", "_TransformFirstClosure", "Augmenter", "DetAugmenter"}
 # Its modules that draw from its own generator alone; others draw from all three.
@@ -123,7 +123,7 @@ class _Search:
         own = _library(type(value)) not in _QUIET_MODULES  # A class of the user's, or a library's.
         if (isinstance(value, _PLAIN) and not own) or id(value) in self._seen:
             return
-        if depth > _DEEPEST:
+        if depth > _DEEPEST or len(self._kept) > _MOST_OBJECTS:
             self.found |= {"random", "numpy"}
             return
         self._seen.add(id(value))
@@ -139,6 +139,8 @@ class _Search:
             self.named.add("numpy")
         elif _library(value) in _OPAQUE_MODULES:
             self.found |= {"random", "numpy"}
+            if not isinstance(value, type):
+                self._visit_held(value, depth)
         elif isinstance(value, (types.FunctionType, types.MethodType)):
             self._visit_function(value, depth)
         elif isinstance(value, functools.partial):
@@ -168,10 +170,11 @@ class _Search:
             self.found |= {"random", "numpy"}
 
     def _visit_held(self, value: Any, depth: int) -> None:
-        """The functions that are kept in an object of a library, such as ``np.vectorize``."""
+        """What is kept in an object of a library, such as ``np.vectorize``, or torch's ``Subset``."""
         held = list(value) if isinstance(value, collections.deque) else []
         for member in itertools.chain(held, getattr(value, "__dict__", {}).values()):
-            if callable(member) or _library(type(member)) not in _QUIET_MODULES:
+            of_others = isinstance(member, (list, tuple, dict)) or callable(member)
+            if of_others or _library(type(member)) not in _QUIET_MODULES:
                 self.visit(member, depth + 1)
 
     def visit_idle(self) -> None:

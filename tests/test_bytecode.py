@@ -358,3 +358,18 @@ def test_what_is_called_for_a_batch_draws(value):
 
 def test_a_name_of_a_generator_s_class_hides_none_beside_it():
     assert generators_used(ImportsBoth()).certainly == {"random"}
+
+
+@pytest.mark.parametrize("kind", ["Subset", "ConcatDataset"])
+def test_what_an_object_of_a_large_library_holds_is_looked_through(kind):
+    data = pytest.importorskip("torch.utils.data")
+
+    class Own(data.Dataset):
+        def __getitem__(self, index: int) -> Any:
+            return draws(index)
+
+        def __len__(self) -> int:
+            return 4
+
+    value = data.Subset(Own(), [0, 1]) if kind == "Subset" else data.ConcatDataset([Own(), Own()])
+    assert generators_used(value).certainly == {"numpy"}
