@@ -170,7 +170,7 @@ class _Search:
             self.found |= {"random", "numpy"}
 
     def _visit_held(self, value: Any, depth: int) -> None:
-        """What is kept in an object of a library, such as ``np.vectorize``, or torch's ``Subset``."""
+        """What an object of a library holds, such as ``np.vectorize`` or PyTorch's ``Subset``."""
         held = list(value) if isinstance(value, collections.deque) else []
         for member in itertools.chain(held, getattr(value, "__dict__", {}).values()):
             of_others = isinstance(member, (list, tuple, dict)) or callable(member)
