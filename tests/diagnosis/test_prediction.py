@@ -298,7 +298,7 @@ def test_a_copy_ahead_of_the_step_brings_what_was_predicted():
 @pytest.mark.alone
 @pytest.mark.full
 def test_less_collation_brings_what_was_predicted():
-    wide = np.zeros((16, 2000, 1000, 3), np.uint8)
+    wide = np.zeros((16, 4000, 1000, 3), np.uint8)
     found = before(wide, shuffle=True, workers=0)
     assert found.bottleneck == "collation"
     taken = trained_seconds(wide[:, :10], shuffle=True, workers=0)
