@@ -185,9 +185,11 @@ def test_after_ctrl_c_while_a_job_was_sent_all_batches_come(sent, monkeypatch):
     with opened(Numbers(200), "processes-1", 4, queue=6) as engine:
         read(engine, 3)
         monkeypatch.setattr(process.Worker, "send", send)
-        for _ in range(2):
-            with pytest.raises(KeyboardInterrupt):
+        interrupted = 0
+        while interrupted < 2:  # The pool's thread may have sent all of a pass.
+            try:
                 read(engine, 40)
-        assert len(calls) > 2
+            except KeyboardInterrupt:
+                interrupted += 1
         expected = batch_of(plan_of(Numbers(200), 4), 0, 49)
         np.testing.assert_array_equal(read(engine, 50)[49], expected)
