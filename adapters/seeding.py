@@ -57,13 +57,18 @@ def _seeded(used: frozenset[str]) -> Iterator[None]:
         finally:
             _within, _aside = outer
             if pair is not None:
-                _put_back(bits, pair)
+                put_back(bits, pair)
             if state is not None:
                 random.setstate(state)
 
 
-def _put_back(bits: Any, before: dict[str, Any]) -> None:
-    """The user's generator, and the normal number that is left of a pair, which lies beside it."""
+def put_back(bits: Any, before: dict[str, Any]) -> None:
+    """Have ``numpy.random`` draw from the user's generator again.
+
+    Args:
+        bits: That bit generator.
+        before: The state from before. The normal number that is left of a pair lies beside it.
+    """
     _numpy.set_bit_generator(bits)
     if before["has_gauss"] or before["gauss"]:
         pair = {name: before[name] for name in ("has_gauss", "gauss")}

@@ -16,6 +16,7 @@ A loader without a seed has its randomness from ``numpy.random``, as it stands w
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import itertools
 import pickle
@@ -28,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.generators import generator
+from adapters.seeding import put_back
 
 # The stream of the generators that seed others; 0 and 1 are for transforms, see ``assemble``.
 _SEEDS = 2
@@ -92,15 +94,15 @@ class Seeding:
         """Seed what is seeded per batch."""
         undo = self._kept() if self._restore else []
         if "numpy" in self._used:
-            # A generator of our own in the place of the user's, so that his isn't even copied.
+            # A generator of our own in the place of the user's.
             _numpy.set_bit_generator(np.random.MT19937(0))
         if "mxnet" in self._used:
             mx.random.seed(self._drawn(epoch, index))
         try:
             yield
         finally:
-            for function, argument in undo:
-                function(argument)
+            for put_back_one in undo:
+                put_back_one()
 
     def of_samples(
         self, epoch: int, numbers: NDArray[np.int64], place: int
@@ -127,25 +129,17 @@ class Seeding:
     def _kept(self) -> list[Any]:
         undo: list[Any] = []
         if "random" in self._used:
-            undo.append((random.setstate, random.getstate()))
+            undo.append(functools.partial(random.setstate, random.getstate()))
         if "numpy" in self._used:
-            undo.append((_put_back, (_numpy.get_bit_generator(), _numpy.get_state(legacy=False))))
+            before = _numpy.get_bit_generator(), _numpy.get_state(legacy=False)
+            undo.append(functools.partial(put_back, *before))
         if "mxnet" in self._used:
-            undo.append((mx.random.seed, _draw_seed()))
+            undo.append(functools.partial(mx.random.seed, _draw_seed()))
         return undo
 
     def _drawn(self, epoch: int, number: int, place: int = 0) -> int:
         stream = _SEEDS + place
         return int(generator(self._seed, epoch, number % 2**63, stream).integers(2**31))
-
-
-def _put_back(kept: tuple[Any, dict[str, Any]]) -> None:
-    """The user's generator, and the normal number that is left of a pair, which lies beside it."""
-    bit_generator, before = kept
-    _numpy.set_bit_generator(bit_generator)
-    pair = {name: before[name] for name in ("has_gauss", "gauss")}
-    if any(pair.values()):
-        _numpy.set_state({**_numpy.get_state(legacy=False), **pair})
 
 
 def _draw_seed() -> int:

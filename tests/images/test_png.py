@@ -39,8 +39,10 @@ def chunk(kind: bytes, data: bytes) -> bytes:
     return len(data).to_bytes(4, "big") + kind + data + crc
 
 
-def test_a_flipped_bit_in_a_png_is_an_error():
-    content = PLAIN
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_flipped_bit_in_a_png_is_an_error(moves):
+    """In what says how it moves, too, of which OpenCV believes anything."""
+    content = moving("RGB") if moves else PLAIN
     for place in range(len(content)):
         for bit in range(8):
             flipped = bytearray(content)
@@ -86,17 +88,6 @@ def test_of_a_png_that_moves_the_picture_is_the_one_that_does_not(mode, blend, d
     expected = decode(encoded(Image.fromarray(PHOTO), "PNG", mode))
     assert size_of(content) == (37, 53)
     np.testing.assert_array_equal(decode(content), expected)
-
-
-def test_a_flipped_bit_in_a_png_that_moves_is_an_error():
-    """In what says how it moves, too, of which OpenCV believes anything."""
-    content = moving("RGB")
-    for place in range(len(content)):
-        for bit in range(8):
-            flipped = bytearray(content)
-            flipped[place] ^= 1 << bit
-            with pytest.raises(ContentError):
-                decode(flipped)
 
 
 def test_what_says_how_a_png_moves_is_not_believed():
