@@ -122,6 +122,7 @@ def _predict(metrics: dict[str, float], options: Mapping[str, Any], record_bytes
     """Put beside what was measured what the plan says, and their ratios."""
     from adapters.planning import Link, Reading, arrival
     from adapters.planning.link import BYTE_CORE_SECONDS
+    from adapters.remote.fetching import PIECE_BYTES
 
     kind, records = options["kind"], int(metrics.pop("records"))
     reading = Reading(
@@ -143,6 +144,7 @@ def _predict(metrics: dict[str, float], options: Mapping[str, Any], record_bytes
     metrics["ratio"] = metrics["samples_per_second"] / found.examples_per_second
     metrics["limited_by_link"] = float(found.limit == "link")
     metrics["predicted_requests"] = found.requests * records
+    metrics["predicted_requests_of_pieces"] = records * record_bytes / PIECE_BYTES
     metrics["predicted_cpu_ms"] = metrics.pop("local_cpu_ms") + found.core_seconds * 1000
     metrics["cpu_ratio"] = metrics["cpu_ms"] / metrics["predicted_cpu_ms"]
     first = metrics.pop("local_first_ms") + found.first_bytes_seconds * 1000
@@ -171,6 +173,7 @@ def _passes(
         asked = {name: most[name] + rest[name] for name in ("requests", "bytes", "cpu_seconds")}
         if kind == BLOCKS:  # What comes after that is the next epoch's.
             asked["requests"] = most["requests"]
+            remote["requests_of_pieces"] = most["requests"] - most["small"]
         remote["cpu_ms"] += asked["cpu_seconds"] / remote["records"] * 1000
         yield {
             **remote,
