@@ -38,6 +38,8 @@ KINDS = (MEMORY, FILLING, FILLED, FIFTH, BLOCKS, BLOCKS_FILLING)
 BATCH = 64
 # Of 94 MiB, six times over, more than is kept in memory: twelve windows.
 BLOCK_BYTES, WINDOW, TIMES = 12 << 20, 4, 6
+# For the cost of a request.
+RECORDS = 2_000
 # Batches before an epoch's end: its last window has come, and nothing of the next epoch.
 NEAR_END = 14
 
@@ -106,7 +108,7 @@ def _request_seconds(path: Path, server: ServerProcess) -> float:
     from adapters import open_records
 
     with open_records(server.url(path.name)) as source:
-        order = np.random.default_rng(0).permutation(len(source))
+        order = np.random.default_rng(0).permutation(len(source))[:RECORDS]
         batches = [order[at : at + BATCH] for at in range(0, len(order), BATCH)]
         server.ask()
         began = time.process_time()
