@@ -108,8 +108,8 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         option.numprocesses = wanted_workers(config)
     if option.dist == "no" and option.numprocesses:
         option.dist, option.loadscopereorder = "loadfile", False
-        # OpenMP's threads, PyTorch's and MXNet's, wait for each other by spinning, and take the CPUs
-        # that the others need: ResNet-50's example took 141 s beside five busy processes, not 42.
+        # OpenMP's threads, PyTorch's and MXNet's, wait for each other by spinning, and take CPUs
+        # that others need: ResNet-50's example took 141 s beside five busy processes, not 42.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 

@@ -133,7 +133,10 @@ def test_why_processes_are_left_out_is_said():
     assert "generator" in reason
 
 
-def test_the_queue_of_the_sequence_is_the_one_that_kinds_are_compared_with():
+def test_the_queue_of_the_sequence_is_the_one_that_kinds_are_compared_with(monkeypatch):
+    # Of as many threads as any queue is long, whichever is the fastest.
+    monkeypatch.setattr(module, "usable_cpus", lambda: 2)
+    monkeypatch.setattr(module, "_MOST_THREADS", 32)
     settings = [each.setting for each in swept(Numbers(), max_queue_size=7).found]
     assert {each.queue for each in settings} == {2, 4, 7, 10, 32}
 
