@@ -59,11 +59,12 @@ def test_storage(session: Session, kind: str, latency_ms: int) -> None:
         if kind == FILLED:
             assert found["fetched_mib"] < 1
         elif kind != BLOCKS_FILLING:  # There, it depends on when blocks of few batches are told.
-            of = "requests"
+            counted = "requests"
             if kind == BLOCKS and session.size == "smoke":
                 # Beside other programs, more batches than the first don't wait for their blocks.
-                of = "requests_of_pieces"
-            assert found[of] == pytest.approx(found[f"predicted_{of}"], rel=PLANNED)
+                assert found["requests"] >= (1 - PLANNED) * found["predicted_requests"]
+                counted = "requests_of_pieces"
+            assert found[counted] == pytest.approx(found[f"predicted_{counted}"], rel=PLANNED)
         if session.size == "smoke":
             continue
         if kind == FILLED:

@@ -27,6 +27,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
+# Of a request, less are one record's or a few, and more a piece of a block.
 SMALL_BYTES = 1 << 20
 _CHUNK_BYTES = 64 << 10
 _END = "end"  # A line of standard input.
