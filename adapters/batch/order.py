@@ -33,7 +33,7 @@ _BLOCK_SAMPLES = 8192
 _PROBED = 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Order:
     """The order in which one shard visits the samples of a data set, batch by batch.
 
@@ -56,9 +56,7 @@ class Order:
     drop_remainder: bool = False
     shard: tuple[int, int] = (0, 1)
     arrangement: Arrangement | None = None
-    _recent: _Recent = field(
-        init=False, repr=False, compare=False, default_factory=lambda: _Recent()
-    )
+    _recent: _Recent = field(init=False, repr=False, default_factory=lambda: _Recent())
 
     def of_shard(self, shard: tuple[int, int]) -> Order:
         """The same order for another shard, perhaps of another number of them."""

@@ -46,7 +46,7 @@ from adapters.sources import Source
 from adapters.structure import flatten, private, unflatten
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class SourcePlan(Plan):
     """The pure function key -> batch.
 
@@ -76,13 +76,13 @@ class SourcePlan(Plan):
     collate: Callable[[list[Any]], Any] | None = None
     lengthened: int = 0
     _generator_arguments: tuple[str | None, str | None] = field(init=False)
-    _only_reads: bool = field(init=False, repr=False)
-    _own_collate: bool = field(init=False, repr=False)
-    _own_transform: bool = field(init=False, repr=False)
-    _transforms: bool = field(init=False, repr=False)  # What it is given isn't the batch yet.
-    _batch_function: Callable[..., Any] | None = field(init=False, repr=False)
-    _turns: Turns = field(init=False, repr=False, compare=False, default_factory=Turns)
-    _known: Layout | None = field(init=False, repr=False, compare=False, default=None)
+    _only_reads: bool = field(init=False)
+    _own_collate: bool = field(init=False)
+    _own_transform: bool = field(init=False)
+    _transforms: bool = field(init=False)  # What it is given isn't the batch yet.
+    _batch_function: Callable[..., Any] | None = field(init=False)
+    _turns: Turns = field(init=False, default_factory=Turns)
+    _known: Layout | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         named = generator_argument

@@ -31,7 +31,7 @@ class Exhausted(Exception):
     """There is no further batch in the stream."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Pending(Changing):
     """A batch between being asked for and being delivered.
 
@@ -101,7 +101,7 @@ class Pending(Changing):
                 del error  # The traceback would refer to it through this frame, in a circle.
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Job:
     """One piece of work.
 

@@ -29,11 +29,7 @@ import numpy as np
 
 from adapters.alignment import ALIGNMENT_BYTES
 from adapters.engine.memory import FileName, SharedFile, map_private
-
-reducers: list[Callable[[Any], Any]] = []
-"""How objects of frameworks are pickled, by those who know: each function returns what
-``__reduce__`` would, or ``NotImplemented``. NumPy arrays in there are shared like any others."""
-
+from adapters.engine.reducers import reducers
 
 # Modules that can't always be imported by themselves, and what knows how to.
 _IMPORTERS = {b"mxnet": "adapters.gluon"}

@@ -10,7 +10,7 @@ from typing import Any, Literal
 CLUSTER = "workers of a Dask cluster"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Settings:
     """What the user asked for.
 

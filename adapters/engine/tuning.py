@@ -16,7 +16,6 @@ from typing import Protocol
 from adapters.batch.plan import Plan
 from adapters.clock import Spent
 from adapters.engine.jobs import Exhausted, Pending
-from adapters.engine.parcel import pickles
 
 # Up to here a batch is not worth a handover to a process (0.5 ms, loky 3.7, two cores), and one
 # thread that reads ahead hides it.
@@ -49,7 +48,7 @@ _STARVED, _FED = 0.05, 0.002
 _FED_PERIODS = 4
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Choice:
     """Which workers, and how many.
 
@@ -249,6 +248,8 @@ class Trial:
 def obstacle_to_processes(plan: Plan) -> str | None:
     """Why worker processes can't compute this plan; None where they can."""
     if not multiprocessing.current_process().daemon:
+        from adapters.engine.parcel import pickles  # Here, as few programs send anything.
+
         return pickles(plan)
     from adapters.engine.processes import NO_CHILDREN
 

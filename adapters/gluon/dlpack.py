@@ -14,7 +14,9 @@ runs the garbage collector looks whose semaphore has been counted up, and lets g
 
 from __future__ import annotations
 
+import atexit
 import collections
+import contextlib
 import ctypes
 import functools
 import gc
@@ -86,4 +88,14 @@ _Pending = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 _pending = _Pending(_when_collected)
 _at_next_step: Any = ctypes.pythonapi["Py_AddPendingCall"]
 _at_next_step.argtypes = (_Pending, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
-gc.callbacks.append(functools.partial(_at_next_step, _pending, None))
+_callback = functools.partial(_at_next_step, _pending, None)
+
+
+def _stop() -> None:
+    """The interpreter ends: what the callback needs is taken down before its last collections."""
+    with contextlib.suppress(ValueError):
+        gc.callbacks.remove(_callback)
+
+
+gc.callbacks.append(_callback)
+atexit.register(_stop)

@@ -17,7 +17,7 @@ from mxnet.base import _LIB, check_call
 from mxnet.ndarray import ndarray as _ndarray
 from numpy.typing import NDArray
 
-from adapters.engine import parcel
+from adapters.engine.reducers import reducers
 from adapters.gluon.dlpack import lend, sem_post
 
 # What nd.array takes: MXNet has no other types.
@@ -142,4 +142,4 @@ def _restore(array: NDArray[Any], kind: type) -> Any:
     return as_ndarray(array, kind is mx.np.ndarray)
 
 
-parcel.reducers.append(_reduce)
+reducers.append(_reduce)

@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.images.geometry import Crop, reduced, reduction
-from adapters.images.probe import own_huffman_fits
 
 log = logging.getLogger("adapters")
 # The first byte of a JPEG. What is stored as pixels has another, and isn't decoded smaller.
@@ -49,6 +48,21 @@ def load() -> ModuleType | None:
     Raises:
         ImportError: It can't be had, and ``ADAPTERS_KERNEL`` is ``required``.
     """
+    kernel = load_untried()
+    if kernel is not None and kernel.HUFFMAN_IS_OWN:
+        from adapters.images.probe import own_huffman_fits  # Programs of arrays do without it.
+
+        if not own_huffman_fits(kernel):
+            _say(
+                "its own Huffman decoding doesn't fit the libjpeg-turbo that is loaded, which "
+                "decodes alone now; build the kernel anew, with that one's headers"
+            )
+    return kernel
+
+
+@functools.cache
+def load_untried() -> ModuleType | None:
+    """The same for whoever decodes no JPEGs: whether it does that right may not have been tried."""
     wanted = os.environ.get("ADAPTERS_KERNEL")
     if wanted == "0":
         return None
@@ -62,11 +76,6 @@ def load() -> ModuleType | None:
         if getattr(error, "name", None) != _NAME or not isinstance(error, ModuleNotFoundError):
             _say(f"it was built, but can't be loaded: {error}")
         return None
-    if kernel.HUFFMAN_IS_OWN and not own_huffman_fits(kernel):
-        _say(
-            "its own Huffman decoding doesn't fit the libjpeg-turbo that is loaded, which decodes "
-            "alone now; build the kernel anew, with that one's headers"
-        )
     return kernel
 
 

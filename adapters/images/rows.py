@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.images.kernel import load
+from adapters.images.kernel import load_untried
 
 Parts = tuple[NDArray[np.uint8], NDArray[np.int64]]
 """Memory, and where in it parts of an array begin and how many rows each has, ``(parts, 2)``."""
@@ -46,7 +46,7 @@ def take(
     Raises:
         IndexError: There is no such row, or place.
     """
-    kernel = load()
+    kernel = load_untried()
     if kernel is None:
         return False
     kernel.take(arrays, numbers, outs, places)

@@ -24,7 +24,7 @@ from adapters.structure import flatten
 _LATEST = 1000
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Fit:
     """One call of ``fit``.
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import keras
 
-from adapters.engine import parcel
 from adapters.engine.later import Later
+from adapters.engine.reducers import reducers
 from adapters.keras.sequence import SafeSequence
 from adapters.sources.pydataset import PyDatasetWithoutKeras
 
@@ -27,4 +27,4 @@ def _reduce(value: Any) -> Any:
     return NotImplemented
 
 
-parcel.reducers.append(_reduce)
+reducers.append(_reduce)

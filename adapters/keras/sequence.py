@@ -15,7 +15,8 @@ from adapters.batch.key import WHOLE, Continuation
 from adapters.batch.replacement import OnError
 from adapters.batch.sourceplan import SourcePlan
 from adapters.bytecode import generators_used
-from adapters.engine import Engine, Waits, parcel
+from adapters.engine import Engine, Waits
+from adapters.engine.reducers import reducers
 from adapters.keras.arguments import (
     check_arguments,
     check_order,
@@ -36,7 +37,7 @@ from adapters.keras.sources import Inner, source_of
 from adapters.ranks import AskedShard
 from adapters.sources import SequenceSource, Source, reduce_iterator
 
-parcel.reducers.append(reduce_iterator)
+reducers.append(reduce_iterator)
 
 
 class SafeSequence(Lasting, Replayable):

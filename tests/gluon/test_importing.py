@@ -173,3 +173,14 @@ def test_two_threads_may_import_it_at_once():
     print(found, "bool" in vars(np))
     """)
     assert said == ["['DataLoader', 'DataLoader'] False"]
+
+
+def test_no_collection_asks_anything_of_ours_while_the_interpreter_is_taken_down():
+    """It said 'NoneType' object has no attribute 'get_stats', once in a while."""
+    assert output_of("""
+    import atexit, gc
+    atexit.register(lambda: print(gc.callbacks))
+    import adapters.gluon
+    from adapters.gluon import dlpack
+    print(len(gc.callbacks))
+    """) == ["1", "[]"]
