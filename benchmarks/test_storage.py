@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from adapters.images import kernel
 from benchmarks.data.photographs import find_photographs
 from benchmarks.experiments import storage_ratios
 from benchmarks.experiments.storage import BLOCKS, BLOCKS_FILLING, FILLED, KINDS, MEMORY
@@ -67,9 +68,10 @@ def test_storage(session: Session, kind: str, latency_ms: int) -> None:
             assert found[counted] == pytest.approx(found[f"predicted_{counted}"], rel=PLANNED)
         if session.size == "smoke":
             continue
-        if kind == FILLED:
+        # Without the kernel, CRCs are computed page by page, and blocks are looked through first.
+        if kind == FILLED and kernel.load() is not None:
             assert found["share"] >= LEAST_OF_LOCAL
-        if kind in (MEMORY, BLOCKS):
+        if kind == MEMORY or (kind == BLOCKS and kernel.load() is not None):
             assert found["first_batch_ms"] <= MOST_ROUND_TRIPS * latency_ms
         held = "ratio" if found["limited_by_link"] else "cpu_ratio"
         assert found[held] == pytest.approx(1, abs=PLANNED)

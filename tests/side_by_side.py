@@ -45,6 +45,8 @@ class Room:
     def __init__(self, folder: Path) -> None:
         self._door, self._room = (self._opened(folder / name) for name in ("door", "room"))
         self._stays = False
+        # A lock is held as long as anybody has the file, also what a test forks and leaves.
+        os.register_at_fork(after_in_child=self.close)
 
     @staticmethod
     def _opened(path: Path) -> IO[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -156,6 +157,32 @@ def test_who_stays_alone_keeps_the_room_until_the_last_time(tmp_path: Path) -> N
             with room.entered(alone=True, stays=stays):
                 assert is_locked(tmp_path / "room")
             assert is_locked(tmp_path / "room") == stays
+
+
+FORKED = """
+import os, signal, sys, time
+from pathlib import Path
+from tests.side_by_side import Room
+
+room = Room(Path(sys.argv[1]))
+with room.entered(alone=True, stays=False):
+    if os.fork():
+        time.sleep(60)
+    print(os.getpid(), flush=True)
+    os.close(1)
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(60)
+"""
+
+
+def test_what_a_killed_process_had_forked_does_not_keep_the_room(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FORKED, str(tmp_path)]
+    ended = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, timeout=SECONDS, check=False)
+    try:
+        assert ended.returncode == -signal.SIGKILL
+        assert not is_locked(tmp_path / "room")
+    finally:
+        os.kill(int(ended.stdout), signal.SIGKILL)
 
 
 def is_locked(path: Path) -> bool:
