@@ -145,7 +145,7 @@ def of_lst(path: str) -> Table:
     """
     lines = list(lines_of_lst(path))
     labels: list[Any] = [labels[0] if len(labels) == 1 else labels for _, labels, _ in lines]
-    if all(isinstance(label, float) and label.is_integer() for label in labels):
+    if not any(isinstance(label, list) or label % 1 for label in labels):
         labels = list(map(int, labels))  # im2rec writes 3.000000.
     return Table([name for _, _, name in lines], labels)
 
@@ -177,7 +177,7 @@ def lines_of_lst(path: str) -> Iterator[tuple[int, list[float], str]]:
             continue
         try:
             number, *labels, name = (part.strip() for part in content.split("\t"))
-            values = [float(label) for label in labels]
+            values = list(map(float if len(labels) > 1 else _number, labels))
             if not values:
                 raise ValueError("no label")
             if not name:
@@ -190,6 +190,14 @@ def lines_of_lst(path: str) -> Iterator[tuple[int, list[float], str]]:
                 f"between them, got {content!r} ({error})"
             ) from None
         yield int(number), values, name
+
+
+def _number(text: str) -> float:
+    """A float holds whole numbers to 2^53 alone."""
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
 
 
 def _are_names(rows: list[list[str]], columns: Sequence[Any] | None) -> bool:

@@ -71,17 +71,29 @@ class Peek:
         return os.fspath(path)
 
     def table(self) -> list[list[str]]:
-        """A row for each sample, and one with the names of members above them."""
-        rows: list[list[str]] = []
+        """A row for each sample, and one with the names of members above them.
+
+        Where samples have other members than those before, their columns come behind the others.
+        """
+        columns: dict[str, None] = {}
+        rows: list[tuple[str, str, dict[str, str]]] = []
         for number, batch in enumerate(self.batches):
-            leaves, _ = flatten(batch)
-            if not rows:
-                rows.append(["batch", "sample", *_names(batch)])
-            count = min((len(leaf) for leaf in leaves if _has_rows(leaf)), default=0)
+            members = dict(zip(_names(batch), flatten(batch)[0]))
+            columns.update(dict.fromkeys(members))
+            count = min((len(leaf) for leaf in members.values() if _has_rows(leaf)), default=1)
             for sample in range(count):
-                members = (_shown(leaf[sample] if _has_rows(leaf) else leaf) for leaf in leaves)
-                rows.append([str(number), str(sample), *members])
-        return rows
+                shown = {
+                    name: _shown(leaf[sample] if _has_rows(leaf) else leaf)
+                    for name, leaf in members.items()
+                }
+                rows.append((str(number), str(sample), shown))
+        if not rows:
+            return []
+        header = ["batch", "sample", *columns]
+        return [
+            header,
+            *([*place, *(shown.get(name, "") for name in columns)] for *place, shown in rows),
+        ]
 
     def __str__(self) -> str:
         rows = self.table()

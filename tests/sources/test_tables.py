@@ -322,6 +322,8 @@ def test_rows_that_were_chosen_of_a_data_frame_are_those(photos):
     [
         ("0\t3\tx/1.jpg\n1\t4\ty/3.jpg\n", [("x/1.jpg", 3), ("y/3.jpg", 4)], np.int64),
         ("9\t3.000000\tx/1.jpg\r\n\r\n2\t4\ty/3.jpg", [("x/1.jpg", 3), ("y/3.jpg", 4)], np.int64),
+        ("0\t9007199254740993\tx/1.jpg\n", [("x/1.jpg", 2**53 + 1)], np.int64),
+        ("0\tinf\tx/1.jpg\n", [("x/1.jpg", float("inf"))], np.float64),
         ("0\t0.5\tx/1.jpg\n1\t4\ty/3.jpg\n", [("x/1.jpg", 0.5), ("y/3.jpg", 4.0)], np.float64),
         ("0\t1\t2.5\tx/1.jpg\n", [("x/1.jpg", [1.0, 2.5])], np.float32),
         (

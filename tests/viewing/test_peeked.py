@@ -73,6 +73,18 @@ def test_a_table_where_there_are_no_images():
         peek.save("sheet.png")
 
 
+def test_samples_with_other_members_stand_in_columns_of_their_own():
+    samples = [{"tags": "cat"}, {"y": 7, "tags": "dog"}, {}, {"y": 8}]
+    assert Peek.of_samples(samples).table() == [
+        ["batch", "sample", "tags", "y"],
+        ["0", "0", "cat", ""],
+        ["1", "0", "dog", "7"],
+        ["2", "0", "", ""],
+        ["3", "0", "", "8"],
+    ]
+    assert Peek([]).table() == []
+
+
 def test_a_notebook_gets_the_sheet(tmp_path):
     peek = Peek([(IMAGES, LABELS)])
     assert peek._repr_png_() == peek.png()
