@@ -56,7 +56,11 @@ class Spent(NamedTuple):
 
     def until_now(self) -> Spent:
         """What has gone by since, in the same thread."""
-        return Spent.now().beyond(self)
+        now = Spent.now()
+        # To ask for the queue lets other threads run, for which this one may queue once more.
+        asking = time.perf_counter() - now.seconds - _once.spent.seconds
+        spent = now.beyond(self)
+        return spent._replace(queued_seconds=max(0.0, spent.queued_seconds - asking))
 
     @property
     def own_seconds(self) -> float:

@@ -20,7 +20,7 @@ Read-only arrays get no exception, as whoever owns the memory may still write to
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from sys import getrefcount
 from typing import Any
 from weakref import getweakrefcount
@@ -71,6 +71,33 @@ def taken(
         leaves[place] = as_array(leaves[place])
     kept = census.detach(leaves, allocate) or kept
     return unflatten(skeleton, leaves), kept
+
+
+def apart(samples: Iterable[Any]) -> list[Any]:
+    """All of these, which a user's function makes one after another, perhaps in one buffer.
+
+    A sample is copied, unless it is a tuple, list or dict of arrays that nobody else refers to.
+    What is read-only stays.
+    """
+    found = []
+    for sample in samples:
+        if getrefcount(sample) > _YIELDED or not _has_its_own(sample):
+            sample = private(sample)
+        found.append(sample)
+    return found
+
+
+def _has_its_own(sample: Any) -> bool:
+    if type(sample) not in (tuple, list, dict):
+        return False
+    for leaf in sample.values() if type(sample) is dict else sample:
+        if isinstance(leaf, _NEVER_CHANGE) and not isinstance(leaf, np.void):
+            continue
+        if type(leaf) is not _ndarray or leaf.base is not None or leaf.dtype.hasobject:
+            return False
+        if getrefcount(leaf) > _NAMED or not leaf.flags.owndata or getweakrefcount(leaf):
+            return False
+    return True
 
 
 class Census:
@@ -239,8 +266,23 @@ def _local_references() -> int:
 
 _LOCAL = _local_references()
 """For an object that only a local name refers to."""
+
+
+def _yielded_references(samples: Iterable[Any]) -> int:
+    for sample in samples:
+        return getrefcount(sample)
+    raise AssertionError
+
+
+def _yielding() -> Iterator[Any]:
+    sample = (np.empty(1),)
+    yield sample
+
+
+_YIELDED = _yielded_references(_yielding())
+"""For an object that only a generator's local name refers to, while it has a name in a loop."""
 if _NAMED > _ALONE + 1 or _LOCAL > _ALONE:  # Somebody traces this import, and refers to all locals.
-    _NAMED = _LOCAL = 0  # What nothing has: everything is copied.
+    _NAMED = _LOCAL = _YIELDED = 0  # What nothing has: everything is copied.
 
 
 def is_kept(leaves: list[Any], place: int) -> bool:

@@ -40,7 +40,7 @@ from adapters.generators import (
     generator,
     generator_argument,
 )
-from adapters.ownership import taken
+from adapters.ownership import apart, taken
 from adapters.seeding import seed, seeded
 from adapters.sources import Source
 from adapters.structure import flatten, private, unflatten
@@ -226,8 +226,9 @@ class SourcePlan(Plan):
 
     def _listed(self, samples: Samples) -> list[Any]:
         """What ``collate`` is given, which may write into it unless it says otherwise."""
-        stored = self.source.stored and self.transform is None
-        if stored and not self._own_collate:
+        if self.transform is not None or self.source.makes_samples or callable(self.on_error):
+            return apart(samples)
+        if self.source.stored and not self._own_collate:
             return list(map(private, samples))
         return list(samples)
 

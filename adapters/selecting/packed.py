@@ -127,7 +127,8 @@ class PackedSource(Source):
         numbers = self.sequences(number)
         fetched: Sequence[Any] | None = self._source.samples(numbers)
         samples = fetched if fetched is not None else map(self._source.sample, numbers.tolist())
-        sequences = [_sequence(sample, self._tokens) for sample in samples]
+        # Copied, as the source may fill one buffer again and again.
+        sequences = [np.array(_sequence(sample, self._tokens)) for sample in samples]
         # An empty list, as an array, is one of float64, and has no dtype of its own.
         dtypes = {each.dtype for each in sequences if len(each) or each.dtype != np.float64}
         dtype = np.result_type(*(dtypes or {np.dtype(np.int64)}))

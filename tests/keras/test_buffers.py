@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from adapters import SafeSequence
+from adapters import SafeSequence, packed, pad
 from tests.keras.buffers import WAYS, WIDTH, Doubled, Giving, content
 from tests.keras.recording import AUTO, FOUR_THREADS, INLINE, PROCESSES
 
@@ -106,3 +106,86 @@ def test_a_batch_that_is_written_to_by_its_user_changes_nothing_for_the_sequence
         for x, _ in sequence:
             x[...] = -1
         assert source.ring.min() >= 0
+
+
+# --- samples that are collated together ---
+
+
+def refilled(shape: Any) -> Any:
+    """A function that fills its one buffer with each sample, and returns it in that shape."""
+    buffer = np.empty(2)
+    kept = {"array": buffer, "tuple": (buffer, 0), "dict": {"x": buffer[:]}}[shape]
+
+    def fill(number: Any) -> Any:
+        buffer[:] = number
+        return kept
+
+    return fill
+
+
+class Refilling:
+    """A data set that is such a function."""
+
+    def __init__(self, shape: str) -> None:
+        self.fill = refilled(shape)
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, number: int) -> Any:
+        return self.fill(number)
+
+
+def leaf_of(batch: Any) -> Any:
+    """The array in such a batch, or sample."""
+    if isinstance(batch, np.ndarray):
+        return batch
+    return batch["x"] if isinstance(batch, dict) else batch[0]
+
+
+def stacked(samples: Any) -> Any:
+    return np.stack([leaf_of(sample) for sample in samples])
+
+
+@pytest.mark.one_backend
+@pytest.mark.parametrize("workers", IN_THIS_PROCESS)
+@pytest.mark.parametrize("shape", ["array", "tuple", "dict"])
+@pytest.mark.parametrize("collate", [None, stacked, pad()], ids=["none", "users", "pad"])
+@pytest.mark.parametrize("made_by", ["source", "transform", "on_error"])
+def test_a_batch_holds_each_sample_as_it_was(workers, shape, collate, made_by):
+    def failing(number: Any) -> Any:
+        raise ValueError
+
+    fill, options = refilled(shape), dict(workers, collate=collate)
+    source: Any = Refilling(shape) if made_by == "source" else np.arange(6.0)
+    if made_by == "transform":
+        options["transform"] = fill
+    elif made_by == "on_error":
+        options |= {"transform": failing, "on_error": lambda error, number: fill(number)}
+    with SafeSequence(source, 3, **options) as sequence:
+        found = [leaf_of(batch)[:, 0].tolist() for batch in sequence]
+    assert found == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.mark.one_backend
+def test_rows_that_are_packed_hold_each_sequence_as_it_was():
+    rows = SafeSequence(packed(Refilling("array"), 6, lengths=[2] * 6), 2, **INLINE)
+    assert rows[0]["tokens"].tolist() == [[0, 0, 1, 1, 2, 2], [3, 3, 4, 4, 5, 5]]
+
+
+@pytest.mark.one_backend
+def test_a_transforms_own_arrays_are_collated_without_a_copy():
+    made, same = [], []
+
+    def transform(sample: Any) -> Any:
+        new = np.array([sample]), np.array([1])
+        made.extend(map(id, new))
+        return new
+
+    def collate(samples: Any) -> Any:
+        same.append([id(leaf) for sample in samples for leaf in sample] == made[-6:])
+        return np.stack([x for x, _ in samples])
+
+    for _ in SafeSequence(np.arange(90.0), 3, transform=transform, collate=collate, **INLINE):
+        pass
+    assert same[-8:] == [True] * 8  # The first 64 samples are looked at, which refers to them.
