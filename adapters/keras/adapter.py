@@ -104,6 +104,8 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
             if self._account is not None and self._account.count is not None:
                 self._progress.finish(self._account)
             self._let_go()
+            if not (self._aside or self._engine.plan.own_epochs):
+                self._progress.settle()
 
     def _let_go(self) -> None:
         self._reads = False
@@ -158,12 +160,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
             Exception: What a batch raised; TensorFlow would have wrapped it beyond recognition.
         """
         self._progress.look()
-        error, self._error = self._error, None
-        if error is not None:
-            try:
-                raise error
-            finally:
-                del error  # The traceback would refer to it through this frame, in a circle.
+        self.raise_error()
         if self._account is not None and not (self._within and self._may_be_probe(self._account)):
             self._progress.advance_past(self._account)
             # TensorFlow may have read all batches of this epoch within the one before.
@@ -172,6 +169,15 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         elif self._account is not None and (self._steps_left != 1 or called_by("reset")):
             self._account.forget()  # Keras has built the model with it, or its metrics.
         self._within = False
+
+    def raise_error(self) -> None:
+        """Raise what a batch has raised, if TensorFlow was told no more than that the data end."""
+        error, self._error = self._error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # The traceback would refer to it through this frame, in a circle.
 
     def _may_be_probe(self, account: Account) -> bool:
         """Whether the pass may be the symbolic build of JAX and PyTorch.

@@ -121,13 +121,18 @@ def install() -> bool:
 
 
 def _count_from_where_it_stands(kind: type[SafeSequenceAdapter]) -> None:
-    """Have Keras ask for the rest of an epoch only, and number its batches accordingly."""
+    """Have Keras ask for the rest of an epoch only, and number its batches accordingly.
+
+    And warn that the data have ended only where nothing went wrong.
+    """
     stock = internals.EpochIterator._enumerate_iterator
 
     @functools.wraps(stock)
     def _enumerate_iterator(self: Any) -> Iterator[Any]:
-        adapter = self.data_adapter
-        done = adapter.done if type(adapter) is kind else 0
+        adapter, done = self.data_adapter, 0
+        if type(adapter) is kind:
+            internals.before_a_warning(self, adapter.raise_error)
+            done = adapter.done
         return internals.rest_of_epoch(self, stock, done) if done else stock(self)
 
     internals.EpochIterator._enumerate_iterator = _enumerate_iterator

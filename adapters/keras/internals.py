@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -165,6 +166,24 @@ def rest_of_epoch(iterator: Any, stock: Callable[[Any], Iterator[Any]], done: in
             yield (*(step + done for step in steps), batches)
     finally:
         setattr(iterator, name, all_of_them)
+
+
+def before_a_warning(iterator: Any, act: Callable[[], None]) -> None:
+    """Have something done before it is said that the data have ended before their time.
+
+    Args:
+        iterator: The ``EpochIterator``, which says so by a method from 3.9 on.
+        act: May raise, and nothing is said then.
+    """
+    kind, this = type(iterator), weakref.ref(iterator)
+    if not hasattr(kind, "_interrupted_warning"):
+        return
+
+    def warning() -> None:
+        act()
+        kind._interrupted_warning(this())
+
+    iterator._interrupted_warning = warning
 
 
 def build(model: Any, batch: Any) -> None:

@@ -120,10 +120,14 @@ class Progress:
     @property
     def start(self) -> tuple[int, int]:
         """(epoch, step) at which the next pass begins."""
+        self.settle()
+        return self._start
+
+    def settle(self) -> None:
+        """Nobody goes on with the latest pass: advance the epoch if it has come to its end."""
         self.look()
         if self._latest is not None:
             self.advance_past(self._latest)
-        return self._start
 
     def begin(self, start: tuple[int, int] | None = None, aside: bool = False) -> Account:
         """Start a pass, at the start of the current epoch or at ``start``."""

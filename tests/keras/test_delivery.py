@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
+from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
@@ -17,6 +20,7 @@ from tests.keras.recording import (
     Recorder,
     built_recorder,
     epochs_of,
+    numbers,
     samples_of,
     sequence_of,
 )
@@ -168,6 +172,32 @@ def test_a_second_fit_goes_on_with_the_next_epoch():
     recorder.fit(sequence, epochs=2, verbose=0)
     recorder.fit(sequence, epochs=1, verbose=0)
     assert recorder.trained == epochs_of(sequence, 3)
+
+
+class StopsAt(keras.callbacks.Callback):  # type: ignore[misc]
+    """Ends the training with a batch, by an exception or without."""
+
+    def __init__(self, batch: int, fails: bool) -> None:
+        super().__init__()
+        self.batch, self.fails = batch, fails
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if batch == self.batch:
+            self.model.stop_training = True
+            if self.fails:
+                raise KeyError
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize(("batch", "epoch"), [(BATCHES - 2, 0), (BATCHES - 1, 1)])
+def test_the_epoch_is_the_next_one_wherever_a_fit_ended_with_the_last_batch(batch, epoch, fails):
+    sequence = sequence_of(BATCHES, shuffle=True, **INLINE)
+    with contextlib.suppress(KeyError):
+        built_recorder().fit(sequence, epochs=1, verbose=0, callbacks=[StopsAt(batch, fails)])
+    state = {"epoch": 1, "batch": 0} if epoch else {"epoch": 0, "batch": BATCHES - 1}
+    assert (sequence.epoch, sequence.state_dict()) == (epoch, state)
+    first = numbers(sequence[0])
+    assert first == epochs_of(sequence, 1, first=epoch)[0]
 
 
 def test_a_fit_starts_at_the_epoch_that_was_set():

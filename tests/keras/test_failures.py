@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +30,7 @@ from tests.keras.samples import (
     numbered,
     stop_iteration,
 )
-from tests.keras.versions import READS_A_BATCH_AHEAD
+from tests.keras.versions import READS_A_BATCH_AHEAD, WARNS_BEFORE_IT_RAISES
 
 BATCHES = 10
 SAMPLES = BATCHES * BATCH_SIZE
@@ -49,6 +50,16 @@ CALLS: dict[str, Callable[[Recorder, SafeSequence], Any]] = {
 
 def notes_of(error: BaseException) -> str:
     return "\n".join(getattr(error, "__notes__", []))
+
+
+@WARNS_BEFORE_IT_RAISES
+@pytest.mark.parametrize("call", CALLS)
+def test_nobody_is_warned_that_the_data_have_ended_where_an_exception_ended_them(call):
+    sequence = SafeSequence(numbered(SAMPLES), 4, transform=FailsAt(LATER))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "Your input ran out of data")
+        with sequence, pytest.raises(Unreadable):
+            CALLS[call](Recorder(), sequence)
 
 
 @pytest.mark.parametrize("number", [0, LATER], ids=["first batch", "later batch"])
