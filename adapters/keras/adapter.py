@@ -161,6 +161,10 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         """
         self._progress.look()
         self.raise_error()
+        if self._within and self._steps_left == 1 and ends_builds() and not called_by("reset"):
+            self._confirmed = (
+                True  # An epoch of one step, which asks for no more than a build does.
+            )
         if self._account is not None and not (self._within and self._may_be_probe(self._account)):
             self._progress.advance_past(self._account)
             # TensorFlow may have read all batches of this epoch within the one before.

@@ -37,6 +37,16 @@ def test_validation_steps_start_at_batch_0_each_time(workers):
     assert recorder.tested == 3 * IN_ORDER[:4]
 
 
+@pytest.mark.parametrize("steps", [None, 1])
+def test_a_validation_of_one_batch_is_an_epoch_whoever_counts_its_steps(steps):
+    recorder, validation = Recorder(), sequence_of(1, shuffle=True, **TWO_THREADS)
+    recorder.fit(
+        sequence_of(2), epochs=3, validation_data=validation, validation_steps=steps, verbose=0
+    )
+    assert validation.epoch == 3
+    assert recorder.tested == epochs_of(validation, 3)
+
+
 def test_every_validation_sees_every_batch_in_order():
     recorder, validation = Recorder(), sequence_of(BATCHES, **TWO_THREADS)
     with validation:
