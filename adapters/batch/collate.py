@@ -8,7 +8,7 @@ become an object array.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ def collate(
     samples: Iterable[Any],
     numbers: NDArray[np.int64],
     allocate: Allocate,
-    remedy: str = "pad, crop or resize in transform",
+    remedy: Callable[[tuple[int, ...]], str] = lambda shape: "pad, crop or resize in transform",
 ) -> tuple[Any, Layout | None]:
     """Write samples into a new batch.
 
@@ -32,7 +32,7 @@ def collate(
         samples: As many as ``numbers``.
         numbers: Their numbers, for error messages.
         allocate: Gives the memory of the batch.
-        remedy: What makes shapes equal, for error messages.
+        remedy: What makes shapes like this one equal, for error messages.
 
     Returns:
         The batch, and its layout where that is of fixed size.
@@ -76,7 +76,7 @@ def collate(
                 raise ValueError(
                     "samples of a batch must have equal shapes: sample "
                     f"{numbers[row]} has shape {leaf.shape}{where}, sample {numbers[0]} has "
-                    f"{shape}; {remedy}"
+                    f"{shape}; {remedy(leaf.shape)}"
                 )
             _write(columns[place], row, leaf)
     return unflatten(skeleton, columns), None if promoted or not layout.fixed_size else layout

@@ -17,6 +17,11 @@ from numpy.typing import NDArray
 from adapters.gluon.ndarrays import DTYPES, as_ndarray, copy_into
 from adapters.ownership import Allocate, Census, is_kept
 
+Remedy = Callable[[tuple[int, ...]], str]
+
+_REMEDY = "pad, crop or resize in the transform"
+_REMEDY_OF_ARRAYS = "pad, crop, resize or cast in the transform"
+
 
 class Leaf(NamedTuple):
     """Where array ``number`` stands in a skeleton.
@@ -103,7 +108,7 @@ def batchify_default(
     remote: bool,
     allocate: Allocate,
     keys: Sequence[Any],
-    remedy: str | None = None,
+    remedy: Remedy | None = None,
 ) -> tuple[list[Any], Skeleton]:
     """Batch columns of samples by MXNet's rules.
 
@@ -113,7 +118,7 @@ def batchify_default(
         remote: Leave NumPy arrays in memory from ``allocate``; else NDArrays are stacked by MXNet.
         allocate: Gives memory.
         keys: What the samples are called, for errors.
-        remedy: What makes their shapes equal, for errors; else what every data set can do.
+        remedy: What makes shapes like this one equal, for errors; else what every data set can do.
 
     Returns:
         The arrays, NumPy's or MXNet's, and the structure around them.
@@ -148,7 +153,7 @@ def _batched(items: Any, stack: Callable[[list[Any]], Any], leaves: list[Any]) -
 
 
 def _stack(
-    items: list[Any], remote: bool, allocate: Allocate, keys: Sequence[Any], remedy: str | None
+    items: list[Any], remote: bool, allocate: Allocate, keys: Sequence[Any], remedy: Remedy | None
 ) -> Any:
     first = items[0]
     if not isinstance(first, mx.nd.NDArray):
@@ -167,7 +172,7 @@ def _stack(
                 raise ValueError(
                     f"samples of a batch must have equal shapes and dtypes: sample {key!r} is "
                     f"{_outline(item)}, sample {keys[0]!r} is {_outline(first)}; "
-                    f"{remedy or 'pad, crop, resize or cast in the transform'}"
+                    f"{remedy(np.shape(item)) if remedy else _REMEDY_OF_ARRAYS}"
                 ) from problem
         assert problem is not None
         raise problem
@@ -180,7 +185,7 @@ def _stack(
 
 
 def _stack_numpy(
-    items: list[Any], allocate: Allocate, keys: Sequence[Any], remedy: str | None
+    items: list[Any], allocate: Allocate, keys: Sequence[Any], remedy: Remedy | None
 ) -> NDArray[Any]:
     first = items[0]
     if isinstance(first, dict):
@@ -209,7 +214,7 @@ def _stack_numpy(
                 raise ValueError(
                     f"samples of a batch must have equal shapes: sample {key!r} has shape "
                     f"{np.shape(item)}, sample {keys[0]!r} has {np.shape(first)}; "
-                    f"{remedy or 'pad, crop or resize in the transform'}"
+                    f"{remedy(np.shape(item)) if remedy else _REMEDY}"
                 ) from error
         raise
 

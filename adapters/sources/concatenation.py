@@ -283,10 +283,9 @@ class Concatenation(Source):
         """Whether samples are (image, label) in all of them."""
         return all(part.holds_images for part in self.parts)
 
-    @property
-    def remedy(self) -> str:
-        """What makes samples of unequal shapes equal, for people."""
-        return self.parts[0].remedy
+    def remedy(self, shape: tuple[int, ...]) -> str:
+        """What makes arrays of unequal shapes equal, for people."""
+        return self.parts[0].remedy(shape)
 
     def way(self, transformed: bool) -> str:
         """How samples come from it, for people."""

@@ -109,13 +109,14 @@ class Decoded(Source):
         """Whether samples are (array, label)."""
         return isinstance(self._content, Images)
 
-    @property
-    def remedy(self) -> str:
-        """What makes samples of unequal shapes equal, for people."""
-        if not self.holds_images:
-            return super().remedy
-        if isinstance(self._content, Images) and getattr(self._content.decoder, "shape", None):
-            return "labels of several lengths need a transform that makes them equally long"
+    def remedy(self, shape: tuple[int, ...]) -> str:
+        """What makes arrays of unequal shapes equal, for people; images have three axes."""
+        if not isinstance(self._content, Images):
+            return super().remedy(shape)
+        if len(shape) < 2 or getattr(self._content.decoder, "shape", None):
+            return (
+                "labels of several lengths need a transform that makes them equally long, or pad()"
+            )
         opened = f"open_{'images' if self.unit == 'file' else 'records'}"
         return (
             f"images of several sizes need {opened}(..., decode=ImageDecoder(224)), or another "

@@ -205,9 +205,8 @@ class Source(Located, abc.ABC):
         """Whether samples are (image, label)."""
         return False
 
-    @property
-    def remedy(self) -> str:
-        """What makes samples of unequal shapes equal, for people."""
+    def remedy(self, shape: tuple[int, ...]) -> str:
+        """What makes arrays of unequal shapes equal, for people; ``shape`` is that of one."""
         return "pad, crop or resize in transform"
 
     def way(self, transformed: bool) -> str:

@@ -10,16 +10,18 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet.gluon.data import SimpleDataset
-from mxnet.gluon.data.vision import ImageFolderDataset
+from mxnet.gluon.data.vision import ImageFolderDataset, ImageRecordDataset
 from mxnet.gluon.data.vision.transforms import ToTensor
 
 from adapters import Cache, ImageDecoder, RecordError, gluon_loader, open_images, open_records, pack
+from adapters.records import irheader
 from tests.gluon.crews import every_kind, every_quick_crew, opened
 from tests.gluon.data_sets import assert_same, theirs
 from tests.images.pictures import encoded
-from tests.packing.materials import image
+from tests.packing.materials import image, jpeg
 from tests.plans import notes_of
 from tests.sources.image_folders import folder, put, varied
+from tests.sources.record_files import write
 
 RANDOM = ImageDecoder(16, crop="random_resized", flip=True)
 DECODES: dict[str, Any] = {
@@ -91,6 +93,15 @@ def test_images_of_several_sizes_are_told_what_makes_them_equal(photos, crew, da
             r"open_images\(\.\.\., decode=ImageDecoder\(224\)\)",
         ),
     ):
+        list(loader)
+
+
+@pytest.mark.parametrize("data", ["path", "ImageRecordDataset"])
+def test_labels_of_several_lengths_are_told_what_makes_them_equal(data, tmp_path):
+    pictures = [irheader.pack(label, 0, jpeg(1)) for label in ([1, 2], [1])]
+    path = str(write(tmp_path / "a.rec", "recordio", pictures))
+    loader = opened(path if data == "path" else ImageRecordDataset(path), "inline")
+    with loader, pytest.raises(ValueError, match="; labels of several lengths need a transform"):
         list(loader)
 
 

@@ -106,11 +106,16 @@ def test_some_of_them_have_files_labels_and_classes_too(tmp_path):
     assert pickle.loads(pickle.dumps(train)).files == train.files
 
 
-def test_labels_of_several_lengths_are_told_what_makes_them_equal(tmp_path):
+@pytest.mark.parametrize("decode", [None, ImageDecoder(8)])
+@pytest.mark.parametrize("other", [[1], 1])
+def test_labels_of_several_lengths_are_told_what_makes_them_equal(decode, other, tmp_path):
     file = open_images(folder(tmp_path)).files[0]
-    source = open_images([(file, [1, 2]), (file, [1])], decode=ImageDecoder(8))
-    with pytest.raises(ValueError, match="labels of several lengths need a transform"):
-        batch_of(plan_of(source, 2))
+    source = open_images([(file, [1, 2]), (file, other)], decode=decode)
+    for each in (source, source.select([0, 1])):
+        with pytest.raises(
+            ValueError, match=r"1 of 2.*; labels of several lengths need .* pad\(\)$"
+        ):
+            batch_of(plan_of(each, 2))
 
 
 def test_what_is_drawn_for_a_sample_is_the_same_each_time(tmp_path):
