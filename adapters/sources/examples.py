@@ -145,6 +145,9 @@ def put(values: NDArray[Any], column: NDArray[Any]) -> None:
 def misfits(field: Field, values: NDArray[Any]) -> NDArray[np.bool_] | None:
     """Which integers are none of the feature's dtype; None if all are."""
     dtype = field.dtype
+    if field.raw is not None and (field.raw.kind, dtype.kind) == ("u", "i"):  # MXNet's ids.
+        wrong = values > np.uint64(np.iinfo(dtype).max)
+        return wrong if wrong.any() else None
     if field.kind == wire.FLOAT_LIST and dtype.kind in "biu":  # Labels behind MXNet's header.
         return _fractions(values, dtype)
     if field.kind != wire.INT64_LIST or dtype == np.int64 or not values.size:
@@ -243,6 +246,10 @@ def _of_bytes(field: Field, values: list[memoryview]) -> Any:
     if len(value) % size if field.varies else len(value) != size:
         whole = "a multiple of " * field.varies
         raise ContentError(f"{whole}{size} bytes, {_outline(field)}", f"{len(value)} bytes")
+    wrong = misfits(field, numbers := np.frombuffer(value, field.raw))
+    if wrong is not None:
+        expected = f'values of {field.dtype} (Feature("uint64") has them all)'
+        raise ContentError(expected, str(numbers[wrong][0]))
     array = of_raw(field, np.frombuffer(value, np.uint8))
     return array.reshape((-1, *field.shape) if field.varies else field.shape).copy()[()]
 

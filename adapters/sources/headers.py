@@ -50,8 +50,7 @@ def _stored(field: Field) -> Field:
         return dataclasses.replace(field, kind=wire.FLOAT_LIST)
     if field.varies or field.count != 1 or field.dtype not in _NUMBERS:
         raise ContentError(f"{field.name!r} as one int64 or uint64", f"{field.dtype} {field.shape}")
-    raw = field.dtype.newbyteorder("<")
-    return dataclasses.replace(field, kind=wire.BYTES_LIST, raw=raw)
+    return dataclasses.replace(field, kind=wire.BYTES_LIST, raw=np.dtype("<u8"))
 
 
 def has_header(payload: memoryview) -> bool:

@@ -96,6 +96,25 @@ def test_another_record_is_an_error_that_says_which(tmp_path, label, spec, expec
         assert found in raised.value.found
 
 
+@pytest.mark.parametrize("name", ["id", "id2"])
+@pytest.mark.parametrize("number", [2**63, 2**64 - 1])
+def test_a_number_that_no_int64_holds_is_an_error_that_says_what_does(tmp_path, name, number):
+    numbers = [2**63 - 1, 5, number]
+    ids = [(0, each) if name == "id2" else (each, 0) for each in numbers]
+    payloads = [irheader.HEADER.pack(0, 1.0, *pair) + b"a" for pair in ids]
+    path = file_of(tmp_path, payloads)
+    source = open_records(path, decode={name: Feature("int64")})
+    assert batch_of(plan_of(source, 2))[name].tolist() == numbers[:2]
+    for read in (lambda: source[2], lambda: batch_of(plan_of(source, 3))):
+        with pytest.raises(RecordError) as raised:
+            read()
+        assert raised.value.record == 2
+        assert f'feature {name!r} with values of int64 (Feature("uint64")' in raised.value.expected
+        assert raised.value.found == str(number)
+    wide = open_records(path, decode={name: Feature("uint64")})
+    assert [wide[2][name], *batch_of(plan_of(wide, 3))[name].tolist()] == [number, *numbers]
+
+
 def test_fields_say_what_is_the_label(tmp_path):
     spec = {"pixels": DIGIT["image"], "y": Feature("int64")}
     path = file_of(tmp_path, map(digit, range(3)))
