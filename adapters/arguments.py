@@ -142,44 +142,56 @@ def unit_of(samples: int) -> str:
     return f"{_BATCH_OF}{samples}"
 
 
-def in_batches(state: Any, samples: int) -> Any:
-    """A state that counts batches of that many samples, without a word about it; others as given.
+def batches_of(state: Any, samples: int, size: int | None, kind: str) -> tuple[int, int] | None:
+    """(epoch, batch) of what ``state_dict`` has returned; None where it says no batch's samples.
+
+    With fewer shards, an epoch may have one batch more than here.
+
+    Args:
+        state: What the user gives.
+        samples: In a batch of all shards together.
+        size: Samples in the global order of an epoch; None if it has no end.
+        kind: What has the batches, for the message.
 
     Raises:
-        ValueError: It counts batches of another size.
+        ValueError: It counts batches of another size, or is not a state of so many samples.
     """
     if not isinstance(state, dict):
-        return state
+        return None
     units = [key for key in state if str(key).startswith(_BATCH_OF)]
     if not units:
-        return state
+        return None
     if units != [unit_of(samples)]:
         raise ValueError(
             f"state must count batches of {samples} samples over all shards, as they have here, "
             f"got {state!r}: what is left of an epoch with bucket_by depends on that; go on with a "
             "batch_size and shards that make as many, or from the end of an epoch"
         )
-    return {"epoch": state.get("epoch"), "batch": state[units[0]]}
+    most = None if size is None else -(-size // samples)
+    return position_of(state, lambda epoch: most, kind, units[0])
 
 
-def position_of(state: Any, count: Callable[[int], int | None], kind: str) -> tuple[int, int]:
+def position_of(
+    state: Any, count: Callable[[int], int | None], kind: str, unit: str = "batch"
+) -> tuple[int, int]:
     """(epoch, batch) of what ``state_dict`` has returned.
 
     Args:
         state: What the user gives.
         count: Batches in an epoch by its number; None where nobody knows.
         kind: What has the batches, for the message.
+        unit: What the state calls them.
 
     Raises:
         ValueError: Not a state of a sequence, or loader, of this length.
     """
     try:
-        epoch, batch = operator.index(state["epoch"]), operator.index(state["batch"])
+        epoch, batch = operator.index(state["epoch"]), operator.index(state[unit])
     except (KeyError, TypeError) as error:
         raise ValueError(f"state must be what state_dict() returned, got {state!r}") from error
     most = count(max(0, epoch))
     if epoch < 0 or batch < 0 or (batch and most is not None and batch >= most):
-        bound = "batch >= 0" if most is None else f"batch in range({most})"
+        bound = f"{unit} >= 0" if most is None else f"{unit} in range({most})"
         raise ValueError(
             f"state must have epoch >= 0 and {bound}, got {state!r}: it belongs to a {kind} of "
             "another length or batch_size"

@@ -14,7 +14,7 @@ from __future__ import annotations
 import abc
 from typing import Any
 
-from adapters.arguments import check_integer, in_batches, position_of, samples_of, unit_of
+from adapters.arguments import batches_of, check_integer, position_of, samples_of, unit_of
 from adapters.batch.key import WHOLE, Continuation
 from adapters.gluon.progress import Progress
 from adapters.gluon.samplers import (
@@ -102,12 +102,17 @@ class Standing(abc.ABC):
             epoch, rest = (epoch + 1, WHOLE) if continued is None else (epoch, continued)
             batch = rest.step
         else:
-            told = state
+            told = None
             if isinstance(sampler, OrderBatchSampler):
-                told = in_batches(state, sampler.order.consumed(1))
-            epoch, batch = position_of(told, lambda epoch: length_of(sampler, epoch), "loader")
-            if batch and self._shard.asked is not None and told is state:
+                order = sampler.order
+                told = batches_of(state, order.consumed(1), order.size, "loader")
+            epoch, batch = told or position_of(
+                state, lambda epoch: length_of(sampler, epoch), "loader"
+            )
+            if batch and self._shard.asked is not None and told is None:
                 self._shard.warn_of_batches(state, sampler.order.consumed(1), self._counts_samples)
+            if told and batch and batch >= sampler.count(epoch):
+                epoch, batch = epoch + 1, 0  # What is left doesn't fill all shards.
         self._check_replay("load_state_dict", epoch, batch)
         self._move_to(epoch, batch, rest)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import abc
 
-from adapters.arguments import check_integer, in_batches, position_of, samples_of, unit_of
+from adapters.arguments import batches_of, check_integer, position_of, samples_of, unit_of
 from adapters.batch.key import WHOLE, Continuation
 from adapters.batch.sourceplan import SourcePlan
 from adapters.keras.asked import Asked
@@ -97,10 +97,12 @@ class Standing(Asked, abc.ABC):
         if order.elastic and (at := samples_of(state, order.size, "sequence")) is not None:
             self._go_on(*at)
             return
-        told = in_batches(state, order.consumed(1))
-        epoch, batch = position_of(told, lambda epoch: count, "sequence")
-        if batch and self._sharded and told is state:
+        told = batches_of(state, order.consumed(1), order.size, "sequence")
+        epoch, batch = told or position_of(state, lambda epoch: count, "sequence")
+        if batch and self._sharded and told is None:
             self._shard.warn_of_batches(state, order.consumed(1), order.elastic)
+        if batch and count is not None and batch >= count:  # What is left doesn't fill all shards.
+            epoch, batch = epoch + 1, 0
         self._move(epoch, batch)
 
     @property

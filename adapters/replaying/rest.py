@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from adapters.arguments import in_batches, position_of, samples_of
+from adapters.arguments import batches_of, position_of, samples_of
 from adapters.batch.key import WHOLE, BatchKey, Continuation
 from adapters.batch.order import Order
 
@@ -31,8 +31,8 @@ def continued(rest: Continuation, order: Order, epoch: int, state: Any, kind: st
     if state is None:
         return rest if rest.epoch == epoch else WHOLE
     at = samples_of(state, order.size, kind) if order.elastic else None
-    told = in_batches(state, order.consumed(1))
-    own = at[0] if at else position_of(told, lambda epoch: len(order), kind)[0]
+    told = at or batches_of(state, order.consumed(1), order.size, kind)
+    own, _ = told or position_of(state, lambda epoch: len(order), kind)
     if own != epoch:
         raise ValueError(
             f"state must be of epoch {epoch}, which it was loaded in the middle of, got {state!r}: "

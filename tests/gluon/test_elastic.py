@@ -132,6 +132,23 @@ def test_an_order_that_depends_on_the_batch_is_counted_in_batches_of_a_size():
         loader.load_state_dict(state)
 
 
+def test_what_leaves_no_batch_of_buckets_is_the_next_epoch():
+    """101 samples are 9 batches of 12 of 3 shards; for 6 shards, the last one has no sample."""
+    lengths = np.arange(SIZE) % 7
+    with loader_of((0, 3), bucket_by=lengths) as loader:
+        read(itertools.islice(loader, 8))
+        state = loader.state_dict()
+        assert state == {"epoch": 0, "batch of 12": 8}
+    with loader_of((0, 6), batch_size=2, bucket_by=lengths) as loader:
+        loader.load_state_dict(state)
+        assert loader.state_dict() == {"epoch": 1, "batch": 0}
+        assert len(read(loader)) == SIZE // 6
+        with pytest.raises(ValueError, match=r"batch of 12 in range\(9\), got .*'batch of 12': 9"):
+            loader.load_state_dict({"epoch": 0, "batch of 12": 9})
+        with pytest.raises(ValueError, match=r"batch in range\(8\), got .*'batch': 8"):
+            loader.load_state_dict({"epoch": 0, "batch": 8})
+
+
 def test_what_rolls_over_is_counted_in_batches():
     with loader_of((1, 2), last_batch="rollover") as loader:
         next(iter(loader))

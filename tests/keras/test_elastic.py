@@ -116,6 +116,25 @@ def test_an_order_that_depends_on_the_batch_is_counted_in_batches_of_a_size():
             sequence.load_state_dict(state)
 
 
+def test_what_leaves_no_batch_of_buckets_is_the_next_epoch():
+    x = np.arange(16)
+    order = {"shuffle": True, "bucket_by": 1 + x % 5}
+    with SafeSequence(x, 4, shard=(0, 3), **order) as sequence:
+        next(iter(sequence))
+        state = sequence.state_dict()
+        assert state == {"epoch": 0, "batch of 12": 1}
+    with SafeSequence(x, 2, shard=(0, 6), **order) as sequence:
+        sequence.set_epoch(1)
+        expected = read(sequence)
+        sequence.load_state_dict(state)
+        assert sequence.state_dict() == {"epoch": 1, "batch": 0}
+        assert read(sequence) == expected
+        with pytest.raises(ValueError, match=r"batch of 12 in range\(2\), got .*'batch of 12': 2"):
+            sequence.load_state_dict({"epoch": 0, "batch of 12": 2})
+        with pytest.raises(ValueError, match=r"batch in range\(1\), got .*'batch': 1"):
+            sequence.load_state_dict({"epoch": 0, "batch": 1})
+
+
 def test_a_run_that_changes_twice_goes_on():
     consumed, state = saved_on(8, 2)
     for count, batches in ((3, 2), (2, 1)):
