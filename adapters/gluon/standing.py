@@ -124,11 +124,11 @@ class Standing(abc.ABC):
 
     def _rest(self, epoch: int, state: Any) -> Continuation:
         """How a pass went on that a batch of shall be replayed."""
-        if self._counts_samples:
-            order = self._batch_sampler.order
-            return continued(self._continuation, order, epoch, state, "loader")
+        sampler = self._batch_sampler
+        if isinstance(sampler, OrderBatchSampler):
+            return continued(self._continuation, sampler.order, epoch, state, "loader")
         if state is not None:
-            position_of(state, lambda epoch: length_of(self._batch_sampler, epoch), "loader")
+            position_of(state, lambda epoch: length_of(sampler, epoch), "loader")
         return WHOLE
 
     def _move_to(self, epoch: int, batch: int, continuation: Continuation = WHOLE) -> None:

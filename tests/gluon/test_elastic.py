@@ -125,6 +125,9 @@ def test_an_order_that_depends_on_the_batch_is_counted_in_batches_of_a_size():
         expected = read(loader)[2:]
         loader.load_state_dict(state)
         assert read(loader) == expected
+        assert loader.replay(0, 1, state=state).batch.asnumpy().tolist() == expected[:2]
+        with pytest.raises(ValueError, match="state must be of epoch 1"):
+            loader.replay(1, 1, state=state)
     with (
         loader_of((0, 3), bucket_by=lengths) as loader,
         pytest.raises(ValueError, match="batches of 12 samples over all shards"),
