@@ -98,11 +98,20 @@ def connected(address: str) -> Iterator[Any]:
     Raises:
         ImportError: Dask isn't installed.
         OSError: Nobody answers there.
+        ValueError: No address of a scheduler.
     """
     try:
         distributed: Any = importlib.import_module("distributed")
     except ImportError as error:
         raise ImportError(f"a Dask cluster needs dask.distributed: {INSTALL_DASK}") from error
+    # Before there is a client: the end of a process waits for one that nothing can connect.
+    try:
+        distributed.comm.get_address_host(address)
+    except ValueError as error:
+        raise ValueError(
+            "the address of a Dask scheduler must be like tcp://host:8786, got "
+            f"{address!r}: {error}"
+        ) from error
     with distributed.Client(address, set_as_default=False) as client:
         yield client
 

@@ -21,6 +21,7 @@ import pytest
 from adapters import RecordError, open_images, open_records, pack
 from adapters.cli import main
 from adapters.packing import verify
+from tests.cli.scripts import ended
 from tests.clusters import cluster, workers_of
 from tests.packing.materials import accounted, files_in, folder, image, jpeg
 
@@ -216,6 +217,18 @@ def test_without_dask_the_command_that_brings_it_is_named(tmp_path, photos, caps
     assert "pip install 'loader-adapters[dask]'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "address", ["nowhere", "tcp://", "tcp://host:port", "foo://x:1", "inproc://x"]
+)
+def test_what_is_no_address_of_a_scheduler_ends_the_command(tmp_path, photos, address):
+    """In a process of its own, which has to end, too."""
+    process = ended("pack", photos, tmp_path / "x.rec", "--dask", address)
+    assert (process.returncode, process.stdout) == (1, "")
+    (line,) = process.stderr.splitlines()
+    expected = "adapters pack: the address of a Dask scheduler must be like tcp://host:8786, got "
+    assert line.startswith(f"{expected}{address!r}: ")
+
+
 # --- kills ---
 
 # Packs on the cluster at an address, and kills itself when so many inputs are done.
@@ -236,8 +249,8 @@ with Client(address) as client:
 def test_after_the_client_was_killed_the_next_run_goes_on(tmp_path, photos, dask):
     expected = pack(photos, tmp_path / "local/x", on_error="skip", **OPTIONS)
     command = [sys.executable, "-c", CLIENT, photos, tmp_path / "x/x", dask.scheduler.address, "30"]
-    ended = subprocess.run([*map(str, command)], cwd=ROOT, timeout=60, check=False)
-    assert ended.returncode == -signal.SIGKILL
+    killed = subprocess.run([*map(str, command)], cwd=ROOT, timeout=60, check=False)
+    assert killed.returncode == -signal.SIGKILL
     seen: list[int] = []
     progress = lambda done, _: seen.append(done)  # noqa: E731
     how = {"on_error": "skip", "executor": dask, "progress": progress, **OPTIONS}
