@@ -35,12 +35,17 @@ def from_zero(text: str) -> int:
     return int(text)
 
 
+def finite(text: str) -> float:
+    """A number that is neither infinite nor NaN."""
+    value = _number(text)
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"must be a finite number, got {text!r}")
+    return value
+
+
 def above_zero(text: str) -> float:
     """A finite number above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = _number(text)
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"must be a number > 0, got {text!r}")
     return value
@@ -96,3 +101,11 @@ def format_of(out: str) -> str:
     raise argparse.ArgumentError(
         None, f"--format must be given where OUT doesn't end in {listed}, got {out!r}"
     )
+
+
+def _number(text: str) -> float:
+    """NaN where it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

@@ -10,6 +10,7 @@ import os
 import sys
 from typing import Any
 
+from adapters.cli.arguments import finite, from_zero
 from adapters.cli.progress import bar
 from adapters.diagnosis.page import page_of
 from adapters.diagnosis.script import diagnose_script
@@ -21,15 +22,17 @@ def add_parser(subparsers: Any) -> None:
     doctor = subparsers.add_parser(
         "doctor", help="where does the time of a training script go; without one, of this machine"
     )
-    doctor.add_argument("--skip", type=int, default=0, metavar="N", help="loops to leave alone")
+    doctor.add_argument(
+        "--skip", type=from_zero, default=0, metavar="N", help="loops to leave alone"
+    )
     doctor.add_argument(
         "--t",
-        type=float,
+        type=finite,
         metavar="SECONDS",
         help="the step time to keep up with; else the script's",
     )
     doctor.add_argument(
-        "--seconds", type=float, default=2.0, help="of each measurement (default: %(default)s)"
+        "--seconds", type=finite, default=2.0, help="of each measurement (default: %(default)s)"
     )
     doctor.add_argument(
         "--html", metavar="FILE", help="also a page with the waits drawn, to be looked at"
@@ -66,7 +69,7 @@ def run_doctor(options: argparse.Namespace) -> int:
         found = diagnose_script(
             options.script,
             arguments,
-            skip=max(0, options.skip),
+            skip=options.skip,
             t=options.t,
             seconds=options.seconds,
             progress=progress,

@@ -15,7 +15,7 @@ def add_parser(subparsers: Any) -> None:
     replay = subparsers.add_parser(
         "replay", help="a batch of a training script once more: records, labels, crops, pictures"
     )
-    replay.add_argument("--epoch", type=int, required=True, metavar="E", help="from 0")
+    replay.add_argument("--epoch", type=from_zero, required=True, metavar="E", help="from 0")
     which = replay.add_mutually_exclusive_group(required=True)
     which.add_argument("--batch", type=int, metavar="B", help="its number, as in seq[B]")
     which.add_argument(
@@ -32,7 +32,9 @@ def add_parser(subparsers: Any) -> None:
         '"samples" of the state that it went on with',
     )
     replay.add_argument("--sheet", metavar="PNG", help="write the pictures, before and after")
-    replay.add_argument("--skip", type=int, default=0, metavar="N", help="loops to leave alone")
+    replay.add_argument(
+        "--skip", type=from_zero, default=0, metavar="N", help="loops to leave alone"
+    )
     replay.add_argument("script", help="a training script, run to its first loop")
     replay.add_argument(
         "--args",
@@ -70,7 +72,7 @@ def run_replay(options: argparse.Namespace) -> int:
         sheet = f"\n{found.sheet(options.sheet)}" if options.sheet is not None else ""
         return f"{found}{sheet}"
 
-    shown = with_loader_of(options.script, options.args, act, skip=max(0, options.skip))
+    shown = with_loader_of(options.script, options.args, act, skip=options.skip)
     if shown is None:
         print(
             f"adapters replay: {options.script} came to its end without a call of Keras's fit or a "

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
+from adapters.cli.arguments import finite
 from adapters.cli.named import is_path, names_in
 from adapters.cli.progress import bar
 from adapters.diagnosis.loaders import own_of
@@ -25,7 +26,7 @@ def add_parser(subparsers: Any) -> None:
         "makes one; or the path of record files with images, or of a folder of them",
     )
     tune.add_argument(
-        "--seconds", type=float, default=1.0, help="of each measurement (default: %(default)s)"
+        "--seconds", type=finite, default=1.0, help="of each measurement (default: %(default)s)"
     )
     tune.add_argument(
         "--rounds", type=int, default=ROUNDS, help="measurements of each (default: %(default)s)"

@@ -20,6 +20,7 @@ from tests.packing.materials import FORMATS, SUFFIXES, files_in, jpeg
 
 ROOT = Path(__file__).parent.parent.parent
 COMMANDS = ["pack", "index", "verify", "convert", "inspect"]
+REPLAY = ["replay", "a.py", "--batch", "0"]
 
 
 # --- pack ---
@@ -247,6 +248,13 @@ def test_a_file_that_holds_no_records_is_a_line_and_status_1(tmp_path, say, comm
         (["pack", "a", "b.rec", "--on-error", "ignore"], "invalid choice: 'ignore'"),
         (["verify"], "required: files"),
         (["inspect", "a", "--count", "0"], "must be an integer >= 1, got '0'"),
+        (["doctor", "--seconds", "inf", "a.py"], "--seconds: must be a finite number, got 'inf'"),
+        (["doctor", "--t", "inf", "a.py"], "--t: must be a finite number, got 'inf'"),
+        (["doctor", "--skip", "-1", "a.py"], "--skip: must be an integer >= 0, got '-1'"),
+        (["tune", "a.py:b", "--seconds", "inf"], "must be a finite number, got 'inf'"),
+        (["tune", "a.py:b", "--seconds", "nan"], "must be a finite number, got 'nan'"),
+        ([*REPLAY, "--epoch", "-1"], "argument --epoch: must be an integer >= 0, got '-1'"),
+        ([*REPLAY, "--epoch", "0", "--skip", "-1"], "argument --skip: must be an integer >= 0"),
     ],
 )
 def test_what_makes_no_sense_is_status_2(say, words, message):
