@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import runpy
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from adapters.diagnosis.script import code_of
@@ -50,3 +52,25 @@ def names_in(place: str) -> dict[str, Any]:
         raise ScriptError(place) from error
     except Exception as error:
         raise ScriptError(place) from error
+
+
+def made_by(name: str, function: Callable[[], Any]) -> Any:
+    """What somebody's function makes.
+
+    Raises:
+        ScriptError: From what the function raises.
+        ValueError: It needs arguments.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # Of a builtin, which says so when it is called.
+        signature = inspect.Signature()
+    try:
+        signature.bind()
+    except TypeError:
+        raise ValueError(
+            f"{name} must be called without arguments, got {name.rpartition(':')[2]}{signature}: "
+            "name a function that calls it with them"
+        ) from None
+    with code_of(name):
+        return function()

@@ -7,7 +7,7 @@ import contextlib
 from typing import Any
 
 from adapters.cli.arguments import positive
-from adapters.cli.named import is_path, names_in
+from adapters.cli.named import is_path, made_by, names_in
 from adapters.diagnosis.script import code_of
 from adapters.selecting.given import source_given
 from adapters.sources import Source
@@ -45,7 +45,8 @@ def run_show(options: argparse.Namespace) -> int:
         ModuleNotFoundError: There is no such module.
         ScriptError: From what somebody's own code raises.
         TypeError: What is named is nothing that can be shown.
-        ValueError: There is nothing of that name, or there are no images for a sheet.
+        ValueError: There is nothing of that name, a function needs arguments, or there are no
+            images for a sheet.
     """
     if is_path(options.what):
         given: Any = options.what
@@ -78,8 +79,7 @@ def _named(name: str) -> Any:
         raise ValueError(f"{place} must define {attribute}, and doesn't")
     given = names[attribute]
     if callable(given) and not hasattr(given, "__len__"):
-        with code_of(name):
-            given = given()
+        given = made_by(name, given)
     return given
 
 

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from adapters.cli.arguments import finite
-from adapters.cli.named import is_path, names_in
+from adapters.cli.named import is_path, made_by, names_in
 from adapters.cli.progress import bar
 from adapters.diagnosis.loaders import own_of
 from adapters.diagnosis.prediction import gain_in_words
@@ -69,7 +69,7 @@ def _loader_of(name: str) -> Any:
     Raises:
         FileNotFoundError: There is no such file.
         ModuleNotFoundError: There is no such module.
-        ValueError: There is none of that name.
+        ValueError: There is none of that name, or a function that needs arguments.
         ScriptError: From what the file, the module or the function raises.
     """
     if is_path(name):
@@ -83,8 +83,7 @@ def _loader_of(name: str) -> Any:
         )
     loader = names[attribute]
     if own_of(loader) is None and callable(loader):
-        with code_of(name):
-            loader = loader()
+        loader = made_by(name, loader)
     if own_of(loader) is None:
         raise ValueError(
             f"{name} must be a SafeSequence, a gluon_loader, or a function that makes one, got "

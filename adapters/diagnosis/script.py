@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib.abc
+import importlib.machinery
 import importlib.util
 import itertools
 import os
+import pkgutil
 import runpy
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +29,8 @@ from adapters.diagnosis.trainers import SKIPPED, SKIPPED_AGAIN
 from adapters.errors import ScriptError
 
 _SKIPPED_OF_THE_SAME = 3
+# Of a file, to see whether it is a text: the first header of records has zeros.
+_BEGIN_BYTES = 4096
 
 
 @contextlib.contextmanager
@@ -79,6 +83,7 @@ def diagnose_script(
         OSError: There is no such script.
         TypeError: The script trains on something that can't be examined.
         ScriptError: From what the script raises.
+        ValueError: It is no Python program.
     """
     found: Diagnosis | None = _run(path, arguments, _Observer(skip, t, seconds, progress))
     return found
@@ -102,6 +107,7 @@ def with_loader_of(
     Raises:
         OSError: There is no such script.
         ScriptError: From what the script raises.
+        ValueError: It is no Python program.
         Exception: What ``act`` raises.
     """
     return _run(path, arguments, _Actor(skip, act))
@@ -111,6 +117,11 @@ def _run(path: str, arguments: Sequence[str], observer: Observer) -> Any:
     """What the observer has found when it ended the script; None if it didn't."""
     if not os.path.exists(path):
         raise FileNotFoundError(f"script must be the path of a file, got {path!r}: there is none")
+    if not _is_program(path):
+        raise ValueError(
+            f"script must be a Python program, got {path!r}; records and pictures are measured by "
+            "adapters tune"
+        )
     notice = _Notice(observer)
     before = sys.argv, list(sys.path)
     sys.argv = [path, *arguments]
@@ -130,6 +141,15 @@ def _run(path: str, arguments: Sequence[str], observer: Observer) -> Any:
         sys.meta_path.remove(notice)
         sys.argv, sys.path[:] = before
     return None
+
+
+def _is_program(path: str) -> bool:
+    """Whether Python can run it: a text, a compiled one, a folder or a zip with a ``__main__``."""
+    if pkgutil.get_importer(path) is not None:
+        return importlib.machinery.PathFinder.find_spec("__main__", [path]) is not None
+    with open(path, "rb") as file:
+        begin = file.read(_BEGIN_BYTES)
+    return b"\0" not in begin or begin.startswith(importlib.util.MAGIC_NUMBER)
 
 
 class _Observer:

@@ -79,3 +79,12 @@ def test_what_is_named_is_not_there(command, name, message, capsys):
     assert main([command, name]) == 1
     assert message in (said := capsys.readouterr().err)
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("command", ["show", "tune"])
+def test_a_function_that_needs_arguments_is_refused_in_a_line(tmp_path, command, capsys):
+    (tmp_path / "data.py").write_text("def train(folder, size=2):\n    return []\n")
+    name = f"{tmp_path}/data.py:train"
+    assert main([command, name]) == 1
+    expected = f"{name} must be called without arguments, got train(folder, size=2): "
+    assert capsys.readouterr().err.startswith(f"adapters {command}: {expected}")

@@ -7,7 +7,9 @@ are in ``tests/cli/test_doctor.py``.
 
 from __future__ import annotations
 
+import py_compile
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,6 +77,22 @@ def test_a_script_that_exits_has_come_to_its_end(tmp_path, capsys, code):
 def test_there_must_be_a_script(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"script must be the path of a file, got 'x\.py'"):
         diagnose_script("x.py", [], t=None, seconds=SECONDS)
+
+
+@pytest.mark.parametrize("kind", ["a folder", "a zip", "compiled"])
+def test_whatever_python_runs_is_a_script(tmp_path, capsys, kind):
+    text, path = "print('ran')", tmp_path / "program"
+    (tmp_path / "train.py").write_text(text)
+    if kind == "compiled":
+        py_compile.compile(str(tmp_path / "train.py"), str(path))
+    elif kind == "a zip":
+        with zipfile.ZipFile(path, "w") as file:
+            file.writestr("__main__.py", text)
+    else:
+        path.mkdir()
+        (path / "__main__.py").write_text(text)
+    assert diagnose_script(str(path), [], t=None, seconds=SECONDS) is None
+    assert capsys.readouterr().out == "ran\n"
 
 
 # --- a loop, by hand ---
