@@ -32,12 +32,12 @@ class PackedFile:
         """Whether it may be what ``pack`` wrote.
 
         Raises:
-            TypeError: It isn't.
+            ValueError: It isn't.
         """
         named = isinstance(self.name, str) and self.name == os.path.basename(self.name) != ""
         counted = isinstance(self.records, int) and isinstance(self.bytes, int)
         if not (named and counted and isinstance(self.sha256, str)):
-            raise TypeError(f"{self} is no file of its folder")
+            raise ValueError(f"{self} is no file of its folder")
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,12 @@ class Manifest:
             for packed in content["files"]:
                 packed.check()
             return cls(**content)
-        except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        except (KeyError, TypeError) as error:  # Which speaks of Python.
+            raise ValueError(
+                f"{name} is not a manifest: it must be the JSON file that pack writes beside its "
+                "files"
+            ) from error
+        except ValueError as error:
             raise ValueError(f"{name} is not a manifest: {error}") from error
 
 

@@ -9,7 +9,7 @@ import os
 import pytest
 
 from adapters import __version__, pack
-from adapters.packing import Manifest
+from adapters.packing import Manifest, verify
 from adapters.packing.manifest import Skipped
 from tests.packing.materials import files_in, folder
 
@@ -101,3 +101,13 @@ def test_what_is_no_manifest_is_told_so(tmp_path, content):
     (tmp_path / "x.json").write_bytes(content)
     with pytest.raises(ValueError, match=r"x\.json is not a manifest"):
         Manifest.load(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", "5", "null", '{"a": 1}', '{"skipped": [1], "files": []}']
+)
+def test_json_that_is_no_manifest_is_told_what_one_is(tmp_path, content):
+    (tmp_path / "x.json").write_text(content)
+    (problem,) = verify(tmp_path / "x.json")[1]
+    expected = "is not a manifest: it must be the JSON file that pack writes beside its files"
+    assert problem == f"{tmp_path}/x.json {expected}"
