@@ -151,6 +151,6 @@ def _find(kind: str, name: str, table: Mapping[str, _Row]) -> tuple[str, _Row]:
     if key not in table:
         raise ValueError(
             f"{kind} must be one of {', '.join(table)}, got {name!r}; for another one, give the "
-            "time of a step as you measured it"
+            f"time of a step as you measured it, and no {kind}"
         )
     return key, table[key]

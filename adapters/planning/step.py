@@ -67,6 +67,7 @@ def step_of(
             raise ValueError(f"{name} must be > 0 and finite, got {value!r}")
     if utilisation is not None and not 0 < utilisation <= 1:
         raise ValueError(f"utilisation must be > 0 and <= 1, got {utilisation!r}")
+    _check_names(model, device, precision)
     if step_seconds is not None:
         return Step(step_seconds, "measured, as given")
     if device is None or (model is None and multiply_adds is None):
@@ -79,6 +80,17 @@ def step_of(
         if found is not None:
             return found
     return _estimated(batch_size, model, device, multiply_adds, precision, utilisation)
+
+
+def _check_names(model: str | None, device: str | None, precision: str | None) -> None:
+    """Refuse what isn't known, also where the measured time of a step makes it unnecessary."""
+    if model is not None:
+        model_of(model)
+    devices = list(DEVICES.values()) if device is None else [device_of(device)[1]]
+    known = dict.fromkeys(name for each in devices for name in each.peak_flops)
+    if precision is not None and precision not in known:
+        where = "" if device is None else f" on {devices[0].title}"
+        raise ValueError(f"precision must be one of {', '.join(known)}{where}, got {precision!r}")
 
 
 def _published(batch_size: int, model: str, device: str) -> Step | None:
@@ -110,10 +122,6 @@ def _estimated(
         multiply_adds = model_of(model)[1].multiply_adds
     peaks = found.peak_flops
     precision = precision or list(peaks)[-1]
-    if precision not in peaks:
-        raise ValueError(
-            f"precision must be one of {', '.join(peaks)} on {found.title}, got {precision!r}"
-        )
     share = UTILISATION if utilisation is None else utilisation
     peak, operations = peaks[precision], OPERATIONS_PER_MULTIPLY_ADD * multiply_adds
     return Step(

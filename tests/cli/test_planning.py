@@ -13,6 +13,7 @@ from adapters.cli import planning
 from tests.packing.materials import folder, jpeg
 
 WORDS = ["--batch-size", "128", "--example-bytes", "64KB", "--examples", "1281167"]
+MEASURED = [*WORDS, "--step-ms", "10"]
 KNOWN = ["--model", "resnet50", "--device", "v100"]
 
 
@@ -252,6 +253,11 @@ def test_a_file_without_records_is_not_measured(tmp_path):
         ([*WORDS, "--model", "x", "--device", "v100"], "model must be one of alexnet, .* got 'x'"),
         ([*WORDS, "--model", "vgg16", "--device", "x"], "device must be one of p100, .* got 'x'"),
         ([*WORDS, *KNOWN, "--precision", "fp8"], "precision must be one of fp32, fp16 on"),
+        ([*MEASURED, "--model", "x"], "model must be one of .* got 'x'; .* and no model"),
+        ([*MEASURED, "--device", "x"], "device must be one of .* got 'x'; .* and no device"),
+        ([*MEASURED, "--precision", "fp99"], "must be one of fp32, fp16, tf32, got 'fp99'"),
+        ([*MEASURED, "--device", "t4", "--precision", "tf32"], "one of fp32, fp16 on T4, got"),
+        ([*WORDS, "--flops", "1", "--device", "t4", "--model", "x"], "model must be .* got 'x'"),
     ],
 )
 def test_what_makes_no_sense_together_is_an_argument_error(words, message):
