@@ -153,11 +153,13 @@ def entry(name: str, found: dict[str, Named]) -> str:
 
 
 def bases(node: ast.ClassDef, found: dict[str, Named]) -> Iterator[ast.ClassDef]:
-    """A class and those of its bases that are the package's own."""
+    """A class and those of its bases that are the package's own; of two, that of its folder."""
     yield node
+    of_rooms = (key.rpartition(".")[0] for key, each in found.items() if each is node)
+    room = max(of_rooms, default="")
     for base in node.bases:
         name = ast.unparse(base)  # One of another library has a dot, as mx.gluon.data.DataLoader.
-        parent = found.get(name)
+        parent = found.get(f"{room}.{name}", found.get(name))
         if isinstance(parent, ast.ClassDef) and parent is not node:
             yield from bases(parent, found)
 
