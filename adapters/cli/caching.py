@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -61,9 +62,14 @@ def run_show(options: argparse.Namespace) -> int:
 
 
 def run_warm(options: argparse.Namespace) -> int:
-    """``adapters cache warm``."""
+    """``adapters cache warm``; 1 where something couldn't be kept, which a warning says.
+
+    Raises:
+        OSError: The folder can't be written to.
+    """
     limit = int(options.limit) if options.limit.isdecimal() else options.limit
     cache = Cache(options.folder, limit)
+    _check_writable(cache.folder)
     done = []
     for path in filter(names_images, options.files):
         with open_images(path, cache=cache) as images:
@@ -76,7 +82,23 @@ def run_warm(options: argparse.Namespace) -> int:
         files.close()
         done.append(f"{len(files)} records of {len(files.shards)} files")
     print(f"{cache.folder}: {', '.join(done)}, {_mib(cache.used)} MiB")
-    return 0
+    return int(cache.has_failed)
+
+
+def _check_writable(folder: str) -> None:
+    """Before anything is fetched for nothing.
+
+    Raises:
+        OSError: The folder can't be made, or not be written to.
+    """
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OSError(
+            f"{folder} must be a folder that can be written to, got: {error.strerror or error}"
+        ) from error
 
 
 def _read_all(

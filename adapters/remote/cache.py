@@ -246,6 +246,11 @@ class Cache:
                 error,
             )
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether something couldn't be kept, which was said."""
+        return self._told
+
     def _evicted(self, least: int) -> int:
         files = [each for folder in self._folders() for each in files_in(folder)]
         total, gone = sum(size for _, size, _ in files), 0

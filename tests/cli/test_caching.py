@@ -84,6 +84,24 @@ def test_it_is_filled_with_pictures(pictures, tmp_path, capsys, monkeypatch):
         assert images[11][1] == 2
 
 
+def test_a_folder_that_cannot_be_written_to_is_told_before_anything_is_fetched(
+    pictures, tmp_path, capsys, monkeypatch
+):
+    folder = tmp_path / "cache"
+    folder.write_text("a file")
+    monkeypatch.setattr(filesystems.FileSystem, "get_all", None)
+    assert main(["cache", "warm", str(folder), pictures]) == 1
+    expected = f"adapters cache: {folder} must be a folder that can be written to, got: "
+    assert capsys.readouterr().err.startswith(expected)
+
+
+def test_where_nothing_can_be_kept_the_status_is_1(url, tmp_path, caplog):
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache/objects").write_text("a file")
+    assert main(["cache", "warm", str(tmp_path / "cache"), url]) == 1
+    assert "can't be written to" in caplog.text
+
+
 def test_a_folder_of_pictures_is_shown(pictures, tmp_path, capsys):
     assert main(["inspect", pictures, "--count", "1", "--sheet", str(tmp_path / "a.png")]) == 0
     said = capsys.readouterr().out
