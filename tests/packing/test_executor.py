@@ -222,6 +222,7 @@ def test_without_dask_the_command_that_brings_it_is_named(tmp_path, photos, caps
 )
 def test_what_is_no_address_of_a_scheduler_ends_the_command(tmp_path, photos, address):
     """In a process of its own, which has to end, too."""
+    pytest.importorskip("distributed", reason="Dask's clusters need dask.distributed")
     process = ended("pack", photos, tmp_path / "x.rec", "--dask", address)
     assert (process.returncode, process.stdout) == (1, "")
     (line,) = process.stderr.splitlines()
