@@ -18,6 +18,7 @@ import json
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -33,6 +34,9 @@ _ROOM = "ADAPTERS_TESTS_ROOM"
 _WORKERS_PER_CPU = 3
 # Each may come to import TensorFlow, JAX, PyTorch and MXNet: 1 GB.
 _MOST_WORKERS = 12
+# Where a process has crashed, its tests come last, and one that is alone gets no other until they
+# have run.
+_STAYS_SECONDS = 1.0
 
 
 class Room:
@@ -45,6 +49,7 @@ class Room:
     def __init__(self, folder: Path) -> None:
         self._door, self._room = (self._opened(folder / name) for name in ("door", "room"))
         self._stays = False
+        self._timer: threading.Timer | None = None
         # A lock is held as long as anybody has the file, also what a test forks and leaves.
         os.register_at_fork(after_in_child=self.close)
 
@@ -58,24 +63,41 @@ class Room:
 
         Args:
             alone: Which of the two.
-            stays: Whether this process comes again at once, to be alone; it then keeps the room.
+            stays: Whether this process comes again at once, to be alone; it then keeps the room,
+                for a second if it doesn't come.
         """
-        if not self._stays:
+        if not self._has_stayed():
             fcntl.flock(self._door, fcntl.LOCK_EX)
             try:
                 fcntl.flock(self._room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
             finally:
                 fcntl.flock(self._door, fcntl.LOCK_UN)
-        self._stays = False
         try:
             yield
         finally:
-            self._stays = alone and stays
-            if not self._stays:
+            if alone and stays:
+                self._stays, self._timer = True, threading.Timer(_STAYS_SECONDS, self._leave)
+                self._timer.daemon = True
+                self._timer.start()
+            else:
                 fcntl.flock(self._room, fcntl.LOCK_UN)
+
+    def _has_stayed(self) -> bool:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+            timer.join()
+        stays, self._stays = self._stays, False
+        return stays
+
+    def _leave(self) -> None:
+        self._stays = False
+        fcntl.flock(self._room, fcntl.LOCK_UN)
 
     def close(self) -> None:
         """Leave, and close the files."""
+        if self._timer is not None:
+            self._timer.cancel()
         self._door.close()
         self._room.close()
 

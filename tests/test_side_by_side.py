@@ -159,6 +159,18 @@ def test_who_stays_alone_keeps_the_room_until_the_last_time(tmp_path: Path) -> N
             assert is_locked(tmp_path / "room") == stays
 
 
+def test_who_stays_alone_and_does_not_come_again_gives_the_room_up(tmp_path: Path) -> None:
+    """Others wait for it, and who gives out tests waits for them, where a process has crashed."""
+    with rooms(tmp_path, 2) as (first, second):
+        with first.entered(alone=True, stays=True):
+            pass
+        with second.entered(alone=False, stays=False):
+            assert is_locked(tmp_path / "room")
+        with first.entered(alone=True, stays=False):
+            assert is_locked(tmp_path / "room")
+        assert not is_locked(tmp_path / "room")
+
+
 FORKED = """
 import os, signal, sys, time
 from pathlib import Path
