@@ -7,6 +7,8 @@ import operator
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import numpy as np
+
 from adapters.generators import generator_argument
 
 _BATCH_OF = "batch of "
@@ -42,7 +44,7 @@ def check_transform(name: str, function: Any) -> None:
     A function that can't be called with a sample, or a sample and ``rng``, never works.
 
     Raises:
-        TypeError: It is none.
+        TypeError: It is no function, or requires something else.
     """
     if function is None:
         return
@@ -60,10 +62,27 @@ def check_transform(name: str, function: Any) -> None:
             signature.bind(None, **({"rng": None} if argument else {}))
     except TypeError as error:
         item = "sample" if name == "transform" else "batch"
+        required = [
+            each.name
+            for each in signature.parameters.values()
+            if each.default is each.empty
+            and each.kind in (each.POSITIONAL_OR_KEYWORD, each.POSITIONAL_ONLY)
+        ]
+        remedy = f"; to unpack a {item}, write {name}=lambda {item}: f(*{item})"
         raise TypeError(
             f"{name} must take ({item}) or ({item}, rng), got {function!r} with the signature "
-            f"{signature}: {error}"
+            f"{signature}: {error}{remedy if len(required) > 1 else ''}"
         ) from None
+
+
+def check_thread_safe(thread_safe: Any) -> None:
+    """Check ``thread_safe``.
+
+    Raises:
+        TypeError: It is neither a bool nor None.
+    """
+    if thread_safe is not None and not isinstance(thread_safe, (bool, np.bool_)):
+        raise TypeError(f"thread_safe must be True, False or None, got {thread_safe!r}")
 
 
 def check_on_error(on_error: Any) -> None:

@@ -22,6 +22,10 @@ class ClosedError(AdapterError):
     """Batches were asked of a sequence or a loader that has been closed."""
 
 
+class NotPicklableError(AdapterError):
+    """User code can't be sent to worker processes; batches are computed inline then."""
+
+
 class RecordError(AdapterError):
     """A record file, a record in it, or the file of an image is not what it must be.
 

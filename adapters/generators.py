@@ -132,25 +132,20 @@ def _key(seed: int) -> NDArray[np.uint64]:
 
 
 def generator_argument(function: Callable[..., Any] | None) -> Literal["second", "rng"] | None:
-    """How ``function`` wants its random generator.
+    """How ``function`` takes its random generator: by the name ``rng``, or not at all.
 
-    As its second argument if that has no default or is called ``rng``; by the name ``rng`` if that
-    can't be given otherwise; not at all if there is neither.
+    ``"second"``: its second parameter is ``rng``, and can only be given by its place.
     """
     if function is None:
         return None
     try:
-        parameters = list(inspect.signature(function).parameters.values())
+        parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):  # Some callables written in C don't tell.
         return None
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    if len(positional) > 1:
-        second = positional[1]
-        if second.default is inspect.Parameter.empty or second.name == "rng":
-            return "second"
-    if any(p.name == "rng" and p.kind is p.KEYWORD_ONLY for p in parameters):
-        return "rng"
-    return None
+    rng = parameters.get("rng")
+    if rng is None or rng.kind in (rng.VAR_POSITIONAL, rng.VAR_KEYWORD):
+        return None
+    return "second" if rng.kind is rng.POSITIONAL_ONLY else "rng"
 
 
 def call_with(

@@ -140,9 +140,14 @@ class Plan(abc.ABC):
         return True
 
     @property
-    def most_at_once(self) -> int | None:
-        """How many threads can compute at once; None where it doesn't matter."""
-        return None
+    def serial(self) -> bool:
+        """Whether one thread at a time makes samples, as the user's code isn't thread-safe."""
+        return False
+
+    @property
+    def not_thread_safe(self) -> tuple[str, ...]:
+        """The arguments whose code one thread at a time may run."""
+        return ()
 
     @property
     def own_functions(self) -> bool:
@@ -153,9 +158,6 @@ class Plan(abc.ABC):
     def only_decodes(self) -> bool:
         """Whether it decodes images and little else, which takes no interpreter lock."""
         return False
-
-    def warn_if_it_waits(self, threads: int) -> None:
-        """Say once, if so, that calls wait in turn which so many threads could wait for at once."""
 
     # --- epochs and processes ---
 

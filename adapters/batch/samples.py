@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from adapters.batch.key import BatchKey
 from adapters.batch.replacement import OnError, Replacements, for_a_generator
-from adapters.batch.turns import Turns
 from adapters.errors import note
 from adapters.generators import GLOBAL, GLOBAL_BATCH
 from adapters.seeding import seed
@@ -28,7 +27,6 @@ class Maker(Protocol):
     on_error: OnError
     draws: frozenset[str]
     _generator_arguments: tuple[str | None, str | None]
-    _turns: Turns
 
     def fetched(self, epoch: int, number: int) -> Any:
         """Fetch one sample."""
@@ -84,21 +82,16 @@ class Samples:
         plan, epoch = self._plan, self._epoch
         fetched = self._fetch()
         transform, rng, stored = plan.transform, plan._generator_arguments[0], plan.source.stored
-        turns = plan._turns
         for row, number in enumerate(self._numbers.tolist()):
             try:
                 seed(plan.draws, plan.seed, epoch, number, GLOBAL)
                 sample = plan.fetched(epoch, number) if fetched is None else fetched[row]
-                if turns.watching:
-                    turns.watch(number, sample)
                 if transform is None or rng:
                     sample = plan._transformed(sample, epoch, number)
                 else:
                     sample = transform(private(sample) if stored else sample)
                     if sample is None:
                         raise ValueError("transform must return a sample, got None")
-                if turns.watching and transform is not None:
-                    turns.watch(number, sample)
             except BaseException as raised:
                 sample = self.replacements.of(for_a_generator(raised), number)
             yield sample

@@ -24,10 +24,9 @@ from adapters.batch.collate import collate, fill
 from adapters.batch.key import BatchKey
 from adapters.batch.lengthened import lengthened
 from adapters.batch.order import Order
-from adapters.batch.plan import Allocate, Assembled, Layout, LayoutChanged, Plan
+from adapters.batch.plan import Allocate, Assembled, Layout, Plan
 from adapters.batch.replacement import OnError, put
 from adapters.batch.samples import Samples, collate_for
-from adapters.batch.turns import Mixed, Turns
 from adapters.errors import note
 from adapters.generators import (
     BATCH_TRANSFORM,
@@ -44,6 +43,7 @@ from adapters.ownership import apart, taken
 from adapters.seeding import seed, seeded
 from adapters.sources import Source
 from adapters.structure import flatten, private, unflatten
+from adapters.user_code import Gate
 
 
 @dataclass(eq=False, repr=False)
@@ -63,6 +63,8 @@ class SourcePlan(Plan):
         draws: The process's generators, ``"random"`` or ``"numpy"``, that the functions draw from.
         collate: ``collate(list of samples)`` makes a batch, where the user has a function for it.
         lengthened: What a source that pads adds to lengths that vary.
+        thread_safe: Whether several threads may run the user's code at once; None: what each part
+            of it says.
     """
 
     source: Source
@@ -75,13 +77,15 @@ class SourcePlan(Plan):
     draws: frozenset[str] = frozenset()
     collate: Callable[[list[Any]], Any] | None = None
     lengthened: int = 0
+    thread_safe: bool | None = None
     _generator_arguments: tuple[str | None, str | None] = field(init=False)
     _only_reads: bool = field(init=False)
     _own_collate: bool = field(init=False)
     _own_transform: bool = field(init=False)
     _transforms: bool = field(init=False)  # What it is given isn't the batch yet.
     _batch_function: Callable[..., Any] | None = field(init=False)
-    _turns: Turns = field(init=False, default_factory=Turns)
+    _gate: Gate = field(init=False)
+    _batch_gate: Gate = field(init=False)
     _known: Layout | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -92,7 +96,22 @@ class SourcePlan(Plan):
         self._own_transform = getattr(self.batch_transform, "keeps_nothing", False)
         self._transforms = self.batch_transform is not None and not self._own_transform
         self._batch_function = getattr(self.batch_transform, "on_own_batch", self.batch_transform)
-        self._only_reads = plain and not (self.source.makes_samples or callable(self.on_error))
+        own_code = self.source.makes_samples or callable(self.on_error)
+        self._only_reads = plain and not (own_code or self.source.whole_batches)
+        self._make_gates()
+
+    def _make_gates(self) -> None:
+        """Find out what one thread at a time may run: all of it, or what is given batches only."""
+        of_samples: list[tuple[str, Any]] = [("source", each) for each in self.source.own_code]
+        of_samples.append(("transform", self.transform))
+        if callable(self.on_error):
+            of_samples.append(("on_error", self.on_error))
+        of_batches = [("collate", self.collate), ("batch_transform", self.batch_transform)]
+        self._batch_gate = Gate(of_batches, self.thread_safe)
+        self._gate = Gate(of_samples, self.thread_safe)
+        # Generators of the process are locked within, so that the gate has to be the outer one.
+        if self._gate or (self.draws and self._batch_gate):
+            self._gate = Gate(of_samples + of_batches, self.thread_safe)
 
     @property
     def num_batches(self) -> int | None:
@@ -130,9 +149,14 @@ class SourcePlan(Plan):
         return not self.draws
 
     @property
-    def most_at_once(self) -> int | None:
-        """How many threads the source can be asked by at once."""
-        return self.source.most_at_once
+    def serial(self) -> bool:
+        """Whether one thread at a time makes samples."""
+        return bool(self._gate)
+
+    @property
+    def not_thread_safe(self) -> tuple[str, ...]:
+        """The arguments whose code one thread at a time may run."""
+        return self._gate.names or self._batch_gate.names
 
     @property
     def only_decodes(self) -> bool:
@@ -147,16 +171,15 @@ class SourcePlan(Plan):
 
     def enter_epoch(self, epoch: int) -> bool:
         """Let a source with epochs of its own know."""
-        return self.source.own_epochs and self.source.enter_epoch(epoch)
+        if not self.source.own_epochs:
+            return False
+        with self._gate:
+            return self.source.enter_epoch(epoch)
 
     @property
     def way(self) -> str:
         """How samples, or batches, come from the source, for people."""
         return self.source.way(self.transform is not None or self.collate is not None)
-
-    def warn_if_it_waits(self, threads: int) -> None:
-        """Say so once, if calls of the source wait in turn."""
-        self.source.warn_if_it_waits(threads)
 
     def renew_locks(self) -> None:
         """In a forked process."""
@@ -174,10 +197,8 @@ class SourcePlan(Plan):
         if self._only_reads:
             held, layout, skipped = self._collated(key, allocate)
             return Assembled(held[0], layout, skipped)
-        if not self.draws:
-            return self._turns.compute(self._assembled, key, allocate)
-        with seeded(self.draws):
-            return self._turns.compute(self._assembled, key, allocate)
+        with self._gate, seeded(self.draws):
+            return self._assembled(key, allocate)
 
     def _assembled(self, key: BatchKey, allocate: Allocate) -> Assembled:
         if self.collate is not None:
@@ -218,9 +239,8 @@ class SourcePlan(Plan):
 
     def _taken_first(self, collated: Callable[[], Any]) -> Callable[[], Any]:
         """The batch of the user's collate, before a transform writes to it where it lies."""
-        batch, kept = taken(collated, np.empty)
-        if kept:
-            self._turns.one_at_a_time = True
+        with self._batch_gate:
+            batch, _ = taken(collated, np.empty)
         held = [batch]
         return held.pop
 
@@ -257,28 +277,18 @@ class SourcePlan(Plan):
         if self._foretold() is not None:
             return self._filled(key, numbers, rows)
 
-        def filled() -> int:
+        with self._gate, seeded(self.draws):
             samples = Samples(self, key, numbers)
             fill(samples, rows, layout)
             return samples.skipped
 
-        with seeded(self.draws):
-            return self._turns.compute(filled)
-
     def finish(self, key: BatchKey, batch: Any) -> Any:
-        """Apply ``batch_transform`` to a batch that was computed in parts, in memory of its own.
-
-        Raises:
-            LayoutChanged: Two threads met in a transform that refills its memory; compute it whole.
-        """
+        """Apply ``batch_transform`` to a batch that was computed in parts, in memory of its own."""
         leaves, skeleton = flatten(batch)
-        try:
-            with seeded(self.draws):
-                # Containers of the call's own, so that nothing but the transform can keep them.
-                new = functools.partial(unflatten, skeleton, leaves)
-                return self._turns.compute_once(self._finished, key, new, aligned_empty, leaves)
-        except Mixed:
-            raise LayoutChanged from None
+        with self._gate, seeded(self.draws):
+            # Containers of the call's own, so that nothing but the transform can keep them.
+            new = functools.partial(unflatten, skeleton, leaves)
+            return self._finished(key, new, aligned_empty, leaves)
 
     def _finished(
         self,
@@ -290,10 +300,8 @@ class SourcePlan(Plan):
         """Transform a batch in a container of its own; others refer to ``ours``."""
         if self._own_collate and (self.batch_transform is None or self._own_transform):
             return self._batch_transformed(batch_of, key)  # Of which nobody keeps anything.
-        batch, kept = taken(lambda: self._batch_transformed(batch_of, key), allocate, ours)
-        if kept:
-            self._turns.one_at_a_time = True
-        return batch
+        with self._batch_gate:
+            return taken(lambda: self._batch_transformed(batch_of, key), allocate, ours)[0]
 
     def _batch_transformed(self, batch_of: Callable[[], Any], key: BatchKey) -> Any:
         function = self._batch_function

@@ -237,7 +237,7 @@ class Examination:
             return told
         ablations, settings = self._parts.ablations, self._settings
         face, finding = self._own.face, self._engine.finding
-        asked_by_one = ablations.whole.most_at_once == 1
+        asked_by_one = ablations.whole.serial
         return dataclasses.replace(
             told,
             fetch_computes=self._parts.fetch_computes,

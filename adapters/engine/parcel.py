@@ -15,12 +15,14 @@ import ctypes
 import functools
 import importlib
 import io
+import logging
 import operator
 import os
 import pickle
 import random
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -30,6 +32,13 @@ import numpy as np
 from adapters.alignment import ALIGNMENT_BYTES
 from adapters.engine.memory import FileName, SharedFile, map_private
 from adapters.engine.reducers import reducers
+from adapters.random_state import USE_RNG, generator_name, is_generator
+
+log = logging.getLogger("adapters")
+
+# Of an epoch, what pickling the plan may take; each process takes as long to open it. 400,000 dicts
+# of annotations are 80 MB, 1 s to pickle and 2 s to open (two cores).
+_MOST_PART, _MOST_SECONDS, _MOST_BYTES = 0.1, 5.0, 256 << 20
 
 # Modules that can't always be imported by themselves, and what knows how to.
 _IMPORTERS = {b"mxnet": "adapters.gluon"}
@@ -59,6 +68,17 @@ class Address(NamedTuple):
     """What must be imported before it is opened."""
     environment: tuple[tuple[str, str], ...] = ()
     """Variables that must be set before."""
+
+
+class Obstacle(NamedTuple):
+    """Why a plan isn't sent to processes."""
+
+    reason: str
+    possible: bool
+    """Whether it could be, at a loss."""
+
+    def __str__(self) -> str:
+        return self.reason
 
 
 class Parcel:
@@ -106,7 +126,14 @@ def pickled_apart(content: Any) -> tuple[bytes, list[pickle.PickleBuffer], tuple
     """
     buffers: list[pickle.PickleBuffer] = []
     stream = io.BytesIO()
-    _Pickler(stream, protocol=5, buffer_callback=buffers.append).dump(content)
+    pickler = _Pickler(stream, protocol=5, buffer_callback=buffers.append)
+    pickler.dump(content)
+    for generator in pickler.generators:
+        log.warning(
+            "%s is copied with its state to each worker process, and all draw the same; %s",
+            generator_name(generator),
+            USE_RNG,
+        )
     pickled = stream.getvalue()
     return pickled, buffers, tuple(how for name, how in _IMPORTERS.items() if name in pickled)
 
@@ -154,16 +181,63 @@ def _loaded(address: Address, unpickler: Any) -> Any:
     return unpickler(io.BytesIO(content), buffers=buffers).load()
 
 
-def pickles(content: Any) -> str | None:
-    """None where ``content`` can be sent to a process, else what stands in the way."""
+def obstacle_to_sending(plan: Any, epoch_seconds: float) -> Obstacle | None:
+    """Why a plan can't, or had better not, be sent to processes; None where it can.
+
+    Args:
+        plan: The object.
+        epoch_seconds: What an epoch takes without processes.
+    """
+    stream = _Measured(min(epoch_seconds * _MOST_PART, _MOST_SECONDS))
+    pickler = _Pickler(stream, protocol=5, buffer_callback=lambda _: None)
     try:
-        _Pickler(io.BytesIO(), protocol=5, buffer_callback=lambda _: None).dump(content)
+        pickler.dump(plan)
+    except _TooMuch:
+        return Obstacle(
+            "its many Python objects take longer to send to processes than these would save: keep "
+            "them in arrays, or in a file that each process opens",
+            possible=True,
+        )
     except Exception as error:
-        return " ".join(f"{type(error).__name__}: {error}".split())
+        return Obstacle(not_picklable(error), possible=False)
+    if pickler.generators:
+        name = generator_name(pickler.generators[0])
+        return Obstacle(f"each process would repeat the draws of {name}; {USE_RNG}", possible=True)
     return None
 
 
+def not_picklable(error: Exception) -> str:
+    """What can't be pickled, and the remedy."""
+    reason = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"{reason}; to use processes, create what can't be pickled on first use"
+
+
+class _TooMuch(Exception):
+    """The pickle is larger, or takes longer, than processes are worth."""
+
+
+class _Measured(io.RawIOBase):
+    """Takes a pickle that is only measured, and stops one that takes too much."""
+
+    def __init__(self, most_seconds: float) -> None:
+        self._ends = time.perf_counter() + most_seconds
+        self._bytes = 0
+
+    def write(self, data: Any) -> int:
+        """Count a frame of 64 KiB, or one object that is larger."""
+        size = len(data)
+        self._bytes += size
+        if self._bytes > _MOST_BYTES or time.perf_counter() > self._ends:
+            raise _TooMuch
+        return size
+
+
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.generators: list[Any] = []
+        """Random generators of the user's own, which travel with their state."""
+
     def dump(self, content: Any) -> None:
         # In a process that multiprocessing has spawned, the script is a module that cloudpickle
         # would send by name, and no worker can import it.
@@ -178,6 +252,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return getattr, (np.random.mtrand, "_rand")
         if value is _PYTHON_GENERATOR:
             return getattr, (random, "_inst")
+        if is_generator(value) and not any(_draws_from(each, value) for each in self.generators):
+            self.generators.append(value)
         if type(value) is _CTYPES_ARRAY and (factors := _factors(value)) is not None:
             return operator.mul, factors
         if (renewed := _OF_A_PROCESS.get(type(value))) is not None:
@@ -185,12 +261,17 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if type(value) is np.memmap and (reduced := _reduce_memmap(value)) is not None:
             return reduced
         if type(value) is np.ndarray and _has_gaps(value):
-            # Pickle would put it into the stream, from which every worker makes a copy.
-            return np.ascontiguousarray(value).__reduce_ex__(5)
+            return _reduce_view(value)
         for reducer in reducers:
             if (reduced := reducer(value)) is not NotImplemented:
                 return reduced
         return super().reducer_override(value)
+
+
+def _draws_from(generator: Any, bits: Any) -> bool:
+    """Whether these are the bits of one of NumPy's generators."""
+    own = getattr(generator, "_bit_generator", None)
+    return bits is (own if own is not None else getattr(generator, "bit_generator", None))
 
 
 def _factors(array: Any) -> tuple[type, int] | None:
@@ -201,6 +282,32 @@ def _factors(array: Any) -> tuple[type, int] | None:
 
 def _has_gaps(array: np.ndarray[Any, Any]) -> bool:
     return not (array.flags.c_contiguous or array.flags.f_contiguous or array.dtype.hasobject)
+
+
+def _reduce_view(view: np.ndarray[Any, Any]) -> Any:
+    """A strided view: of its base, where that is no larger; else a copy without gaps.
+
+    Pickle itself would put it into the stream, from which every worker makes a copy.
+    """
+    base = view
+    while type(base.base) is np.ndarray:
+        base = base.base
+    whole = base.flags.c_contiguous or base.flags.f_contiguous
+    if base is view or not whole or base.dtype.hasobject or base.nbytes > view.nbytes:
+        return np.ascontiguousarray(view).__reduce_ex__(5)
+    offset = view.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+    return _open_view, (base, offset, view.shape, view.strides, view.dtype)
+
+
+def _open_view(
+    base: np.ndarray[Any, Any],
+    offset: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    dtype: np.dtype[Any],
+) -> Any:
+    memory = base.reshape(-1, order="A").view(np.uint8)
+    return np.ndarray(shape, dtype, memory, offset, strides)
 
 
 def _reduce_memmap(array: np.memmap[Any, Any]) -> Any:

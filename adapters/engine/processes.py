@@ -26,23 +26,18 @@ from adapters.clock import Spent
 from adapters.engine import worker as remote
 from adapters.engine.jobs import Done, Job, Kind, Pending
 from adapters.engine.limits import Room
-from adapters.engine.parcel import Parcel
+from adapters.engine.parcel import Parcel, not_picklable
 from adapters.engine.pool import kept
 from adapters.engine.process import Call, Worker
 from adapters.engine.service import OPEN, WORK
 from adapters.engine.slots import Place, Slot, Slots, places_of
 from adapters.engine.standin import StandIn
-from adapters.errors import note
+from adapters.errors import NotPicklableError
 from adapters.failure import Failure
 from adapters.structure import unflatten
 
 log = logging.getLogger("adapters")
 
-_NOT_PICKLED = (
-    "source, transform and batch_transform must be picklable (by cloudpickle) to be sent to worker "
-    "processes: make what can't be pickled when it is first used, or use threads "
-    "(use_multiprocessing=False)"
-)
 # After that many answers of each process, and below that share of a CPU, work is taken to wait. The
 # first answer of each may have taken the import of a framework, and is left out.
 _LOOKS, _WAITS = 3, 0.5
@@ -76,7 +71,7 @@ class Processes:
     Raises:
         RuntimeError: This process is a daemonic one.
         OSError: No process could be started.
-        Exception: The plan can't be pickled.
+        NotPicklableError: The plan can't be pickled.
     """
 
     name = "processes"
@@ -104,8 +99,7 @@ class Processes:
         try:
             self._parcel = Parcel(plan, self._environment)
         except Exception as error:
-            note(error, _NOT_PICKLED)
-            raise
+            raise NotPicklableError(not_picklable(error)) from error
         self._older: dict[int, Parcel] = {}
         """Parcels that jobs are still computed from, though newer ones have been sent."""
         self._slots = Slots(room.held)

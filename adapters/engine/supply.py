@@ -30,7 +30,7 @@ from adapters.engine.settings import Settings
 from adapters.engine.states import EXPECTED, FAILED, HERE
 from adapters.engine.tuning import Choice, Trial, Tuner, Untried, pays_to_read_ahead
 from adapters.engine.waits import Waits
-from adapters.errors import ClosedError
+from adapters.errors import ClosedError, NotPicklableError
 from adapters.seeding import left_to_others
 
 log = logging.getLogger("adapters")
@@ -74,6 +74,7 @@ class Supply:
         # interpreter lock is the consumer's, too.
         self._alone_seconds = math.inf
         self._consumer = Consumer()
+        self._said = False
         self._outdated = False
         """Whether processes have the plan of an earlier epoch."""
         self._lock = threading.RLock()
@@ -233,6 +234,9 @@ class Supply:
             return False
         try:
             self._dispatcher.open()
+        except NotPicklableError as error:
+            log.warning("batches are computed inline, as processes can't be used: %s", error)
+            self._choice = Choice("inline", 0, 0, f"inline ({error})")
         except RuntimeError as error:
             if "shutdown" not in str(error):
                 raise
@@ -352,8 +356,20 @@ class Supply:
             self.window = crew.window
         return crew
 
+    def _say_what_waits(self, threads: int) -> None:
+        unsafe = self.plan.not_thread_safe
+        if threads > 1 and unsafe and self._settings.workers != "auto" and not self._said:
+            self._said = True
+            log.warning(
+                "%s: run by one of %d threads at a time, as not declared thread-safe; write "
+                "thread_safe=True if several threads may run it at once, or use processes",
+                " and ".join(unsafe),
+                threads,
+            )
+
     def _active(self, crew: Crew) -> int:
-        if crew.name == "threads" and self.plan.most_at_once == 1:
-            self.plan.warn_if_it_waits(crew.count)
-            return 1  # In order, too: some sequences count their calls.
+        if crew.name == "threads":
+            self._say_what_waits(crew.count)
+            if self.plan.serial:
+                return 1  # In order, too: some data sets count their calls.
         return self._tuner.active if self._tuner is not None else crew.count

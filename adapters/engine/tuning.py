@@ -11,11 +11,14 @@ import multiprocessing
 import threading
 import time
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from adapters.batch.plan import Plan
 from adapters.clock import Spent
 from adapters.engine.jobs import Exhausted, Pending
+
+if TYPE_CHECKING:
+    from adapters.engine.parcel import Obstacle
 
 # Up to here a batch is not worth a handover to a process (0.5 ms, loky 3.7, two cores), and one
 # thread that reads ahead hides it.
@@ -40,6 +43,7 @@ _DECODING_SECONDS = 0.00004
 # Below this share of a CPU, the work is taken to wait for something.
 _WAITS = 0.5
 _MOST_WAITING_THREADS = 64
+_MOST_WAITING_PROCESSES = 16  # Each takes 50 to 100 MB of memory.
 # A decision is looked at again after that many batches and that long.
 _TUNE_BATCHES = 16
 _TUNE_SECONDS = 0.5
@@ -121,9 +125,7 @@ class Trial:
     def __init__(self, plan: Plan, use_multiprocessing: bool) -> None:
         self._plan = plan
         self._processes = use_multiprocessing
-        most = plan.most_at_once
-        self._serial = most == 1
-        self._most_threads = min(_MOST_WAITING_THREADS, most or _MOST_WAITING_THREADS)
+        self._serial = plan.serial
         self._alone: list[Pending] = []
         self._undecided_alone = True
         self._together = math.inf
@@ -165,7 +167,10 @@ class Trial:
             return None
         if self._seconds < _TRIVIAL_SECONDS:
             return _read_ahead(f"{self._cost}, which needs no more")
-        return self._scaled_choice(self._gain, f"two threads make {self._gain:.2g} times as many")
+        gain = self._gain
+        if self._waits and gain >= self._scales:
+            return self._waiting_threads()
+        return self._scaled_choice(gain, f"two threads make {gain:.2g} times as many")
 
     def _compute_alone(self, stream: Untried) -> int:
         """Compute the next batch in this thread; how many have been by now."""
@@ -202,28 +207,64 @@ class Trial:
 
     def _early_choice(self) -> Choice | None:
         """What one thread tells; None where two threads must be tried."""
-        alone, busy = self._quietest.own_seconds, self._quietest.busy_seconds
+        alone = self._quietest.own_seconds
         if not self._plan.threads:
             return self._threadless_choice()
+        if self._serial:
+            return self._serial_choice()
         if alone < _TRIVIAL_SECONDS:
             return _read_ahead(f"{self._cost}, which needs no more")
-        if busy < _WAITS * alone and not self._serial:
-            count = math.ceil(self._cpus * alone / max(busy, 0.01 * alone))
-            count = min(self._most_threads, count)
-            waiting = f"{self._cost}, {1 - busy / alone:.0%} of it waiting"
-            reason = f'workers="auto": {count} threads ({waiting})'
-            return Choice("threads", count, self._most_threads, reason)
+        if self._waits and not self._plan.not_thread_safe:
+            return self._waiting_threads()
         if self._cpus == 1:
             return _read_ahead(f"{self._cost}, and there is one CPU")
-        if self._serial:
-            return self._scaled_choice(
-                1.0, "threads would take turns, as the sequence doesn't say thread_safe = True"
-            )
         if self._plan.own_functions and obstacle_to_processes(self._plan) is None:
             return self._scaled_choice(1.0, "MXNet's operations take turns on threads")
         if self._plan.only_decodes and alone > _DECODING_SECONDS * self._samples:
             return self._scaled_choice(2.0, "images are decoded without the interpreter lock")
         return None
+
+    @property
+    def _waits(self) -> bool:
+        """Whether a batch waits for something most of its time."""
+        return self._quietest.busy_seconds < _WAITS * self._quietest.own_seconds
+
+    def _at_once(self, most: int) -> int:
+        """How many batches that wait have to be made at once to keep the CPUs busy."""
+        alone, busy = self._quietest.own_seconds, self._quietest.busy_seconds
+        return min(most, math.ceil(self._cpus * alone / max(busy, 0.01 * alone)))
+
+    @property
+    def _waiting(self) -> str:
+        busy = self._quietest.busy_seconds / self._quietest.own_seconds
+        return f"{self._cost}, {1 - busy:.0%} of it waiting"
+
+    def _waiting_threads(self) -> Choice:
+        count = self._at_once(_MOST_WAITING_THREADS)
+        reason = f'workers="auto": {count} threads ({self._waiting})'
+        return Choice("threads", count, _MOST_WAITING_THREADS, reason)
+
+    def _serial_choice(self) -> Choice:
+        """Inline, one thread that reads ahead, or processes, for code that isn't thread-safe."""
+        unsafe = f"{' and '.join(self._plan.not_thread_safe)} not declared thread_safe"
+        obstacle = obstacle_to_processes(self._plan, self._epoch_seconds)
+        if obstacle is not None and not obstacle.possible:
+            # It may belong to the thread that made it, as connections of sqlite3 do.
+            return Choice(
+                "inline", 0, 0, f'workers="auto": inline ({self._cost}; {unsafe}; {obstacle})'
+            )
+        if self._seconds < _TRIVIAL_SECONDS:
+            return _read_ahead(f"{self._cost}, which needs no more")
+        if obstacle is not None:
+            return _read_ahead(f"{self._cost}; {unsafe}; {obstacle}")
+        if self._cpus == 1 and not self._waits:
+            return _read_ahead(f"{self._cost}, and there is one CPU")
+        return self._of_processes(unsafe)
+
+    @property
+    def _epoch_seconds(self) -> float:
+        """Of an epoch that is computed inline."""
+        return self._seconds * (self._plan.num_batches or math.inf)
 
     def _threadless_choice(self) -> Choice:
         measured = "it draws from the process's random generators, which threads would share"
@@ -235,25 +276,38 @@ class Trial:
 
     def _scaled_choice(self, gain: float, measured: str) -> Choice:
         cpus = self._cpus
-        obstacle = None if gain >= self._scales else obstacle_to_processes(self._plan)
+        enough = gain >= self._scales
+        obstacle = None if enough else obstacle_to_processes(self._plan, self._epoch_seconds)
         if gain >= (self._scales if obstacle is None else _SCALES):
             reason = f'workers="auto": {cpus} threads ({self._cost}; {measured})'
             return Choice("threads", cpus, cpus, reason)
         if obstacle is not None:
-            return _read_ahead(f"{self._cost}; {measured}; processes can't be used: {obstacle}")
-        reason = f'workers="auto": {cpus} processes ({self._cost}; {measured})'
-        return Choice("processes", cpus, cpus, reason)
+            return _read_ahead(f"{self._cost}; {measured}; {obstacle}")
+        return self._of_processes(measured)
+
+    def _of_processes(self, measured: str) -> Choice:
+        count, ceiling, cost = self._cpus, self._cpus, self._cost
+        if self._waits:
+            ceiling, cost = max(count, _MOST_WAITING_PROCESSES), self._waiting
+            count = max(count, self._at_once(ceiling))
+        reason = f'workers="auto": {count} processes ({cost}; {measured})'
+        return Choice("processes", count, ceiling, reason)
 
 
-def obstacle_to_processes(plan: Plan) -> str | None:
-    """Why worker processes can't compute this plan; None where they can."""
+def obstacle_to_processes(plan: Plan, epoch_seconds: float = math.inf) -> Obstacle | None:
+    """Why worker processes can't, or had better not, compute this plan; None where they can.
+
+    Args:
+        plan: What is computed.
+        epoch_seconds: What an epoch takes without them; sending the plan must cost less than that.
+    """
+    from adapters.engine.parcel import Obstacle, obstacle_to_sending  # Few programs send anything.
+
     if not multiprocessing.current_process().daemon:
-        from adapters.engine.parcel import pickles  # Here, as few programs send anything.
-
-        return pickles(plan)
+        return obstacle_to_sending(plan, epoch_seconds)
     from adapters.engine.processes import NO_CHILDREN
 
-    return NO_CHILDREN
+    return Obstacle(NO_CHILDREN, possible=False)
 
 
 def _read_ahead(reason: str) -> Choice:

@@ -7,7 +7,13 @@ from typing import Any
 
 import mxnet as mx
 
-from adapters.arguments import check_integer, check_on_error, check_shard, check_transform
+from adapters.arguments import (
+    check_integer,
+    check_on_error,
+    check_shard,
+    check_thread_safe,
+    check_transform,
+)
 from adapters.batch.arranging import check_shuffle
 
 
@@ -27,6 +33,7 @@ def check_arguments(
     shard: Any,
     on_error: Any,
     batch_transform: Any,
+    thread_safe: Any,
 ) -> None:
     """Check what doesn't depend on the samplers.
 
@@ -48,6 +55,7 @@ def check_arguments(
     if not isinstance(shard, mx.kvstore.KVStoreBase):
         check_shard(shard)
     check_on_error(on_error)
+    check_thread_safe(thread_safe)
     check_transform("batch_transform", batch_transform)
     for name, value in {"pin_memory": pin_memory, "thread_pool": thread_pool}.items():
         if not _is(value, "auto") and value not in (True, False):

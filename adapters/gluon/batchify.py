@@ -15,7 +15,7 @@ from mxnet.util import is_np_array
 from numpy.typing import NDArray
 
 from adapters.gluon.ndarrays import DTYPES, as_ndarray, copy_into
-from adapters.ownership import Allocate, Census, is_kept
+from adapters.ownership import Allocate, Census
 
 Remedy = Callable[[tuple[int, ...]], str]
 
@@ -231,9 +231,8 @@ def _check_dtype(leaf: Any) -> None:
 def packed(
     make: Callable[[], Any],
     remote: bool,
-    watch: Callable[[Any], None],
     numpy_as: str = "numpy",
-) -> tuple[list[Any], Skeleton, bool]:
+) -> tuple[list[Any], Skeleton]:
     """Take the arrays out of what a batchify of the user's own gives.
 
     Args:
@@ -241,11 +240,10 @@ def packed(
         remote: In a worker process, which copies NumPy arrays into a slot; else they are copied
             where the user keeps them. NDArrays always are: nobody can tell whose memory they lie
             in.
-        watch: Called with the NDArrays before they are copied.
         numpy_as: The kind of ``Leaf`` that NumPy's arrays are.
 
     Returns:
-        The arrays, the structure around them, and whether the user keeps some of their memory.
+        The arrays, and the structure around them.
     """
     leaves: list[Any] = []
 
@@ -270,16 +268,13 @@ def packed(
     # No name for the structure: its containers must be gone when references are counted.
     tree = _map_members(take, make())
     if remote:
-        return leaves, Skeleton(tree), False
-    kept = False
+        return leaves, Skeleton(tree)
     for place in range(len(leaves)):
         if isinstance(leaves[place], mx.nd.NDArray):
-            kept = kept or is_kept(leaves, place)
-            watch(leaves[place])
             leaves[place] = leaves[place].copy()
             leaves[place].wait_to_read()  # What it lies in may be a NumPy array of the user's.
-    kept = Census().detach(leaves, np.empty) or kept
-    return leaves, Skeleton(tree), kept
+    Census().detach(leaves, np.empty)
+    return leaves, Skeleton(tree)
 
 
 def is_nd(value: Any) -> bool:

@@ -107,13 +107,16 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
         batch_transform: ``batch_transform(batch)`` or ``batch_transform(batch, rng)`` is given what
             ``batchify_fn`` has made, MXNet's default too, and returns what the loop gets. ``rng``
             is a ``numpy.random.Generator`` that depends on the seed, the epoch and the index of the
-            batch alone. Workers run it; threads several at once, but for what names a generator
-            that they share, see ``thread_pool``.
+            batch alone. Workers run it.
         weights: Of each sample: samples are drawn with replacement, as often as weights say, as
             many in a pass as there are; see ``Weighted``, and ``class_balanced(labels)``. Excludes
             ``sampler`` and ``batch_sampler``.
         bucket_by: The length of each sample: those of a batch, of all shards together, have similar
             ones; see ``Buckets``. Excludes the same.
+        thread_safe: Whether several threads may run your code (data set, transforms,
+            ``batchify_fn``, ``batch_transform``) at once. None: ``thread_pool=True`` declares that
+            they may, as with MXNet's loader; otherwise each object may say so by an attribute
+            ``thread_safe``. Code that says nothing runs in one thread at a time.
 
     Raises:
         TypeError: A data set without length or random access, an argument of the wrong type.
@@ -167,6 +170,7 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
         batch_transform: Callable[..., Any] | None = None,
         weights: Any = None,
         bucket_by: Any = None,
+        thread_safe: bool | None = None,
     ) -> None:
         if holds_stored(dataset):
             dataset = as_source(dataset)
@@ -186,6 +190,7 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
             shard=shard,
             on_error=on_error,
             batch_transform=batch_transform,
+            thread_safe=thread_safe,
         )
         make_reading_atomic()
         if isinstance(dataset, (str, os.PathLike)):
@@ -228,6 +233,7 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
             used=used.possibly,
             semantics=(is_np_shape(), is_np_array()),
             own_order=isinstance(self._batch_sampler, OWN_SAMPLERS),
+            thread_safe=True if thread_safe is None and thread_pool is True else thread_safe,
         )
         # A function of whole batches alone is no reason for processes, unless it draws.
         own = bool(opaque or used.possibly)

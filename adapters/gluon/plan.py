@@ -24,16 +24,16 @@ from adapters.batch.key import BatchKey
 from adapters.batch.order import DrawnOrder, Order
 from adapters.batch.plan import Allocate, Assembled, Plan
 from adapters.batch.replacement import OnError, Replacements
-from adapters.batch.turns import Turns
 from adapters.errors import note
 from adapters.generators import BATCH_TRANSFORM, call_with, generator, generator_argument
 from adapters.gluon.batchify import Skeleton, as_active, batchify_default, is_nd, packed
 from adapters.gluon.blocks import call
 from adapters.gluon.members import Members, compute, split
-from adapters.gluon.ndarrays import as_numpy, map_arrays
+from adapters.gluon.ndarrays import map_arrays
 from adapters.gluon.randomness import Seeding
 from adapters.gluon.recipe import Recipe
 from adapters.gluon.steps import Steps
+from adapters.user_code import Gate
 
 _Made = tuple[list[Any], Skeleton, int]
 _Result = TypeVar("_Result")
@@ -55,6 +55,8 @@ class GluonPlan(Plan):
         on_error: What takes the place of a sample that can't be made.
         batch_transform: ``batch_transform(batch)`` or ``batch_transform(batch, rng)``.
         own_order: Where samples are drawn, whether a sampler of ours does it.
+        thread_safe: Whether several threads may run the user's code at once; None: what each part
+            of it says.
     """
 
     order: Order | DrawnOrder
@@ -68,16 +70,24 @@ class GluonPlan(Plan):
     on_error: OnError = "raise"
     batch_transform: Callable[..., Any] | None = None
     own_order: bool = False
+    thread_safe: bool | None = None
 
     def __post_init__(self) -> None:
-        self._turns = Turns()
         self._argument = generator_argument(self.batch_transform)
         self._consumers: set[int] = set()
         self._remote = False
         self._inline: Any = threading.Lock()
         self._size = len(self.data)
         drawn = isinstance(self.order, DrawnOrder)
-        self._steps = Steps(self.recipe, self.seed, self._turns, drawn, self.own_order)
+        self._steps = Steps(self.recipe, self.seed, drawn, self.own_order)
+        of_samples = [("dataset", each) for each in self.recipe.own_code]
+        if callable(self.on_error):
+            of_samples.append(("on_error", self.on_error))
+        of_batches = [("batchify_fn", self.batchify), ("batch_transform", self.batch_transform)]
+        self._gate = Gate(of_samples, self.thread_safe)
+        self._batch_gate = Gate(of_batches, self.thread_safe)
+        if self._gate or (self.used and self._batch_gate):
+            self._gate = Gate(of_samples + of_batches, self.thread_safe)
 
     def __getstate__(self) -> dict[str, Any]:
         """For a worker process: the recipe is all that it needs."""
@@ -147,6 +157,16 @@ class GluonPlan(Plan):
         return not self.used
 
     @property
+    def serial(self) -> bool:
+        """Whether one thread at a time makes samples."""
+        return bool(self._gate)
+
+    @property
+    def not_thread_safe(self) -> tuple[str, ...]:
+        """The arguments whose code one thread at a time may run."""
+        return self._gate.names or self._batch_gate.names
+
+    @property
     def own_functions(self) -> bool:
         """Whether there are functions of the user's own, which may call MXNet for each sample."""
         return bool(self.recipe.opaque) or not (self.batchify is None or self._collates)
@@ -209,9 +229,8 @@ class GluonPlan(Plan):
                 np_array(False).__enter__()
                 set_np_shape(shape)
                 np_array(array).__enter__()
-            leaves, skeleton, skipped = self._turns.compute(
-                self._batch, key, samples, allocate, consumers
-            )
+            with self._gate:
+                leaves, skeleton, skipped = self._batch(key, samples, allocate, consumers)
         except BaseException as error:
             note(error, f"in batch {key.index} of epoch {key.epoch}")
             raise
@@ -269,7 +288,7 @@ class GluonPlan(Plan):
             if seeding is not None:
                 seeding.reseed(key.randomness, key.index)
             make = functools.partial(self._of_functions, batchify, state, key, names)
-            return *self._packed(make, key.index), skipped
+            return *self._packed(make), skipped
         except Exception as error:
             if skipped:
                 note(
@@ -385,15 +404,8 @@ class GluonPlan(Plan):
             raise
         return transformed
 
-    def _packed(self, make: Callable[[], Any], index: int) -> tuple[list[Any], Skeleton]:
+    def _packed(self, make: Callable[[], Any]) -> tuple[list[Any], Skeleton]:
         """What ``make`` gives, in memory that the user can't write to."""
-
-        def watch(array: Any) -> None:
-            if self._turns.watching:
-                self._turns.watch(("batch", index), as_numpy(array))
-
         numpy_as = "active" if self._computes_with_numpy else "numpy"
-        leaves, skeleton, kept = packed(make, self._remote, watch, numpy_as)
-        if kept:
-            self._turns.one_at_a_time = True
-        return leaves, skeleton
+        with self._batch_gate:
+            return packed(make, self._remote, numpy_as)

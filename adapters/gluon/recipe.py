@@ -146,6 +146,19 @@ class Recipe:
         return runs if self.columns is not None else [self.base, *runs]
 
     @property
+    def own_code(self) -> list[Any]:
+        """The user's objects and functions that make samples."""
+        base: list[Any] = []
+        if self.records is None and self.columns is None:
+            # MXNet's own data sets of one or several others, and with a transform of their own.
+            base = [self.base, getattr(self.base, "_transform", None)]
+            if type(self.base) is _dataset.ArrayDataset:
+                base += self.base._data
+            elif type(self.base) is _dataset.SimpleDataset:
+                base.append(self.base._data)
+        return [each for each in [*base, *self.opaque] if each is not None]
+
+    @property
     def gives_ndarrays(self) -> bool:
         """Whether images of a source become NDArrays, and not the NumPy arrays that it has.
 

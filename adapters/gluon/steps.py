@@ -19,15 +19,14 @@ from numpy.typing import NDArray
 
 from adapters.batch.key import BatchKey
 from adapters.batch.plan import Allocate
-from adapters.batch.turns import Turns
 from adapters.errors import RecordError, note
 from adapters.generators import DECODE, Generators, generator
 from adapters.gluon.members import Members, items_of, split, stacked
 from adapters.gluon.names import in_range, integers, numbers_of
-from adapters.gluon.ndarrays import as_ndarray, as_numpy, map_arrays
+from adapters.gluon.ndarrays import as_ndarray
 from adapters.gluon.randomness import Seeding, uniforms
 from adapters.gluon.recipe import Column, Known, Opaque, Recipe
-from adapters.ownership import detached
+from adapters.gluon.reuse import ReusedMemory
 from adapters.sources import Source, Stored, stretch_of, take_rows
 from adapters.structure import flatten
 
@@ -38,18 +37,15 @@ class Steps:
     Args:
         recipe: How samples come about.
         seed: Of all that is random.
-        turns: Watches functions that use their memory again.
         checked: Samples are named by whoever, so that their numbers must be looked at.
         own_order: They are named by a sampler of ours, for a data set that may have changed since;
             a source never does.
     """
 
-    def __init__(
-        self, recipe: Recipe, seed: int, turns: Turns, checked: bool, own_order: bool = False
-    ) -> None:
+    def __init__(self, recipe: Recipe, seed: int, checked: bool, own_order: bool = False) -> None:
         self._recipe = recipe
         self._seed = seed
-        self._turns = turns
+        self._memory = ReusedMemory()
         self._checked = checked
         self._own_order = own_order
         self._indices = None if recipe.indices is None else integers(recipe.indices)
@@ -269,7 +265,6 @@ class Steps:
         else:
             samples = iter(state if isinstance(state, list) else state.samples())
         results: list[Any] = []
-        turns = self._turns
         try:
             for row in range(len(names)):
                 if seed is not None:
@@ -277,9 +272,7 @@ class Steps:
                 sample = next(samples)
                 for opaque in functions:
                     sample = opaque(sample)
-                if turns.watching or turns.one_at_a_time:
-                    sample = self._taken(sample, names[row])
-                results.append(sample)
+                results.append(self._memory.taken(sample))
         except BaseException as error:
             where = f"in sample {names[len(results)]!r}"
             if isinstance(error, StopIteration):
@@ -289,15 +282,6 @@ class Steps:
             note(error, where)
             raise
         return results
-
-    def _taken(self, sample: Any, name: Any) -> Any:
-        """A sample, or a copy where it lies in memory that another sample lay in, or may lie."""
-        if self._turns.watching:
-            # Names that are arrays can't be compared.
-            self._turns.watch(repr(name), map_arrays(as_numpy, sample, lists=True))
-        copied = detached(sample)
-        map_arrays(lambda array: array.wait_to_read(), copied, lists=True)
-        return copied
 
     def _staged(
         self,

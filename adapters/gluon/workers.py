@@ -40,13 +40,18 @@ def settings_of(
             in the training loop shares them too: a lock around the workers would not do, so the
             loop's own thread makes these batches.
     """
-    processes = _wants_processes(plan, num_workers, thread_pool, own)
-    workers = num_workers
-    if workers == "auto":
-        if thread_pool is True:
-            workers = usable_cpus()
-    else:
-        workers = max(0, workers)
+    workers = num_workers if num_workers == "auto" else max(0, num_workers)
+    processes = _wants_processes(workers, thread_pool, own)
+    obstacle = obstacle_to_processes(plan) if processes else None
+    if obstacle is not None and not obstacle.possible:
+        processes = False
+        if plan.not_thread_safe:
+            log.warning("batches are computed inline, as processes can't be used: %s", obstacle)
+            workers = 0
+        else:
+            log.warning("worker processes can't be used, so threads are: %s", obstacle)
+    if workers == "auto" and thread_pool is True:
+        workers = usable_cpus()
     if workers and workers != "auto" and not processes and used.certainly:
         log.info(
             "batches are made one at a time, when they are asked for, and not by %d threads, which "
@@ -64,12 +69,7 @@ def settings_of(
     return Settings(workers, processes, window, _ENVIRONMENT, timeout, at_once, used.process)
 
 
-def _wants_processes(plan: GluonPlan, workers: Any, thread_pool: Any, own: bool) -> bool:
+def _wants_processes(workers: Any, thread_pool: Any, own: bool) -> bool:
     if workers == "auto" and thread_pool == "auto":
         return False  # To be measured.
-    if thread_pool is True or workers == 0 or (thread_pool == "auto" and not own):
-        return False
-    if (obstacle := obstacle_to_processes(plan)) is None:
-        return True
-    log.warning("worker processes can't be used, so threads are: %s", obstacle)
-    return False
+    return not (thread_pool is True or workers == 0 or (thread_pool == "auto" and not own))

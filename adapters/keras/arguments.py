@@ -13,6 +13,7 @@ from adapters.arguments import (
     check_on_error,
     check_shard,
     check_shard_size,
+    check_thread_safe,
     check_transform,
     is_cluster,
 )
@@ -34,6 +35,7 @@ def check_arguments(
     shuffle: Any,
     flags: dict[str, Any],
     max_queue_size: Any,
+    thread_safe: Any,
 ) -> None:
     """Check what doesn't depend on the source.
 
@@ -53,6 +55,7 @@ def check_arguments(
         if not isinstance(flag, (bool, np.bool_)) and flag not in (0, 1):
             raise TypeError(f"{name} must be True or False, got {flag!r}")
     check_on_error(on_error)
+    check_thread_safe(thread_safe)
     check_shard(shard)
 
 

@@ -44,8 +44,9 @@ def _idle(plan: SourcePlan, engine: Engine) -> str:
     count, queue = settings.workers, settings.max_queue_size
     if count == "auto" or count < 2 or settings.use_multiprocessing or settings.kind is not None:
         return ""
-    if plan.most_at_once == 1:
-        return "; only one of them is busy at a time, as one thread at a time may ask the source"
+    if plan.serial:
+        unsafe = " and ".join(plan.not_thread_safe)
+        return f"; only one of them is busy at a time, as {unsafe} is not declared thread_safe"
     in_parts = plan.batch_transform is None and plan.collate is None
     if count > queue and (plan.source.whole_batches or not in_parts):
         return (

@@ -50,9 +50,8 @@ class SafeSequence(Lasting, Replayable):
             it exists); or what ``open_records`` or ``open_images`` returns, or the path of a record
             file or a glob, whose records are images with labels where the first one is, or of a
             folder with a folder of images per class; or a Keras ``PyDataset``
-            whose items are whole batches, which is asked by one thread at a time unless it has
-            ``thread_safe = True``, or ``workers`` above 1 of its own. Arrays that it keeps are
-            copied. An endless one (``num_batches`` is None) needs ``steps_per_epoch`` in ``fit``.
+            whose items are whole batches. Arrays that it keeps are copied. An endless one
+            (``num_batches`` is None) needs ``steps_per_epoch`` in ``fit``.
         batch_size: Samples in a batch. A ``PyDataset`` has its own.
         transform: ``transform(sample)`` or ``transform(sample, rng)`` makes a sample of a sample.
         batch_transform: ``batch_transform(batch)`` or ``batch_transform(batch, rng)`` makes a batch
@@ -91,6 +90,11 @@ class SafeSequence(Lasting, Replayable):
             many in an epoch as there are; see ``Weighted``, and ``class_balanced(labels)``.
         bucket_by: The length of each sample: those of a batch, of all shards together, have similar
             ones; see ``Buckets``.
+        thread_safe: Whether several threads may run your code (source, ``transform``,
+            ``batch_transform``, ``collate``, ``on_error``) at once. None: each object may say so by
+            an attribute ``thread_safe``; code that says nothing runs in one thread at a time, in
+            any number of processes. NumPy's arrays and functions, and what this package opens and
+            decodes, need no declaration.
 
     Raises:
         TypeError: A source without random access, or an argument of the wrong type.
@@ -144,6 +148,7 @@ class SafeSequence(Lasting, Replayable):
         collate: Callable[[list[Any]], Any] | None = None,
         weights: Any = None,
         bucket_by: Any = None,
+        thread_safe: bool | None = None,
     ) -> None:
         check_arguments(
             batch_size=batch_size,
@@ -160,6 +165,7 @@ class SafeSequence(Lasting, Replayable):
                 "use_multiprocessing": use_multiprocessing,
             },
             max_queue_size=max_queue_size,
+            thread_safe=thread_safe,
         )
         super().__init__(max_queue_size=int(max_queue_size))
         if isinstance(source, tuple) and not hasattr(source, "_fields"):
@@ -203,6 +209,7 @@ class SafeSequence(Lasting, Replayable):
             self._hooked,
             used.certainly & {"numpy", "random"},
             order.fitted(collate),
+            thread_safe=thread_safe,
         )
         self._settings = settings_of(workers, use_multiprocessing, max_queue_size, used.process)
         self._hook_calls = [0, 0]

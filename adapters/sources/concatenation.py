@@ -297,20 +297,10 @@ class Concatenation(Source):
         """Whether samples of one of them change with the epoch."""
         return any(part.own_epochs for part in self.parts)
 
-    @property
-    def most_at_once(self) -> int | None:
-        """How many threads may ask at once: the fewest that one of them allows."""
-        return min((part.most_at_once for part in self.parts if part.most_at_once), default=None)
-
     def enter_epoch(self, epoch: int) -> bool:
         """Be in this epoch; whether one has ended."""
         changed = [part.enter_epoch(epoch) for part in self.parts if part.own_epochs]
         return any(changed)
-
-    def warn_if_it_waits(self, threads: int) -> None:
-        """Say once, if so, that calls wait in turn."""
-        for part in self.parts:
-            part.warn_if_it_waits(threads)
 
     def renew_locks(self) -> None:
         """In a forked process."""

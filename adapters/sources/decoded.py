@@ -157,8 +157,11 @@ class Decoded(Source):
 
     @property
     def own_code(self) -> tuple[Any, ...]:
-        """The user's own ``decode``, where that is a function."""
-        return () if self.function is None else (self.function,)
+        """The user's own ``decode``, where that is a function or a decoder of a class of theirs."""
+        content = self._content
+        decoders = [field.decoder for field in getattr(content, "fields", ())]
+        code = self.function, getattr(content, "decoder", None), *decoders
+        return tuple(each for each in code if type(each) not in (ImageDecoder, type(None)))
 
     @property
     def function(self) -> Callable[[bytes], Any] | None:

@@ -1,8 +1,7 @@
-"""A sequence of whole batches that may not be thread-safe, such as a Keras ``PyDataset``."""
+"""A sequence of whole batches, such as a Keras ``PyDataset``."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import operator
@@ -13,30 +12,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.clock import Spent
 from adapters.ownership import Allocate, taken
 from adapters.sources.source import Source
 
 log = logging.getLogger("adapters")
 
-# What calls must have taken before it is said how much of it they waited, and how much is much.
-_TELLING_SECONDS = 0.3
-_WAITS = 0.5
-
 
 class SequenceSource(Source):
-    """Batches by number, one at a time in a process unless the sequence says it is thread-safe.
+    """Batches by number.
 
     Args:
         sequence: An object with ``__len__`` or ``num_batches``, and ``__getitem__`` that returns a
-            whole batch. Several threads ask at once where it has ``thread_safe = True``, and as
-            many as its own ``workers`` where it has no ``thread_safe``.
+            whole batch.
         own_epochs: Whether ``on_epoch_begin`` or ``on_epoch_end`` of the sequence do something:
             its batches then depend on how often they have been called, so that a pass must not
             read beyond its own epoch.
 
-    Pickled copies (one in every worker process) carry their own lock, and are in the epoch that the
-    sequence is in.
+    Whoever calls ``batch`` from several threads holds a ``Gate`` of ``own_code`` meanwhile. Pickled
+    copies (one in every worker process) are in the epoch that the sequence is in.
     """
 
     makes_samples = False  # They are made by the batch.
@@ -46,8 +39,6 @@ class SequenceSource(Source):
         self._sequence = sequence
         self.renew_locks()
         self._epoch: int | None = None
-        self._seconds = self._waited = 0.0
-        self._warned = False
         self._own_epochs = own_epochs
         self._calling = False
         count = self._count()
@@ -87,33 +78,12 @@ class SequenceSource(Source):
 
     def way(self, transformed: bool) -> str:
         """How batches come from it, for people."""
-        most = self.most_at_once
-        if most is None:
-            asked = "by several at once, as it says that it is thread_safe"
-        elif most == 1:
-            asked = "by one thread at a time, as it does not say that it is thread_safe"
-        else:
-            asked = f"by at most {most} threads at once, as it has workers={most}"
-        return f"whole batches, asked for {asked}"
+        return "whole batches, asked for by number"
 
     @property
-    def thread_safe(self) -> bool:
-        """Whether several threads may ask at once."""
-        return self.most_at_once != 1
-
-    @property
-    def most_at_once(self) -> int | None:
-        """How many threads may ask at once; None where it doesn't matter.
-
-        It doesn't if the sequence says that it is thread-safe. Else its author may have given it
-        several ``workers``, which are threads in Keras unless they are processes.
-        """
-        said = getattr(self._sequence, "thread_safe", None)
-        if said is not None:
-            return None if said else 1
-        workers = getattr(self._sequence, "workers", 1)
-        processes = getattr(self._sequence, "use_multiprocessing", False)
-        return max(1, workers) if isinstance(workers, int) and not processes else 1
+    def own_code(self) -> tuple[Any, ...]:
+        """The sequence."""
+        return (self._sequence,)
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """A whole batch is the least that there is."""
@@ -136,40 +106,7 @@ class SequenceSource(Source):
         if self._added < 0:
             raise ValueError(f"source must not become shorter: {self._lengths()}")
         ask = functools.partial(operator.getitem, self._sequence, number)
-        most = self.most_at_once
-        if most is None:
-            return taken(ask, allocate)[0]
-        if most > 1:
-            with self._gate:
-                return taken(ask, allocate)[0]
-        with self._lock:
-            started = Spent.now()
-            # Within the lock, as the next call may fill the same buffer.
-            batch = taken(ask, allocate)[0]
-            spent = started.until_now()
-            self._waited += spent.own_seconds - spent.busy_seconds
-            self._seconds += spent.own_seconds
-            return batch
-
-    def warn_if_it_waits(self, threads: int) -> None:
-        """Say once, if so, that calls wait in turn which threads could wait for at once.
-
-        Args:
-            threads: How many there would be.
-        """
-        if self.thread_safe or threads < 2 or self._warned or self._seconds < _TELLING_SECONDS:
-            return
-        self._warned = True
-        if self._waited > _WAITS * self._seconds:
-            log.warning(
-                "%s waits %.0f%% of the time, one call at a time, with %d threads to ask it: set "
-                "thread_safe = True (or workers=%d) on it if several may ask at once, or use "
-                "processes",
-                type(self._sequence).__name__,
-                100 * self._waited / self._seconds,
-                threads,
-                threads,
-            )
+        return taken(ask, allocate)[0]
 
     def enter_epoch(self, epoch: int) -> bool:
         """Call the sequence's own hooks, once per epoch, until it is in this one.
@@ -238,11 +175,9 @@ class SequenceSource(Source):
     def renew_locks(self) -> None:
         """In a forked process, where whoever held the lock is not."""
         self._lock = threading.RLock()  # A hook of the sequence's may look at a batch of it.
-        most = self.most_at_once
-        self._gate: Any = contextlib.nullcontext() if most is None else threading.Semaphore(most)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_lock": None, "_gate": None, "_calling": False}
+        return {**self.__dict__, "_lock": None, "_calling": False}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -25,7 +25,11 @@ _MOST_SPREAD = 4  # Times as long as its chosen samples a stretch may be, to be 
 
 
 class Source(Located, abc.ABC):
-    """Samples by number. It changes nothing while it answers, and many threads may ask at once."""
+    """Samples by number. It changes nothing while it answers.
+
+    Many threads may ask at once, but where there is ``own_code`` that isn't thread-safe: whoever
+    asks from several threads holds a ``Gate`` of that meanwhile.
+    """
 
     # --- samples ---
 
@@ -256,11 +260,6 @@ class Source(Located, abc.ABC):
         """Whether its batches change with the epoch, so that none may be read early."""
         return False
 
-    @property
-    def most_at_once(self) -> int | None:
-        """How many threads may ask at once; None where it doesn't matter."""
-        return None
-
     def enter_epoch(self, epoch: int) -> bool:
         """Be in this epoch; whether one has ended.
 
@@ -270,9 +269,6 @@ class Source(Located, abc.ABC):
 
     def turn(self) -> None:
         """End an epoch of what has no end, and begin the next."""
-
-    def warn_if_it_waits(self, threads: int) -> None:
-        """Say once, if so, that calls wait in turn which so many threads could wait for at once."""
 
     def renew_locks(self) -> None:
         """In a forked process, where whoever held them is not."""
@@ -370,7 +366,6 @@ class Subset(Source):
     holds_images = _of_the_whole("holds_images")
     remedy = _of_the_whole("remedy")
     own_epochs = _of_the_whole("own_epochs")
-    most_at_once = _of_the_whole("most_at_once")
     sample_bytes = _of_the_whole("sample_bytes")
     classes: Any = property(lambda self: getattr(self.whole, "classes", None))
 
@@ -388,10 +383,6 @@ class Subset(Source):
     def enter_epoch(self, epoch: int) -> bool:
         """Be in this epoch; whether one has ended."""
         return self.whole.enter_epoch(epoch)
-
-    def warn_if_it_waits(self, threads: int) -> None:
-        """Say once, if so, that calls wait in turn."""
-        self.whole.warn_if_it_waits(threads)
 
     def renew_locks(self) -> None:
         """In a forked process."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from adapters.arguments import check_transform
 from adapters.generators import call_with, generator_argument
 from adapters.transforms.transform import BatchTransform, check_generator
+from adapters.user_code import is_thread_safe
 
 
 class Chain(BatchTransform):
@@ -52,6 +53,8 @@ class Chain(BatchTransform):
         self.functions = tuple(transforms)
         """Those that it calls, in order."""
         self.keeps_nothing = all(getattr(each, "keeps_nothing", False) for each in transforms)
+        self.thread_safe = all(map(is_thread_safe, transforms))
+        """Whether several threads may call it at once."""
         self._arguments = [generator_argument(transform) for transform in transforms]
         self._tags = _tags(self.functions)
 

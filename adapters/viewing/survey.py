@@ -18,9 +18,9 @@ from typing import Any, Literal
 import numpy as np
 
 from adapters.arguments import check_integer
-from adapters.batch.turns import Turns
 from adapters.selecting.given import source_given
 from adapters.sources import Source
+from adapters.user_code import Gate
 from adapters.viewing.fields import Field, fields_of
 
 # Samples that one thread reads at a time.
@@ -181,16 +181,12 @@ class _Stretch:
 
 def _stretches(source: Source, size: int, threads: int) -> Iterator[_Stretch]:
     starts = range(0, size, _STRETCH)
-    turns = Turns()  # Of data sets that fill the memory of a sample again.
+    gate = Gate(("source", each) for each in source.own_code)
     with concurrent.futures.ThreadPoolExecutor(threads, "adapters-statistics") as pool:
         waiting: list[concurrent.futures.Future[_Stretch]] = []
         try:
             for start in starts:
-                waiting.append(
-                    pool.submit(
-                        turns.compute, _read, source, start, min(size, start + _STRETCH), turns
-                    )
-                )
+                waiting.append(pool.submit(_read, source, start, min(size, start + _STRETCH), gate))
                 if len(waiting) > 2 * threads:
                     yield waiting.pop(0).result()
             while waiting:
@@ -199,14 +195,17 @@ def _stretches(source: Source, size: int, threads: int) -> Iterator[_Stretch]:
             pool.shutdown(cancel_futures=True)
 
 
-def _read(source: Source, start: int, end: int, turns: Turns) -> _Stretch:
+def _read(source: Source, start: int, end: int, gate: Gate) -> _Stretch:
     stretch = _Stretch(end - start)
+    with gate:
+        _count(source, start, end, stretch)
+    return stretch
+
+
+def _count(source: Source, start: int, end: int, stretch: _Stretch) -> None:
     for number in range(start, end):
         try:
-            sample = source.sample(number)
-            if turns.watching:
-                turns.watch(number, sample)
-            members = fields_of(sample)
+            members = fields_of(source.sample(number))
         except Exception as error:
             stretch.corrupt.append((number, f"{type(error).__name__}: {error}"))
             continue
@@ -214,7 +213,6 @@ def _read(source: Source, start: int, end: int, turns: Turns) -> _Stretch:
             if name not in stretch.fields:
                 stretch.fields[name] = Field()
             stretch.fields[name].count(value)
-    return stretch
 
 
 def _with_bar(stretches: Iterable[_Stretch], size: int, progress: bool) -> Iterator[_Stretch]:

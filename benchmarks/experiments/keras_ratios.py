@@ -147,6 +147,11 @@ def releasing(sample: Any) -> Any:
     return np.uint32(zlib.crc32(zlib.compress(sample, 1)))
 
 
+# What `SafeSequence` asks of functions that several threads may run at once.
+for _function in (sleeping, releasing):
+    _function.thread_safe = True  # type: ignore[attr-defined]
+
+
 _NUMBERS = np.arange(BATCH * 4000)
 _ROWS = np.random.default_rng(0).integers(0, 16, (BATCH * 50, 8192), dtype=np.uint8)
 

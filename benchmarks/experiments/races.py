@@ -47,6 +47,8 @@ def batch_of(number: int, labels: bool) -> tuple[npt.NDArray[np.float32], ...]:
 class Delayed:
     """The same for a batch that is there already; a class, for worker processes to import."""
 
+    thread_safe = True
+
     def __call__(self, batch: Any) -> Any:
         """The batch as it is."""
         features = batch[0]

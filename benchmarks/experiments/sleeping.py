@@ -45,6 +45,8 @@ class Sleeping:
         wait_seconds: Of each.
     """
 
+    thread_safe = True
+
     def __init__(self, wait_seconds: float) -> None:
         self.wait_seconds = wait_seconds
 

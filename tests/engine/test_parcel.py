@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.engine.parcel import Parcel, open_parcel, pickles
+from adapters.engine.parcel import Parcel, obstacle_to_sending, open_parcel
 from tests.batches import exact
 
 
@@ -125,18 +125,18 @@ def test_a_receiver_cannot_write_into_the_file_that_is_mapped(tmp_path: Path):
 
 @pytest.mark.parametrize("content", [np.zeros(5), lambda: 5, {"a": None}])
 def test_what_can_be_sent_has_no_obstacle(content):
-    assert pickles(content) is None
+    assert obstacle_to_sending(content, 60) is None
 
 
 def test_what_cannot_be_sent_has_one():
-    assert pickles(sys._getframe()) == "TypeError: cannot pickle 'frame' object"
+    assert "TypeError: cannot pickle 'frame' object" in str(obstacle_to_sending(sys._getframe(), 60))
 
 
 def test_looking_for_obstacles_copies_no_array():
     array = np.zeros(2**20)
     tracemalloc.start()
     try:
-        pickles({"array": array})
+        obstacle_to_sending({"array": array}, 60)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

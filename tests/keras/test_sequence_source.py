@@ -312,37 +312,3 @@ def test_the_epochs_of_a_safe_sequence_inside_go_along(workers):
     with SafeSequence(SafeSequence(features, 4, shuffle=True), **workers) as sequence:
         sequence.load_state_dict({"epoch": 2, "batch": 0})
         assert [numbers(batch) for _ in range(2) for batch in sequence] == expected
-
-
-class Sharing(Meeting):
-    """Doesn't say whether it is thread-safe."""
-
-    thread_safe = None
-
-
-def test_several_threads_ask_one_whose_author_gave_it_several_workers():
-    source = Sharing(4)
-    source.workers = 2
-    with SafeSequence(source, **TWO_THREADS) as sequence:
-        batches = [numbers(batch) for batch in sequence]
-        source.barrier.abort()  # A thread may be waiting in the next epoch.
-    assert batches == IN_ORDER[:4]
-
-
-class Waiting(Numbered):
-    """Waits for something, a while."""
-
-    def __getitem__(self, index: int) -> Any:
-        threading.Event().wait(0.05)
-        return super().__getitem__(index)
-
-
-@pytest.mark.one_backend
-@pytest.mark.parametrize(("options", "times"), [({}, 1), ({"workers": 2}, 0)])
-def test_waiting_in_turn_is_said_once_with_the_remedy(options, times, caplog):
-    source = Waiting(16)
-    for name, value in options.items():
-        setattr(source, name, value)
-    with SafeSequence(source, **FOUR_THREADS) as sequence:
-        list(sequence)
-    assert caplog.text.count("thread_safe = True") == times

@@ -64,7 +64,7 @@ def test_it_is_read_in_the_way_that_its_sources_are(source):
     whole = halves(source)
     for name in ("gathers", "pads", "python_numbers", "makes_samples", "stored", "fetches_many"):
         assert getattr(whole, name) == getattr(source, name), name
-    for name in ("draws", "decodes", "holds_images", "own_epochs", "most_at_once"):
+    for name in ("draws", "decodes", "holds_images", "own_epochs"):
         assert getattr(whole, name) == getattr(source, name), name
     assert (whole.leaves is not None) == (source.gathers or source.leaves is not None)
 

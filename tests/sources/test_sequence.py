@@ -60,41 +60,6 @@ def test_batches_are_shuffled_and_sharded_as_samples_are():
     assert sorted(epoch_of(plans[0]) + epoch_of(plans[1])) == [10, 11, 12, 13]
 
 
-@pytest.mark.parametrize(("thread_safe", "most"), [(None, 1), (False, 1), (True, 2)])
-def test_only_a_thread_safe_sequence_is_asked_by_two_threads_at_once(thread_safe, most):
-    batches = Batches(thread_safe)
-    source = SequenceSource(batches, False)
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(source.batch, [0, 0]))
-    assert batches.most_inside == most
-
-
-def test_as_many_threads_ask_at_once_as_the_author_wanted():
-    batches = Batches()
-    batches.workers = 2
-    source = SequenceSource(batches, False)
-    with ThreadPoolExecutor(6) as pool:
-        list(pool.map(source.batch, [0] * 6))
-    assert (batches.most_inside, source.most_at_once) == (2, 2)
-
-
-@pytest.mark.parametrize(
-    ("attributes", "most"),
-    [
-        ({}, 1),
-        ({"workers": 4}, 4),
-        ({"workers": 4, "use_multiprocessing": True}, 1),
-        ({"workers": 4, "thread_safe": False}, 1),
-        ({"workers": 1, "thread_safe": True}, None),
-        ({"workers": "many"}, 1),
-    ],
-)
-def test_what_the_author_says_decides_how_many_threads_ask(attributes, most):
-    batches = Batches()
-    vars(batches).update(attributes)
-    assert SequenceSource(batches, False).most_at_once == most
-
-
 def test_the_hooks_of_the_sequence_are_called():
     batches = Batches()
     source = SequenceSource(batches, True)

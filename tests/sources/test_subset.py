@@ -70,7 +70,7 @@ def test_it_says_of_itself_what_the_whole_says(source):
     traits = [
         *("gathers", "leaves", "skeleton", "pads", "own_code", "python_numbers", "makes_samples"),
         *("stored", "fetches_many", "draws", "decodes", "holds_images", "own_epochs"),
-        *("most_at_once", "whole_batches", "endless"),
+        *("whole_batches", "endless"),
     ]
     assert {name: getattr(selected, name) for name in traits} == {
         name: getattr(source, name) for name in traits

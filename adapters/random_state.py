@@ -1,0 +1,58 @@
+"""Random generators of the user's own: what they are, and where they are kept.
+
+One that travels to worker processes takes its state along, so that each process draws the same
+numbers, and all draw them again in the next epoch.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import types
+from typing import Any
+
+import numpy as np
+
+_KINDS = (random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
+USE_RNG = "draw from rng in transform(sample, rng), or reseed it from that"
+_MOST_STEPS = 4
+
+
+def is_generator(value: Any) -> bool:
+    """Whether it is a generator of random numbers with a state of its own."""
+    if isinstance(value, _KINDS):
+        return not isinstance(value, random.SystemRandom)
+    kind = type(value)
+    return kind.__name__ == "Generator" and kind.__module__.startswith("torch")
+
+
+def generator_name(generator: Any) -> str:
+    """Name the attribute or variable that holds a generator, as far as it can be found."""
+    kind = f"{type(generator).__module__.partition('.')[0]}'s {type(generator).__name__}"
+    ignored = {id(generator)}
+    held = [generator]
+    for _ in range(_MOST_STEPS):  # It may lie in lists and dicts.
+        referrers = [each for each in gc.get_referrers(*held) if id(each) not in ignored]
+        for each in referrers:
+            if name := _name_in(each, held):
+                return f"{name} ({kind})"
+        ignored |= set(map(id, referrers)) | {id(held)}
+        held = [each for each in referrers if isinstance(each, (list, tuple, dict, types.CellType))]
+        if not held:
+            break
+    return f"a {kind}"
+
+
+def _name_in(holder: Any, held: list[Any]) -> str | None:
+    """The name under which an object, a module or a dict of names holds one of these."""
+    if isinstance(holder, (list, tuple, types.FrameType, types.CellType)):
+        return None
+    if isinstance(holder, types.FunctionType):
+        names, values = holder.__code__.co_freevars, holder.__closure__ or ()
+        return next((n for n, v in zip(names, values) if any(v is each for each in held)), None)
+    members = holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
+    for name, value in list(members.items()):
+        if isinstance(name, str) and any(value is each for each in held):
+            of = "" if isinstance(holder, dict) else f"{type(holder).__name__}."
+            return f"{of}{name}"
+    return None

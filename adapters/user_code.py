@@ -1,0 +1,139 @@
+"""User code and its locks: one thread at a time, unless it is declared thread-safe.
+
+A data set that seeks and reads in its own file handle, or a transform that fills one buffer, is
+right on one thread and silently wrong on two. So each object of the user's (data set, transform,
+collate, decode function) has one lock in this process, however many loaders share the object, and a
+``Gate`` holds the locks of all that a batch needs while they run.
+
+A gate may be entered from any thread, and again from within. It blocks while another thread runs
+code that shares an object with it. It takes its locks in one order, so that two gates never wait
+for each other. A pickled gate has new locks in the other process.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import threading
+import types
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+_CONTAINERS = (list, tuple, dict, range, str, bytes, bytearray, memoryview, np.ndarray)
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, np.ufunc)
+_LIBRARIES = ("builtins", "numpy", "operator", "math", "keras", "mxnet", "adapters")
+# Their objects keep nothing that another call could disturb. Keras's layers do: their seeds.
+_STATELESS = ("operator", "adapters", "mxnet")
+
+
+def owner_of(code: Any) -> Any:
+    """The object whose state a callable reads and writes: of a bound method, its instance."""
+    while True:
+        if isinstance(code, functools.partial):
+            code = code.func
+            continue
+        bound = isinstance(code, (types.MethodType, types.BuiltinFunctionType))
+        if not bound or isinstance(code.__self__, (types.ModuleType, type(None))):
+            return code
+        code = code.__self__
+
+
+def is_thread_safe(code: Any) -> bool:
+    """Whether several threads may run it at once: it says so by ``thread_safe``, or is known."""
+    owner = owner_of(code)
+    for each in (code, owner):
+        declared = getattr(each, "thread_safe", None)
+        if isinstance(declared, (bool, np.bool_)):
+            return bool(declared)
+    if type(owner) in _CONTAINERS:
+        return True
+    if isinstance(owner, _FUNCTIONS):
+        return _is_of(getattr(owner, "__module__", None) or "numpy", _LIBRARIES)
+    if isinstance(owner, type):
+        return _is_of(owner.__module__, ("builtins", "numpy"))
+    return _is_of(type(owner).__module__, _STATELESS)
+
+
+def _is_of(module: str, packages: Iterable[str]) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+class Gate:
+    """Lets one thread at a time run what isn't thread-safe; true if there is such code.
+
+    Args:
+        code: Names, for messages, and objects or functions of the user's.
+        thread_safe: What the user has declared for all of it; None leaves it to each.
+    """
+
+    def __init__(self, code: Iterable[tuple[str, Any]], thread_safe: bool | None = None) -> None:
+        self._code = [(name, each) for name, each in code if callable(each) or each is not None]
+        self._declared = thread_safe
+        unsafe = [
+            (name, each)
+            for name, each in self._code
+            if not (is_thread_safe(each) if thread_safe is None else thread_safe)
+        ]
+        self.names = tuple(dict.fromkeys(name for name, _ in unsafe))
+        """The arguments whose code isn't thread-safe."""
+        locks = {id(lock): lock for lock in (_lock_of(owner_of(each)) for _, each in unsafe)}
+        self._locks = sorted(locks.values(), key=lambda lock: lock.number)
+
+    def __bool__(self) -> bool:
+        return bool(self._locks)
+
+    def __enter__(self) -> None:
+        taken = 0
+        try:
+            for each in self._locks:
+                each.lock.acquire()
+                taken += 1
+        except BaseException:  # Ctrl-C.
+            for each in self._locks[:taken]:
+                each.lock.release()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        for each in self._locks:
+            each.lock.release()
+
+    def __reduce__(self) -> Any:
+        return Gate, (self._code, self._declared)
+
+
+class _Lock:
+    """The lock of one object, which it keeps alive, so that no other one gets its ``id``."""
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+        self.lock = threading.RLock()
+        self.number = next(_numbers)
+
+
+_numbers = itertools.count()
+_locks: weakref.WeakValueDictionary[int, _Lock] = weakref.WeakValueDictionary()
+_making = threading.Lock()
+
+
+def _lock_of(owner: Any) -> _Lock:
+    with _making:
+        lock = _locks.get(id(owner))
+        if lock is None:
+            lock = _locks[id(owner)] = _Lock(owner)
+        return lock
+
+
+def _renew_locks() -> None:
+    """In a forked process, where the threads that held them are not."""
+    global _making
+    _making = threading.Lock()
+    for lock in list(_locks.values()):
+        if not lock.lock._is_owned():  # type: ignore[attr-defined]
+            lock.lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_locks)
