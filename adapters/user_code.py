@@ -73,15 +73,14 @@ class Gate:
     def __init__(self, code: Iterable[tuple[str, Any]], thread_safe: bool | None = None) -> None:
         self._code = [(name, each) for name, each in code if callable(each) or each is not None]
         self._declared = thread_safe
-        unsafe = [
-            (name, each)
-            for name, each in self._code
-            if not (is_thread_safe(each) if thread_safe is None else thread_safe)
-        ]
-        self.names = tuple(dict.fromkeys(name for name, _ in unsafe))
+        unsafe: dict[_Object, str] = {}
+        self._objects = [_object_of(owner_of(each)) for _, each in self._code]
+        for (name, each), known in zip(self._code, self._objects):
+            if not (is_thread_safe(each) if thread_safe is None else thread_safe):
+                unsafe.setdefault(known, name)
+        self.names = tuple(dict.fromkeys(unsafe.values()))
         """The arguments whose code isn't thread-safe."""
-        locks = {id(lock): lock for lock in (_lock_of(owner_of(each)) for _, each in unsafe)}
-        self._locks = sorted(locks.values(), key=lambda lock: lock.number)
+        self._locks = sorted(unsafe, key=lambda each: each.number)
 
     def __bool__(self) -> bool:
         return bool(self._locks)
@@ -105,35 +104,46 @@ class Gate:
         return Gate, (self._code, self._declared)
 
 
-class _Lock:
-    """The lock of one object, which it keeps alive, so that no other one gets its ``id``."""
+class _Object:
+    """An object of the user's, which this keeps alive, so that no other one gets its ``id``."""
 
     def __init__(self, owner: Any) -> None:
         self.owner = owner
         self.lock = threading.RLock()
         self.number = next(_numbers)
+        self.unused = dict(getattr(owner, "__dict__", ()))
+        """Its attributes before a loader used it."""
 
 
 _numbers = itertools.count()
-_locks: weakref.WeakValueDictionary[int, _Lock] = weakref.WeakValueDictionary()
+_objects: weakref.WeakValueDictionary[int, _Object] = weakref.WeakValueDictionary()
 _making = threading.Lock()
 
 
-def _lock_of(owner: Any) -> _Lock:
+def _object_of(owner: Any) -> _Object:
     with _making:
-        lock = _locks.get(id(owner))
-        if lock is None:
-            lock = _locks[id(owner)] = _Lock(owner)
-        return lock
+        known = _objects.get(id(owner))
+        if known is None:
+            known = _objects[id(owner)] = _Object(owner)
+        return known
+
+
+def attributes_before_use(owner: Any) -> dict[str, Any] | None:
+    """The attributes that an object had before a loader used it; None of one that isn't known.
+
+    A file that was opened on first use isn't among them.
+    """
+    known = _objects.get(id(owner))
+    return None if known is None or known.owner is not owner else known.unused
 
 
 def _renew_locks() -> None:
     """In a forked process, where the threads that held them are not."""
     global _making
     _making = threading.Lock()
-    for lock in list(_locks.values()):
-        if not lock.lock._is_owned():  # type: ignore[attr-defined]
-            lock.lock = threading.RLock()
+    for each in list(_objects.values()):
+        if not each.lock._is_owned():  # type: ignore[attr-defined]
+            each.lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_renew_locks)

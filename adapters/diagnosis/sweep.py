@@ -184,10 +184,10 @@ def _settings_for(plan: Plan, base: Settings) -> tuple[list[Setting], tuple[str,
         settings += [Setting("threads", count, queue) for count in counts]
     else:
         left_out.append("threads: they would share the random generators that transforms draw from")
-    if (obstacle := obstacle_to_processes(plan)) is None:
-        settings += [Setting("processes", count, queue) for count in counts if count <= cpus]
-    else:
+    if obstacle := obstacle_to_processes(plan):
         left_out.append(f"processes: {obstacle}")
+    else:
+        settings += [Setting("processes", count, queue) for count in counts if count <= cpus]
     return settings, tuple(left_out)
 
 

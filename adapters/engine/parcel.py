@@ -11,6 +11,7 @@ that nobody holds.
 from __future__ import annotations
 
 import contextlib
+import copyreg
 import ctypes
 import functools
 import importlib
@@ -23,6 +24,7 @@ import random
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -33,6 +35,7 @@ from adapters.alignment import ALIGNMENT_BYTES
 from adapters.engine.memory import FileName, SharedFile, map_private
 from adapters.engine.reducers import reducers
 from adapters.random_state import USE_RNG, generator_name, is_generator
+from adapters.user_code import attributes_before_use
 
 log = logging.getLogger("adapters")
 
@@ -71,11 +74,16 @@ class Address(NamedTuple):
 
 
 class Obstacle(NamedTuple):
-    """Why a plan isn't sent to processes."""
+    """Why a plan isn't sent to processes; false if it can be."""
 
     reason: str
-    possible: bool
+    possible: bool = True
     """Whether it could be, at a loss."""
+    opened: bool = False
+    """Whether the user's code holds what belongs to this process, and perhaps to one thread."""
+
+    def __bool__(self) -> bool:
+        return bool(self.reason)
 
     def __str__(self) -> str:
         return self.reason
@@ -181,29 +189,28 @@ def _loaded(address: Address, unpickler: Any) -> Any:
     return unpickler(io.BytesIO(content), buffers=buffers).load()
 
 
-def obstacle_to_sending(plan: Any, epoch_seconds: float) -> Obstacle | None:
-    """Why a plan can't, or had better not, be sent to processes; None where it can.
+def obstacle_to_sending(plan: Any, epoch_seconds: float) -> Obstacle:
+    """Why a plan can't, or had better not, be sent to processes; no reason if it can.
 
     Args:
         plan: The object.
         epoch_seconds: What an epoch takes without processes.
     """
     stream = _Measured(min(epoch_seconds * _MOST_PART, _MOST_SECONDS))
-    pickler = _Pickler(stream, protocol=5, buffer_callback=lambda _: None)
+    pickler, reason = _Pickler(stream, protocol=5, buffer_callback=lambda _: None), ""
     try:
         pickler.dump(plan)
     except _TooMuch:
-        return Obstacle(
+        reason = (
             "its many Python objects take longer to send to processes than these would save: keep "
-            "them in arrays, or in a file that each process opens",
-            possible=True,
+            "them in arrays, or in a file that each process opens"
         )
     except Exception as error:
-        return Obstacle(not_picklable(error), possible=False)
-    if pickler.generators:
+        return Obstacle(not_picklable(error), possible=False, opened=True)
+    if pickler.generators and not reason:
         name = generator_name(pickler.generators[0])
-        return Obstacle(f"each process would repeat the draws of {name}; {USE_RNG}", possible=True)
-    return None
+        reason = f"each process would repeat the draws of {name}; {USE_RNG}"
+    return Obstacle(reason, True, pickler.opened)
 
 
 def not_picklable(error: Exception) -> str:
@@ -237,6 +244,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         super().__init__(*arguments, **options)
         self.generators: list[Any] = []
         """Random generators of the user's own, which travel with their state."""
+        self.opened = False
+        """Whether something was left out that the user's code has opened since."""
 
     def dump(self, content: Any) -> None:
         # In a process that multiprocessing has spawned, the script is a module that cloudpickle
@@ -262,10 +271,47 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return reduced
         if type(value) is np.ndarray and _has_gaps(value):
             return _reduce_view(value)
+        if (reduced := _reduce_unused(value)) is not None:
+            self.opened = True
+            return reduced
         for reducer in reducers:
             if (reduced := reducer(value)) is not NotImplemented:
                 return reduced
         return super().reducer_override(value)
+
+
+_PICKLES_ITSELF = ("__reduce_ex__", "__reduce__", "__getstate__")
+
+
+def _reduce_unused(value: Any) -> Any:
+    """An object of the user's without what it opened on first use; None if it has nothing such."""
+    before, kind = attributes_before_use(value), type(value)
+    if before is None or isinstance(value, (type, types.FunctionType)):
+        return None
+    if any(
+        getattr(kind, name, None) is not getattr(object, name, None) for name in _PICKLES_ITSELF
+    ):
+        return None
+    state = dict(vars(value))
+    opened = [name for name, now in state.items() if before.get(name, before) is not now]
+    opened = [name for name in opened if not _can_be_pickled(state[name])]
+    for name in opened:
+        if name in before:
+            state[name] = before[name]
+        else:
+            del state[name]
+    new: Any = copyreg
+    return (new.__newobj__, (kind,), state) if opened else None
+
+
+def _can_be_pickled(value: Any) -> bool:
+    try:
+        _Pickler(_Measured(_MOST_SECONDS), protocol=5, buffer_callback=lambda _: None).dump(value)
+    except _TooMuch:
+        return True
+    except Exception:
+        return False
+    return True
 
 
 def _draws_from(generator: Any, bits: Any) -> bool:

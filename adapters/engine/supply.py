@@ -173,7 +173,8 @@ class Supply:
         auto = settings.workers == "auto" and not settings.use_multiprocessing
         # A framework's thread would make them beside the trainer, as would any other.
         elsewhere = settings.isolated or bool(self.ahead_elsewhere)
-        return auto and not (self.plan.threads or elsewhere)
+        by_a_thread = self.plan.threads and not self.plan.serial
+        return auto and not (by_a_thread or elsewhere)
 
     @property
     def _may_change(self) -> bool:
@@ -196,6 +197,7 @@ class Supply:
         elif (
             self._held_back
             and self.plan.threads
+            and not self.plan.serial
             and pays_to_read_ahead(self._alone_seconds, self._consumer.busy_seconds)
         ):
             self._later, self._choice = self._choice, _MEANWHILE

@@ -218,7 +218,7 @@ class Trial:
             return self._waiting_threads()
         if self._cpus == 1:
             return _read_ahead(f"{self._cost}, and there is one CPU")
-        if self._plan.own_functions and obstacle_to_processes(self._plan) is None:
+        if self._plan.own_functions and not obstacle_to_processes(self._plan):
             return self._scaled_choice(1.0, "MXNet's operations take turns on threads")
         if self._plan.only_decodes and alone > _DECODING_SECONDS * self._samples:
             return self._scaled_choice(2.0, "images are decoded without the interpreter lock")
@@ -248,17 +248,14 @@ class Trial:
         """Inline, one thread that reads ahead, or processes, for code that isn't thread-safe."""
         unsafe = f"{' and '.join(self._plan.not_thread_safe)} not declared thread_safe"
         obstacle = obstacle_to_processes(self._plan, self._epoch_seconds)
-        if obstacle is not None and not obstacle.possible:
-            # It may belong to the thread that made it, as connections of sqlite3 do.
+        trivial = self._seconds < _TRIVIAL_SECONDS
+        if trivial or obstacle or (self._cpus == 1 and not self._waits):
+            # What was opened may belong to the thread that did so, as sqlite3's connections do.
+            ahead = ", with one thread that reads ahead" if not obstacle.opened else ""
+            reason = f'workers="auto": inline{ahead} ({self._cost}; {unsafe}{_because(obstacle)})'
             return Choice(
-                "inline", 0, 0, f'workers="auto": inline ({self._cost}; {unsafe}; {obstacle})'
+                "threads" if ahead else "inline", int(bool(ahead)), 1, reason, bool(ahead)
             )
-        if self._seconds < _TRIVIAL_SECONDS:
-            return _read_ahead(f"{self._cost}, which needs no more")
-        if obstacle is not None:
-            return _read_ahead(f"{self._cost}; {unsafe}; {obstacle}")
-        if self._cpus == 1 and not self._waits:
-            return _read_ahead(f"{self._cost}, and there is one CPU")
         return self._of_processes(unsafe)
 
     @property
@@ -281,7 +278,7 @@ class Trial:
         if gain >= (self._scales if obstacle is None else _SCALES):
             reason = f'workers="auto": {cpus} threads ({self._cost}; {measured})'
             return Choice("threads", cpus, cpus, reason)
-        if obstacle is not None:
+        if obstacle:
             return _read_ahead(f"{self._cost}; {measured}; {obstacle}")
         return self._of_processes(measured)
 
@@ -294,8 +291,8 @@ class Trial:
         return Choice("processes", count, ceiling, reason)
 
 
-def obstacle_to_processes(plan: Plan, epoch_seconds: float = math.inf) -> Obstacle | None:
-    """Why worker processes can't, or had better not, compute this plan; None where they can.
+def obstacle_to_processes(plan: Plan, epoch_seconds: float = math.inf) -> Obstacle:
+    """Why worker processes can't, or had better not, compute this plan; no reason if they can.
 
     Args:
         plan: What is computed.
@@ -308,6 +305,10 @@ def obstacle_to_processes(plan: Plan, epoch_seconds: float = math.inf) -> Obstac
     from adapters.engine.processes import NO_CHILDREN
 
     return Obstacle(NO_CHILDREN, possible=False)
+
+
+def _because(obstacle: Obstacle) -> str:
+    return f"; {obstacle}" if obstacle else ""
 
 
 def _read_ahead(reason: str) -> Choice:

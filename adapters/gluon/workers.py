@@ -43,7 +43,7 @@ def settings_of(
     workers = num_workers if num_workers == "auto" else max(0, num_workers)
     processes = _wants_processes(workers, thread_pool, own)
     obstacle = obstacle_to_processes(plan) if processes else None
-    if obstacle is not None and not obstacle.possible:
+    if obstacle and not obstacle.possible:
         processes = False
         if plan.not_thread_safe:
             log.warning("batches are computed inline, as processes can't be used: %s", obstacle)

@@ -120,7 +120,7 @@ def test_many_cpus_want_threads_that_take_few_turns(cpus, gain, kind, sendable, 
     monkeypatch.setattr(tuning, "usable_cpus", lambda: cpus)
     monkeypatch.setattr(tuning, "_on_two_threads", lambda stream: 2 * 0.05 / gain)
     if not sendable:
-        monkeypatch.setattr(tuning, "obstacle_to_processes", lambda plan: "spoilt")
+        monkeypatch.setattr(tuning, "obstacle_to_processes", lambda *_: "spoilt")
     choice = choice_for(Scripted(0.05))
     assert (choice.kind, choice.count) == (kind if sendable else "threads", cpus)
 

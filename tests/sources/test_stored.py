@@ -156,7 +156,7 @@ def test_it_travels_to_another_process_as_the_name_of_its_file(file):
 def test_a_file_open_for_writing_says_why_processes_cannot_read_it(tmp_path):
     with h5py.File(tmp_path / "w.h5", "w") as made:
         made["x"] = X
-        said = obstacle_to_processes(plan_of((made["x"],), 4))
+        said = str(obstacle_to_processes(plan_of((made["x"],), 4)))
     assert "'/x' of" in said
     assert 'h5py.File(path, "r")' in said
 
