@@ -29,30 +29,28 @@ def is_generator(value: Any) -> bool:
 def generator_name(generator: Any) -> str:
     """Name the attribute or variable that holds a generator, as far as it can be found."""
     kind = f"{type(generator).__module__.partition('.')[0]}'s {type(generator).__name__}"
-    ignored = {id(generator)}
-    held = [generator]
-    for _ in range(_MOST_STEPS):  # It may lie in lists and dicts.
-        referrers = [each for each in gc.get_referrers(*held) if id(each) not in ignored]
+    held, last = [generator], [generator]
+    for _ in range(_MOST_STEPS):  # It may lie in lists, dicts and closures.
+        known = {id(each) for each in held} | {id(held), id(last)}
+        referrers = [each for each in gc.get_referrers(*last) if id(each) not in known]
         for each in referrers:
             if name := _name_in(each, held):
                 return f"{name} ({kind})"
-        ignored |= set(map(id, referrers)) | {id(held)}
-        held = [each for each in referrers if isinstance(each, (list, tuple, dict, types.CellType))]
-        if not held:
-            break
+        last = [each for each in referrers if isinstance(each, (list, tuple, dict, types.CellType))]
+        held += last
     return f"a {kind}"
 
 
 def _name_in(holder: Any, held: list[Any]) -> str | None:
-    """The name under which an object, a module or a dict of names holds one of these."""
+    """The name under which an object, a closure or a dict of names holds one of these."""
     if isinstance(holder, (list, tuple, types.FrameType, types.CellType)):
         return None
+    members: Any = holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
     if isinstance(holder, types.FunctionType):
-        names, values = holder.__code__.co_freevars, holder.__closure__ or ()
-        return next((n for n, v in zip(names, values) if any(v is each for each in held)), None)
-    members = holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
+        members = dict(zip(holder.__code__.co_freevars, holder.__closure__ or ()))
     for name, value in list(members.items()):
-        if isinstance(name, str) and any(value is each for each in held):
-            of = "" if isinstance(holder, dict) else f"{type(holder).__name__}."
-            return f"{of}{name}"
+        found = isinstance(name, str) and not name.startswith("__")
+        if found and any(value is each for each in held):
+            is_plain = isinstance(holder, (dict, types.FunctionType))
+            return name if is_plain else f"{type(holder).__name__}.{name}"
     return None

@@ -41,7 +41,7 @@ log = logging.getLogger("adapters")
 
 # Of an epoch, what pickling the plan may take; each process takes as long to open it. 400,000 dicts
 # of annotations are 80 MB, 1 s to pickle and 2 s to open (two cores).
-_MOST_PART, _MOST_SECONDS, _MOST_BYTES = 0.1, 5.0, 256 << 20
+_MOST_PART, _LEAST_SECONDS, _MOST_SECONDS, _MOST_BYTES = 0.1, 0.1, 5.0, 256 << 20
 
 # Modules that can't always be imported by themselves, and what knows how to.
 _IMPORTERS = {b"mxnet": "adapters.gluon"}
@@ -136,7 +136,8 @@ def pickled_apart(content: Any) -> tuple[bytes, list[pickle.PickleBuffer], tuple
     stream = io.BytesIO()
     pickler = _Pickler(stream, protocol=5, buffer_callback=buffers.append)
     pickler.dump(content)
-    for generator in pickler.generators:
+    generators, pickler.generators = pickler.generators, []  # Which would be found to hold them.
+    for generator in generators:
         log.warning(
             "%s is copied with its state to each worker process, and all draw the same; %s",
             generator_name(generator),
@@ -196,7 +197,8 @@ def obstacle_to_sending(plan: Any, epoch_seconds: float) -> Obstacle:
         plan: The object.
         epoch_seconds: What an epoch takes without processes.
     """
-    stream = _Measured(min(epoch_seconds * _MOST_PART, _MOST_SECONDS))
+    most = min(max(epoch_seconds * _MOST_PART, _LEAST_SECONDS), _MOST_SECONDS)
+    stream = _Measured(most)
     pickler, reason = _Pickler(stream, protocol=5, buffer_callback=lambda _: None), ""
     try:
         pickler.dump(plan)
@@ -207,8 +209,9 @@ def obstacle_to_sending(plan: Any, epoch_seconds: float) -> Obstacle:
         )
     except Exception as error:
         return Obstacle(not_picklable(error), possible=False, opened=True)
-    if pickler.generators and not reason:
-        name = generator_name(pickler.generators[0])
+    generators, pickler.generators = pickler.generators, []
+    if generators and not reason:
+        name = generator_name(generators[0])
         reason = f"each process would repeat the draws of {name}; {USE_RNG}"
     return Obstacle(reason, True, pickler.opened)
 

@@ -248,15 +248,18 @@ class Trial:
         """Inline, one thread that reads ahead, or processes, for code that isn't thread-safe."""
         unsafe = f"{' and '.join(self._plan.not_thread_safe)} not declared thread_safe"
         obstacle = obstacle_to_processes(self._plan, self._epoch_seconds)
-        trivial = self._seconds < _TRIVIAL_SECONDS
-        if trivial or obstacle or (self._cpus == 1 and not self._waits):
-            # What was opened may belong to the thread that did so, as sqlite3's connections do.
-            ahead = ", with one thread that reads ahead" if not obstacle.opened else ""
-            reason = f'workers="auto": inline{ahead} ({self._cost}; {unsafe}{_because(obstacle)})'
-            return Choice(
-                "threads" if ahead else "inline", int(bool(ahead)), 1, reason, bool(ahead)
-            )
-        return self._of_processes(unsafe)
+        if self._seconds < _TRIVIAL_SECONDS:
+            why = f"{self._cost}, which needs no more"
+        elif obstacle:
+            why = f"{self._cost}; {unsafe}; {obstacle}"
+        elif self._cpus == 1 and not self._waits:
+            why = f"{self._cost}, and there is one CPU"
+        else:
+            return self._of_processes(unsafe)
+        # What was opened may belong to the thread that did so, as sqlite3's connections do.
+        if obstacle.opened:
+            return Choice("inline", 0, 0, f'workers="auto": inline ({why})')
+        return _read_ahead(why)
 
     @property
     def _epoch_seconds(self) -> float:
@@ -305,10 +308,6 @@ def obstacle_to_processes(plan: Plan, epoch_seconds: float = math.inf) -> Obstac
     from adapters.engine.processes import NO_CHILDREN
 
     return Obstacle(NO_CHILDREN, possible=False)
-
-
-def _because(obstacle: Obstacle) -> str:
-    return f"; {obstacle}" if obstacle else ""
 
 
 def _read_ahead(reason: str) -> Choice:
