@@ -23,7 +23,11 @@ def plan_of(
     shard: tuple[int, int] = (0, 1),
     **arguments: Any,
 ) -> SourcePlan:
-    """The plan that a sequence over ``data`` has; a ``SequenceSource`` is taken as it is."""
+    """The plan that a sequence over ``data`` has; a ``SequenceSource`` is taken as it is.
+
+    What it runs is declared thread-safe, unless ``thread_safe`` says something else.
+    """
+    arguments.setdefault("thread_safe", True)
     source = data if isinstance(data, SequenceSource) else as_source(data)
     order = Order(len(source), batch_size, shuffle, seed, drop_remainder, shard)
     return SourcePlan(source, order, seed=seed, **arguments)

@@ -17,6 +17,8 @@ BATCH, WINDOW = 64, 10
 class AtOnce:
     """A transform that waits, and notes in how many threads it did so at once."""
 
+    thread_safe = True
+
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.most = self._now = 0

@@ -278,18 +278,18 @@ def test_one_cpu_leaves_one_thread(monkeypatch):
 
 @pytest.mark.usefixtures("four_cpus")
 def test_a_sequence_that_is_asked_one_at_a_time_gets_processes():
-    plan = plan_of(SequenceSource([1, 2, 3], own_epochs=False), 1)
+    plan = plan_of(SequenceSource(Numbers(), own_epochs=False), 1, thread_safe=None)
     choice = choice_for(Scripted(0.05), plan)
     assert (choice.kind, choice.count) == ("processes", 4)
 
 
 @pytest.mark.usefixtures("four_cpus")
-def test_what_cannot_be_sent_to_processes_gets_a_thread_and_the_reason():
+def test_what_cannot_be_sent_to_processes_is_computed_inline_and_the_reason_given():
     generator = (number for number in range(3))
-    plan = plan_of(Numbers(), transform=lambda sample: (generator, sample)[1])
+    plan = plan_of(Numbers(), transform=lambda sample: (generator, sample)[1], thread_safe=None)
     choice = choice_for(Scripted(0.05, scales=False), plan)
-    assert (choice.kind, choice.count) == ("threads", 1)
-    assert "processes can't be used: TypeError: cannot pickle 'generator'" in choice.reason
+    assert (choice.kind, choice.count) == ("inline", 0)
+    assert "TypeError: cannot pickle 'generator'" in choice.reason
 
 
 @pytest.mark.usefixtures("four_cpus")

@@ -154,7 +154,7 @@ class Refilled:
 @pytest.mark.parametrize("crew", CREWS)
 @pytest.mark.parametrize("way", ["array", "NDArray"])
 def test_batches_in_memory_that_is_used_again_stay_as_they_were(crew, way):
-    with opened(NUMBERS, crew, batch_transform=Refilled(way)) as loader:
+    with opened(NUMBERS, crew, batch_transform=Refilled(way), thread_safe=False) as loader:
         batches = list(loader)
     last = [batch[-1] if isinstance(batch, list) else batch for batch in batches]
     arrays = [each if isinstance(each, np.ndarray) else each.asnumpy() for each in last]

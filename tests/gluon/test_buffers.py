@@ -77,7 +77,7 @@ EXPECTED = [{float(number)} for number in range(SIZE)]
     "way", ["new", "buffer", "ring", "one NDArray", "an NDArray's row", "a ring of NDArrays"]
 )
 def test_samples_in_memory_that_is_used_again_are_right(way, crew):
-    with opened(Giving(way), crew) as loader:
+    with opened(Giving(way), crew, thread_safe=False) as loader:
         batches = list(loader)
     assert [each for batch in batches for each in held(batch)] == EXPECTED
 
@@ -87,7 +87,7 @@ def test_samples_in_memory_that_is_used_again_are_right(way, crew):
     "way", ["array", "NDArray", "part of an NDArray", "a NumPy array's NDArray"]
 )
 def test_batches_in_memory_that_is_used_again_stay_as_they_were(way, crew):
-    with opened(Giving("new"), crew, batchify_fn=Batchify(way)) as loader:
+    with opened(Giving("new"), crew, batchify_fn=Batchify(way), thread_safe=False) as loader:
         batches = list(loader)
     assert [each for batch in batches for each in held(batch)] == EXPECTED
 

@@ -84,7 +84,10 @@ def test_positional_arguments_mean_what_they_meant_before_there_was_a_device(rel
 def test_what_is_our_own_goes_by_keyword_only():
     parameters = inspect.signature(gluon_loader).parameters.values()
     own = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
-    assert own == [*("ctx", "seed", "shard", "on_error", "batch_transform", "weights", "bucket_by")]
+    assert own == [
+        *("ctx", "seed", "shard", "on_error", "batch_transform", "weights", "bucket_by"),
+        "thread_safe",
+    ]
 
 
 def test_the_public_names_are_mxnets_and_those_of_the_contract():

@@ -311,17 +311,17 @@ class Holding(Numbers):
 
 @pytest.mark.parametrize("make", [lambda: (n for n in ())], ids=["generator"])
 @pytest.mark.parametrize("thread_pool", [False, "auto"])
-def test_threads_take_what_processes_cannot_have_and_the_log_says_so(make, thread_pool, caplog):
+def test_what_processes_cannot_have_is_computed_inline_and_logged(make, thread_pool, caplog):
     arguments = {"num_workers": 2, "thread_pool": thread_pool}
     caplog.set_level(logging.WARNING, "adapters")
     with gluon_loader(Holding(make()), 4, **arguments) as loader:
         assert values(loader) == EXPECTED
         names = {thread.name.rpartition("_")[0] for thread in threading.enumerate()}
-        assert "adapters-worker" in names
+        assert "adapters-worker" not in names
         assert workers() == []
     (record,) = caplog.records
     assert record.name == "adapters"
-    assert "worker processes can't be used, so threads are: TypeError" in record.getMessage()
+    assert "computed inline, as processes can't be used: TypeError" in record.getMessage()
 
 
 def test_a_batch_that_cannot_be_sent_back_says_so():
