@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from adapters.errors import ContentError
 from adapters.images import ImageDecoder
-from adapters.records import recordio, wire
+from adapters.records import irheader, recordio, wire
 from adapters.sources.features import Field
 from adapters.sources.headers import has_header, in_header, values_in
 
@@ -38,11 +38,20 @@ class Examples:
         named = {name: numbers[name] for name in self.names}
         # A sample with leaf numbers in the leaves' places.
         self.skeleton: Any = tuple(named.values()) if as_tuple else named
-        self._varies = any(field.varies for field in fields)
-        self.draws = any(field.decoder is not None and field.decoder.draws for field in fields)
+        self._read: list[Field] = []
+        self._places: list[slice | int] = []
+        for field in self.fields:
+            first, parts = len(self._read), [field] if field.target is None else field.target.parts
+            self._read += parts
+            self._places.append(first if field.target is None else slice(first, len(self._read)))
+        self._varies = any(field.varies for field in self._read)
+        makers = [maker for field in fields for maker in (field.decoder, field.target)]
+        self.draws = any(maker is not None and maker.draws for maker in makers)
+        decoders = [field.decoder for field in self._read if field.decoder is not None]
+        self._moves = any(each.crop is not None or each.flip for each in decoders)
 
     def sample(self, payload: memoryview, format: str, rng: np.random.Generator | None) -> Any:
-        """The sample; several images of it are cropped and flipped by the same random numbers.
+        """The sample; its images and targets are cropped and flipped by the same random numbers.
 
         Raises:
             ContentError: A feature is missing, or another than it should be.
@@ -50,11 +59,18 @@ class Examples:
         values = self.values(payload, format)
         state = rng.bit_generator.state if rng is not None and self.draws else None
         for place, field in enumerate(self.fields):
+            if field.decoder is None and field.target is None:
+                continue
+            if state is not None:
+                assert rng is not None
+                rng.bit_generator.state = state
             if field.decoder is not None:
-                if state is not None:
-                    assert rng is not None
-                    rng.bit_generator.state = state
                 values[place] = decoded(field, field.decoder, values[place], rng)
+            elif field.target is not None:
+                try:
+                    values[place] = field.target.made(values[place], rng)
+                except ContentError as error:
+                    raise told(field, error) from error
         return self.joined(values)
 
     def joined(self, values: Sequence[Any]) -> Any:
@@ -69,7 +85,9 @@ class Examples:
         return list(sample) if self.as_tuple else [sample[field.name] for field in self.fields]
 
     def values(self, payload: memoryview, format: str) -> list[Any]:
-        """What the features hold, in the order of ``fields``; of images, the encoded bytes.
+        """What the features hold, in the order of ``fields``.
+
+        Of images, the encoded bytes; of targets, a list of what their parts hold.
 
         Args:
             payload: The record.
@@ -78,8 +96,14 @@ class Examples:
         Raises:
             ContentError: A feature is missing, or another than it should be.
         """
+        held = self._held(payload, format)
+        return [held[place] for place in self._places]
+
+    def _held(self, payload: memoryview, format: str) -> list[Any]:
+        """What is read of a record."""
         if format == recordio.NAME and has_header(payload):
-            return [_behind_header(field, payload) for field in in_header(self.fields)]
+            fields = in_header(self._read)
+            return [_behind_header(field, payload, self._moves) for field in fields]
         lists: dict[bytes, list[wire.Entry]] = {}
         try:
             found = wire.features(payload)
@@ -91,7 +115,7 @@ class Examples:
             _of_steps(field, payload, lists[field.key])
             if field.varies and field.key in lists
             else _value(field, payload, found, lists)
-            for field in self.fields
+            for field in self._read
         ]
 
 
@@ -182,12 +206,15 @@ def _value(
         raise told(field, error) from error
 
 
-def _behind_header(field: Field, payload: memoryview) -> Any:
+def _behind_header(field: Field, payload: memoryview, moves: bool) -> Any:
     try:
         held = values_in(field, payload)
         if field.kind == wire.BYTES_LIST:
             return _of_bytes(field, [held])
         values = np.frombuffer(held, "<f4").astype(np.float32)
+        # Widths stand before the boxes, so that no shape has rows of them.
+        if field.part_of is None and (moves or (field.varies and field.shape)):
+            irheader.refuse_objects(values)
         _check_count(field, len(values))
         return converted(field, values)[()]
     except ContentError as error:
@@ -195,7 +222,10 @@ def _behind_header(field: Field, payload: memoryview) -> Any:
 
 
 def _of_list(field: Field, payload: memoryview, held: wire.List) -> Any:
-    if held.kind != field.kind:
+    kind = field.kind
+    if field.part_of is not None and (kind, held.kind) == (wire.FLOAT_LIST, wire.INT64_LIST):
+        kind = held.kind  # Pixels, in whole numbers.
+    if held.kind != kind:
         raise ContentError(wire.LISTS[field.kind], wire.LISTS.get(held.kind, "no values"))
     if held.kind == wire.BYTES_LIST:
         return _of_bytes(field, wire.strings(payload, held.begin, held.end))
@@ -219,10 +249,18 @@ def _of_steps(field: Field, payload: memoryview, steps: list[wire.Entry]) -> NDA
 
 
 def _missing(field: Field, entry: wire.Entry | None, found: Iterable[bytes]) -> Any:
+    if field.part_of is not None and entry is not None:
+        return np.empty((0, *field.shape), field.dtype)
     if field.needed or field.decoder is not None:
         listed = ", ".join(sorted(str(name, "utf-8", "replace") for name in found)) or "none"
         there = "one without values" if entry is not None else f"the features {listed}"
-        raise ContentError("values (default= stands in for them, fields= renames)", there)
+        remedy = "default= stands in for them, fields= renames"
+        if field.part_of is not None:
+            remedy = (
+                f"{field.part_of}(optional=True) takes a record without them for one of none, "
+                "keys= and classes= are their names"
+            )
+        raise ContentError(f"values ({remedy})", there)
     if field.varies:
         return np.empty((0, *field.shape), field.dtype)
     assert field.default is not None

@@ -1,22 +1,24 @@
 """``Feature``: what a feature of a tf.train.Example is, so that its values become one array.
 
-``fields_of`` makes one ``Field`` of each, also of TensorFlow's specifications, which are told by
-the names of their classes: TensorFlow isn't imported.
+``field_of`` makes a ``Field`` of it, also of TensorFlow's specifications, which are told by the
+names of their classes: TensorFlow isn't imported.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.images import ImageDecoder
 from adapters.records import wire
+
+if TYPE_CHECKING:
+    from adapters.sources.targets import Follower
 
 _TEXTS = {str: str, bytes: bytes, "str": str, "bytes": bytes}
 _MOST_BYTES = (1 << 31) - 1
@@ -128,6 +130,8 @@ class Field:
         needed: Whether an Example without it is an error.
         default: What it has then, or what its arrays are filled up with.
         decoder: Makes an array of an image.
+        target: Makes a target of several fields, its parts.
+        part_of: The kind of target that this is a part of, for errors.
     """
 
     name: str
@@ -141,6 +145,8 @@ class Field:
     needed: bool = True
     default: NDArray[Any] | None = None
     decoder: ImageDecoder | None = None
+    target: Follower | None = None
+    part_of: str | None = None
 
     @property
     def count(self) -> int:
@@ -150,7 +156,8 @@ class Field:
     @property
     def is_fixed(self) -> bool:
         """Whether all samples have numbers of one shape, which a gather can fetch."""
-        return not self.varies and self.text is None and self.decoder is None
+        several = self.varies or self.target is not None
+        return not several and self.text is None and self.decoder is None
 
     @property
     def leaf(self) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
@@ -158,37 +165,6 @@ class Field:
         if self.decoder is not None:
             return None if self.decoder.shape is None else (self.decoder.shape, self.decoder.dtype)
         return (self.shape, self.dtype) if self.is_fixed else None
-
-
-def fields_of(
-    decode: Mapping[str, Any], fields: Mapping[str, str] | None, outputs: Sequence[str] | None
-) -> list[Field]:
-    """The features that samples have, in the order of ``outputs`` where that is given.
-
-    Raises:
-        TypeError: A name is no string, or a feature is none of the kinds that there are.
-        ValueError: No feature, a name that isn't there, or a specification that can't be read.
-    """
-    if not decode:
-        raise ValueError('decode must name at least one feature, like {"label": Feature("int64")}')
-    for name in decode:
-        if not isinstance(name, str):
-            raise TypeError(f"decode must have strings as names of features, got {name!r}")
-    unknown = [name for name in fields or {} if name not in decode]
-    if unknown:
-        raise ValueError(f"fields must rename features of decode, got {unknown[0]!r}")
-    for key in (fields or {}).values():
-        if not isinstance(key, str):
-            raise TypeError(f"fields must have strings as names in the record, got {key!r}")
-    for text in [*decode, *(fields or {}).values()]:
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise ValueError(
-                f"names of features must be text that UTF-8 has, as Examples do, got {text!r}"
-            ) from None
-    names = list(decode) if outputs is None else _outputs(outputs, decode)
-    return [field_of(name, (fields or {}).get(name, name), decode[name]) for name in names]
 
 
 def field_of(name: str, key: str, given: Any) -> Field:
@@ -283,21 +259,6 @@ def _of_tensorflow(name: str, key: str, given: Any) -> tuple[Feature, str, bool 
             default = array[()]
         default = array.reshape(shape) if array.size == math.prod(shape) else default
     return Feature(dtype, shape, default=default), key, None
-
-
-def _outputs(outputs: Any, decode: Mapping[str, Any]) -> list[str]:
-    if isinstance(outputs, str) or not isinstance(outputs, Sequence):
-        raise TypeError(
-            'outputs must be names in the order of a sample, like ("image", "label"), got '
-            f"{outputs!r}"
-        )
-    for name in outputs:
-        if not isinstance(name, str) or name not in decode:
-            listed = ", ".join(map(repr, decode))
-            raise ValueError(f"outputs must be names of decode ({listed}), got {name!r}")
-    if not outputs or len(set(outputs)) < len(outputs):
-        raise ValueError(f"outputs must name features, each once, got {outputs!r}")
-    return list(outputs)
 
 
 def _dtype(dtype: Any) -> Any:

@@ -14,9 +14,9 @@ from adapters.remote.cache import Cache, cache_of
 from adapters.remote.urls import has_magic
 from adapters.sources.contents import Content, Images, check_fields, content_of, guessed
 from adapters.sources.decoded import Decoded
+from adapters.sources.entries import fields_of
 from adapters.sources.examples import Examples
 from adapters.sources.examplesource import ExampleSource
-from adapters.sources.features import fields_of
 from adapters.sources.folders import names_images, open_images
 from adapters.sources.imageless import is_without_image
 from adapters.sources.keeping import kept_records
@@ -52,7 +52,8 @@ def open_records(
             of bytes, float32 ``(values,)`` or int64 ``(values,)``. A function: what that makes of
             the bytes. One label is a Python number, several are float32 or int64 ``(labels,)``.
             A mapping, for an Example: the names of features, each to what it is, a ``Feature``, an
-            ``ImageDecoder`` for encoded images, or TensorFlow's own ``FixedLenFeature``,
+            ``ImageDecoder`` for encoded images, ``Boxes`` or ``Points`` that follow these, or
+            TensorFlow's own ``FixedLenFeature``,
             ``VarLenFeature``, ``RaggedFeature`` or ``FixedLenSequenceFeature``; a dict of arrays,
             and of NumPy's numbers where a shape is ``()``. Other features aren't read. Where all
             are numbers of one shape, batches are gathered without a step for each record; several
