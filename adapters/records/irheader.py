@@ -106,7 +106,7 @@ def refuse_objects(labels: NDArray[Any]) -> None:
     if len(found) and inside.all() and (corners[:, 2:] > corners[:, :2]).all():
         raise ContentError(
             "labels that are no boxes, which would neither be told from the widths before them nor "
-            'follow a crop or a flip: decode={"image": ImageDecoder(...), "label": Boxes.im2rec()} '
-            "reads them",
+            'follow a crop or a flip: open_records(..., decode={"image": ImageDecoder(...), '
+            '"label": Boxes.im2rec()}) reads them',
             f"a detection label of im2rec with {len(found)} boxes",
         )

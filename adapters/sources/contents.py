@@ -97,7 +97,7 @@ class Images:
         named = {_SHORT.get(name, name): stored for name, stored in fields.items()}
         self.decoder = decoder
         self.draws = decoder is not None and decoder.draws
-        self._moves = decoder is not None and (decoder.crop is not None or decoder.flip)
+        self.moves = decoder is not None and (decoder.crop is not None or decoder.flip)
         self.names = named.pop(IMAGE, IMAGE), named.pop(LABEL, LABEL)
         if named:
             raise ValueError(
@@ -138,7 +138,7 @@ class Images:
             ContentError: No IRHeader, no Example, or one without the features.
         """
         encoded, label = CODECS[format].envelope.split(payload, self.names)
-        if self._moves and isinstance(label, np.ndarray):
+        if self.moves and isinstance(label, np.ndarray):
             irheader.refuse_objects(label)
         return encoded, label
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from adapters.images import ImageDecoder
 from adapters.sources.features import Field, field_of
-from adapters.sources.targets import BOUND_TO_IMAGE, PER_BOX, Boxes, Points, target_of
+from adapters.sources.followers import target_of
+from adapters.sources.targets import BOUND_TO_IMAGE, PER_BOX, Boxes, Points
 
 
 def fields_of(

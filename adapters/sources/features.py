@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.images import ImageDecoder
 from adapters.records import wire
-
-if TYPE_CHECKING:
-    from adapters.sources.targets import Follower
 
 _TEXTS = {str: str, bytes: bytes, "str": str, "bytes": bytes}
 _MOST_BYTES = (1 << 31) - 1
@@ -114,6 +112,28 @@ class Feature:
         return _tuples(array.tolist())
 
 
+class Target(Protocol):
+    """Makes one member of a sample of several features."""
+
+    @property
+    def parts(self) -> Sequence[Field]:
+        """The features."""
+        ...
+
+    @property
+    def draws(self) -> bool:
+        """Whether it depends on random numbers."""
+        ...
+
+    def made(self, values: Sequence[Any], rng: np.random.Generator | None) -> Any:
+        """The member, of the values of its parts.
+
+        Raises:
+            ContentError: They don't go together.
+        """
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Field:
     """A feature in a sample, and where it comes from.
@@ -145,7 +165,7 @@ class Field:
     needed: bool = True
     default: NDArray[Any] | None = None
     decoder: ImageDecoder | None = None
-    target: Follower | None = None
+    target: Target | None = None
     part_of: str | None = None
 
     @property

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.images import ImageDecoder
+from adapters.records import irheader
 from adapters.remote.cache import Cache, cache_of
 from adapters.remote.urls import as_path, below, clean, folder_url, is_url
 from adapters.sources.contents import Custom, Images, content_of
@@ -39,6 +40,8 @@ log = logging.getLogger("adapters")
 _NOBODYS = {"thumbs.db", "desktop.ini"}
 _TABLES = (".csv", ".tsv")
 _LIST = ".lst"
+# Labels that are looked at: of detection, nearly each has a box.
+_MOST_LABELS = 100
 
 
 def open_images(
@@ -144,6 +147,13 @@ def _opened(
     known: Listed | None = None,
 ) -> ImageSource:
     """The source of files, read by whoever can."""
+    if (
+        isinstance(content, Images)
+        and content.moves
+        and (labels.ndim > 1 or labels.dtype == object)
+    ):
+        for label in labels[:_MOST_LABELS]:
+            irheader.refuse_objects(label)
     reading, of_bytes = None, None if cache is not None and cache.decoded else cache
     if of_bytes is not None or not files.are_local:
         reading = ObjectReading(files, of_bytes, known)

@@ -1,100 +1,34 @@
-"""Boxes and points follow their image: through crops, flips and resizing, in both front ends."""
+"""Boxes and points follow their image: through crops, flips and resizing."""
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from PIL import Image
 
 from adapters import (
     Boxes,
-    Cache,
     Feature,
     ImageDecoder,
     Points,
-    RecordError,
-    RecordWriter,
     open_records,
-    pad,
 )
-from adapters.records import irheader
+from tests.contract.detection import (
+    DECODERS,
+    detection,
+    example,
+    followed,
+    gradient,
+    place_of,
+    random_boxes,
+    written,
+)
 from tests.images.pictures import encoded as image_file
 from tests.images.pictures import npy
-from tests.sources.example_files import encoded as example
 
-DECODERS = {
-    "whole": ImageDecoder((60, 90)),
-    "flipped": ImageDecoder((60, 90), flip=True),
-    "as stored": ImageDecoder(flip=True),
-    "shorter side": ImageDecoder(resize_short=70, flip=True),
-    "center": ImageDecoder(64, crop="center", resize_short=80),
-    "center, not resized": ImageDecoder((40, 80), crop="center"),
-    "random": ImageDecoder((64, 48), crop="random", resize_short=90, flip=True),
-    "random resized": ImageDecoder((64, 96), crop="random_resized", area=(0.2, 1), flip=True),
-}
-BBOX = [f"image/object/bbox/{side}" for side in ("ymin", "xmin", "ymax", "xmax")]
-LABEL = "image/object/class/label"
 BOXES, EACH, IMAGES = 10_000, 16, 80
-
-
-def detection(image: bytes, boxes: NDArray[Any], **more: Any) -> bytes:
-    """An Example of the object-detection layout: boxes y, x, y, x, whose classes are numbers."""
-    columns = {name: list(map(float, boxes[:, n])) for n, name in enumerate(BBOX)}
-    return example({"image/encoded": [image], **columns, LABEL: list(range(len(boxes))), **more})
-
-
-def written(path: Path, payloads: Iterable[bytes], format: str = "tfrecord") -> str:
-    with RecordWriter(path, format=format) as writer:
-        for payload in payloads:
-            writer.write(payload)
-    return str(path)
-
-
-def gradient(height: int, width: int) -> NDArray[np.uint8]:
-    """An image whose pixels say where they are: red the column, green the row."""
-    rows, columns = np.mgrid[:height, :width]
-    return np.stack([columns, rows, np.zeros_like(rows)], 2).astype(np.uint8)
-
-
-def place_of(pixels: NDArray[Any]) -> NDArray[np.float64]:
-    """Where a decoded gradient is of its image: x and y of it as ``scale * at + begin``, (2, 2)."""
-    height, width = pixels.shape[:2]
-    inner = pixels[3:-3, 3:-3].astype(float)  # The outermost ones may be repeated.
-    columns = np.polyfit(np.arange(3, width - 3) + 0.5, inner[:, :, 0].mean(0) + 0.5, 1)
-    rows = np.polyfit(np.arange(3, height - 3) + 0.5, inner[:, :, 1].mean(1) + 0.5, 1)
-    return np.array([columns, rows])
-
-
-def followed(
-    box: NDArray[Any], place: NDArray[Any], height: int, width: int
-) -> tuple[list[float], float]:
-    """Where a box x, y, x, y in pixels is in the decoded image, and what part of it is visible.
-
-    Each corner by itself, as ``place_of`` says.
-    """
-    (scale_x, begin_x), (scale_y, begin_y) = place
-    corners = [
-        ((x - begin_x) / scale_x, (y - begin_y) / scale_y)
-        for x in (box[0], box[2])
-        for y in (box[1], box[3])
-    ]
-    xs, ys = sorted(x for x, _ in corners), sorted(y for _, y in corners)
-    left, right = (min(max(x, 0.0), width) for x in (xs[0], xs[-1]))
-    top, bottom = (min(max(y, 0.0), height) for y in (ys[0], ys[-1]))
-    area = (xs[-1] - xs[0]) * (ys[-1] - ys[0])
-    return [left, top, right, bottom], (right - left) * (bottom - top) / area
-
-
-def random_boxes(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
-    """Boxes y, x, y, x, relative to the image."""
-    begins = rng.random((count, 2)) * 0.9
-    ends = begins + (1 - begins) * (0.1 + 0.9 * rng.random((count, 2)))
-    return np.concatenate([begins, ends], 1)
 
 
 @pytest.mark.parametrize("min_visible", [0.0, 0.4])
@@ -188,6 +122,25 @@ def test_a_painted_rectangle_is_found_again_in_its_box(tmp_path, kind, name):
         np.testing.assert_allclose(boxes[0], painted, atol=1.5)
         seen += 1
     assert seen >= 6
+
+
+def test_boxes_are_those_of_the_image_as_it_is_stored(tmp_path):
+    """EXIF's orientation turns neither the image nor its boxes."""
+    image = np.zeros((80, 160, 3), np.uint8)
+    image[10:40, 20:60] = 255
+    exif = Image.Exif()
+    exif[274] = 6
+    payload = detection(
+        image_file(image, "JPEG", exif=exif, quality=100), np.array([[1, 1, 4, 3]]) / 8
+    )
+    path = written(tmp_path / "a.tfrecord", [payload])
+    spec = {"image/encoded": ImageDecoder((80, 160)), "boxes": Boxes()}
+    sample = open_records(path, decode=spec)[0]
+    left, top, right, bottom = sample["boxes"]["boxes"][0].astype(int)
+    assert (left, top, right, bottom) == (20, 10, 60, 40)
+    bright = sample["image/encoded"][:, :, 0] > 127
+    assert bright[top:bottom, left:right].mean() > 0.95
+    assert bright.sum() < 30 * 40 * 1.05
 
 
 def test_a_flip_mirrors_and_a_plain_resize_leaves_relative_boxes(tmp_path):
@@ -298,315 +251,3 @@ def test_of_images_that_differ_one_is_followed(tmp_path):
     spec |= {"boxes": Boxes(image="small", classes=None)}
     found = open_records(path, decode=spec, fields=fields)[0]
     assert found["boxes"].tolist() == [[0, 0, 5, 5]]
-
-
-# MXNet's detection labels.
-
-
-def det_label(rows: NDArray[Any], header: Iterable[float] = ()) -> list[float]:
-    """A detection label of im2rec with these objects."""
-    header = list(header)
-    return [2 + len(header), rows.shape[1], *header, *rows.ravel().tolist()]
-
-
-def det_file(path: Path, labels: Iterable[Any], image: bytes | None = None) -> str:
-    image = npy(gradient(80, 160)) if image is None else image
-    payloads = [irheader.pack(label, number, image) for number, label in enumerate(labels)]
-    return written(path, payloads, "recordio")
-
-
-OBJECTS = np.array([[3, 0.125, 0.25, 0.375, 0.5], [0, 0.5, 0.5, 1, 1]])
-
-
-@pytest.mark.parametrize("header", [(), (160, 80, 3)])
-def test_im2recs_detection_labels_are_boxes(tmp_path, header):
-    path = det_file(tmp_path / "a.rec", [det_label(OBJECTS, header), [2 + len(header), 5, *header]])
-    spec = {"image": ImageDecoder(40), "label": Boxes.im2rec()}
-    source = open_records(path, decode=spec, outputs=("image", "label"))
-    _, found = source[0]
-    assert found["boxes"].tolist() == [[5, 10, 15, 20], [20, 20, 40, 40]]
-    assert found["boxes"].dtype == np.float32
-    assert found["classes"].tolist() == [3, 0]
-    assert found["classes"].dtype == np.int64
-    assert {name: each.shape for name, each in source[1][1].items()} == {
-        "boxes": (0, 4),
-        "classes": (0,),
-    }
-
-
-def test_more_numbers_of_an_object_stay_with_it(tmp_path):
-    """As gluon-cv has them, and as MXNet fills labels up: with rows of -1."""
-    rows = np.array([[3, 0.125, 0.25, 0.375, 0.5, 1], [-1] * 6, [0, 0.5, 0.5, 1, 1, 0]])
-    path = det_file(tmp_path / "a.rec", [det_label(rows)])
-    spec = {"image": ImageDecoder(40), "y": Boxes.im2rec("label", output="rel_xyxy")}
-    found = open_records(path, decode=spec)[0]["y"]
-    np.testing.assert_array_equal(found["boxes"], rows[[0, 2], 1:5].astype(np.float32))
-    assert found["classes"].tolist() == [3, 0]
-    assert found["extra"].tolist() == [[1], [0]]
-
-
-def test_im2recs_boxes_are_where_the_pixels_say(tmp_path):
-    rng = np.random.default_rng(2)
-    given = [random_boxes(rng, 5)[:, [1, 0, 3, 2]] for _ in range(20)]
-    labels = [det_label(np.column_stack([range(5), boxes])) for boxes in given]
-    path = det_file(tmp_path / "a.rec", labels)
-    spec = {"image": DECODERS["random resized"], "label": Boxes.im2rec(min_visible=0.3)}
-    for boxes, sample in zip(given, open_records(path, decode=spec)):
-        target = sample["label"]
-        for number, found in zip(target["classes"].tolist(), target["boxes"]):
-            box = boxes[number] * [160, 80, 160, 80]
-            place = place_of(sample["image"])
-            expected, share = followed(box, place, *sample["image"].shape[:2])
-            assert share > 0.28
-            np.testing.assert_allclose(found, expected, atol=0.5)
-
-
-@pytest.mark.parametrize(
-    "label", [[2, 5, 1], [5, 2, 1, 1, 1, 1, 1], [1, 2, 3], 4, [2, 4, *[0.1] * 4]]
-)
-def test_a_label_that_is_no_detection_label_is_an_error(tmp_path, label):
-    path = det_file(tmp_path / "a.rec", [label])
-    source = open_records(path, decode={"image": ImageDecoder(8), "label": Boxes.im2rec()})
-    with pytest.raises(RecordError, match="a detection label: the width of its header"):
-        source[0]
-
-
-@pytest.mark.parametrize("objects", [OBJECTS[:1], np.repeat(OBJECTS, 2, 0)[:3], OBJECTS])
-@pytest.mark.parametrize("width", [5, 6])
-def test_detection_labels_as_rows_are_an_error_with_the_remedy(tmp_path, objects, width):
-    """Also if there are as many numbers as whole rows have."""
-    rows = np.pad(objects, ((0, 0), (0, width - 5)))
-    path = det_file(tmp_path / "a.rec", [det_label(rows)])
-    spec = {"image": ImageDecoder(8), "label": Feature("float32", (None, 5), default=-1)}
-    with pytest.raises(RecordError, match=r"Boxes\.im2rec\(\)"):
-        open_records(path, decode=spec)[0]
-
-
-MOVING = [ImageDecoder(16, crop="random_resized"), ImageDecoder(16, flip=True)]
-
-
-@pytest.mark.parametrize("decoder", [*MOVING, ImageDecoder(16, crop="center")])
-@pytest.mark.parametrize("shape", [(None,), (7,)])
-def test_detection_labels_that_would_stay_where_they_were_are_an_error(tmp_path, decoder, shape):
-    path = det_file(tmp_path / "a.rec", [det_label(OBJECTS[:1])] * 2)
-    for decode in (decoder, {"image": decoder, "label": Feature("float32", shape)}):
-        with pytest.raises(RecordError, match=r'"label": Boxes\.im2rec\(\)'):
-            open_records(path, decode=decode)[0]
-    plain = open_records(
-        path, decode={"image": ImageDecoder(8), "label": Feature("float32", shape)}
-    )
-    np.testing.assert_allclose(plain[0]["label"], det_label(OBJECTS[:1]))
-
-
-def test_boxes_of_another_layout_behind_a_header_are_an_error(tmp_path):
-    path = det_file(tmp_path / "a.rec", [det_label(OBJECTS)])
-    with pytest.raises(RecordError, match=r"Boxes\.im2rec\(\)"):
-        open_records(path, decode={"image": ImageDecoder(8), "boxes": Boxes()})[0]
-
-
-# What would be wrong in silence.
-
-
-@pytest.mark.parametrize("decoder", [*MOVING, ImageDecoder(16, crop="center")])
-@pytest.mark.parametrize("name", [*BBOX, "image/object/keypoint/x"])
-def test_coordinates_that_would_stay_where_they_were_are_an_error(tmp_path, decoder, name):
-    path = written(tmp_path / "a.tfrecord", [detection(npy(gradient(9, 9)), np.zeros((1, 4)))])
-    feature = Feature("float32", (None,), default=0)
-    kind = "Points" if "keypoint" in name else "Boxes"
-    for spec, fields in (({name: feature}, None), ({"y": feature}, {"y": name})):
-        with pytest.raises(ValueError, match=rf"crops or flips, .* give {kind}\(\) instead"):
-            open_records(path, decode={"image/encoded": decoder, **spec}, fields=fields)
-        plain = {"image/encoded": ImageDecoder(16), **spec}
-        assert len(open_records(path, decode=plain, fields=fields)) == 1
-
-
-def test_tensorflows_specification_of_boxes_would_stay_too(tmp_path):
-    class VarLenFeature:
-        dtype = "float32"
-
-    path = written(tmp_path / "a.tfrecord", [detection(npy(gradient(9, 9)), np.zeros((1, 4)))])
-    with pytest.raises(ValueError, match=r"give Boxes\(\) instead"):
-        open_records(path, decode={"image/encoded": MOVING[0], BBOX[0]: VarLenFeature()})
-
-
-@pytest.mark.parametrize(
-    ("boxes", "values", "message"),
-    [
-        (Boxes("rel_xyxy", "b", classes=None), (20, 10, 60, 40), r"'xyxy' has pixels\), found 60"),
-        (Boxes("xyxy", "b", classes=None), (0.1, 0.2, 0.3, 0.4), "'rel_xyxy' has parts"),
-        (Boxes("xyxy", "b", classes=None), (20, 10, 15, 40), "left and upper sides are before"),
-        (Boxes("xywh", "b", classes=None), (20, 10, -15, 40), "left and upper sides are before"),
-        (Boxes("xyxy", "b", classes=None), (20, np.nan, 15, 40), "finite coordinates"),
-        (Boxes("xyxy", "b", classes=None), (20, 10, 15), "a multiple of 4 coordinates, found 3"),
-        (Boxes("xyxy", "b", classes="c"), (20, 10, 55, 40), "'classes' of 1 boxes, found of 2"),
-        (Boxes("xyxy", "other", classes=None), (1, 2, 3, 4), r"Boxes\(optional=True\) takes"),
-        (Points("xy", "b"), (20, 10, 15), "a multiple of 2 coordinates, found 3"),
-        (Points("rel_xy", "b"), (20, 10), "'xy' has pixels"),
-    ],
-)
-def test_records_that_hold_no_such_boxes_are_errors(tmp_path, boxes, values, message):
-    payload = example(
-        {"image": [npy(gradient(80, 90))], "b": list(map(float, values)), "c": [1, 2]}
-    )
-    path = written(tmp_path / "a.tfrecord", [payload])
-    source = open_records(path, decode={"image": ImageDecoder(8), "boxes": boxes})
-    with pytest.raises(RecordError, match=message) as raised:
-        source[0]
-    assert "feature 'boxes'" in str(raised.value)
-
-
-def test_columns_of_several_lengths_are_an_error(tmp_path):
-    values = {name: [0.1] * (1 + (name == BBOX[2])) for name in BBOX}
-    path = written(tmp_path / "a.tfrecord", [example({**values, LABEL: [1]})])
-    with pytest.raises(RecordError, match=r"as many values of each .*found \[1, 1, 2, 1\]"):
-        open_records(path, decode={"boxes": Boxes(output="rel_xyxy")})[0]
-
-
-def test_a_record_without_boxes_has_none(tmp_path):
-    """Lists without values, and with ``optional``, also no lists at all."""
-    empty = detection(npy(gradient(9, 9)), np.zeros((0, 4)))
-    bare = example({"image/encoded": [npy(gradient(9, 9))]})
-    path = written(tmp_path / "a.tfrecord", [empty, bare])
-    decoder = MOVING[0]
-    source = open_records(path, decode={"image/encoded": decoder, "boxes": Boxes()})
-    optional = {"image/encoded": decoder, "boxes": Boxes(optional=True)}
-    for target in (
-        source[0]["boxes"],
-        *(each["boxes"] for each in open_records(path, decode=optional)),
-    ):
-        assert target["boxes"].shape == (0, 4)
-        assert target["classes"].shape == (0,)
-    with pytest.raises(RecordError, match=r"Boxes\(optional=True\)"):
-        source[1]
-
-
-@pytest.mark.parametrize(
-    ("make", "error", "message"),
-    [
-        (lambda: Boxes("xyyx"), ValueError, "format must be one of xyxy, "),
-        (lambda: Boxes(output="coco"), ValueError, "output must be one of xyxy, "),
-        (lambda: Boxes(min_visible=1.5), ValueError, "min_visible must be a part .* got 1.5"),
-        (lambda: Boxes(min_visible="a"), TypeError, "min_visible must be a number"),
-        (lambda: Boxes("xywh"), ValueError, "keys must name where 'xywh' is"),
-        (lambda: Boxes(keys=("a", "b")), ValueError, "keys must be 4 names"),
-        (lambda: Boxes(keys=3), TypeError, "keys must be names in the record, got 3"),
-        (lambda: Boxes(classes=3), TypeError, "classes must be a name"),
-        (lambda: Boxes(per_box={"a": 3}), TypeError, "must be a Feature of values"),
-        (lambda: Boxes(per_box={"classes": Feature("int64")}), ValueError, "other names"),
-        (lambda: Boxes(image=3), TypeError, "image must be a name"),
-        (lambda: Boxes(optional=3), TypeError, "optional must be True or False"),
-        (lambda: Boxes(stored="raw"), ValueError, "stored must be"),
-        (lambda: Boxes(stored="im2rec"), ValueError, r"Boxes.im2rec\(\) sets them"),
-        (lambda: Points("xyxy"), ValueError, "format must be one of xy, yx, rel_xy, rel_yx"),
-    ],
-)
-def test_arguments_that_cannot_be_are_errors(make, error, message):
-    with pytest.raises(error, match=message):
-        make()
-
-
-def test_a_mapping_that_cannot_be_is_an_error(tmp_path):
-    path = written(tmp_path / "a.tfrecord", [detection(npy(gradient(9, 9)), np.zeros((1, 4)))])
-    with pytest.raises(ValueError, match="must have output='rel_xyxy' without an ImageDecoder"):
-        open_records(path, decode={"boxes": Boxes()})
-    with pytest.raises(ValueError, match="must not rename 'boxes', which has several names"):
-        open_records(path, decode={"boxes": Boxes(output="rel_xyxy")}, fields={"boxes": "b"})
-    spec = {"image/encoded": ImageDecoder(8), "boxes": Boxes()}
-    with pytest.raises(ValueError, match=r"no Boxes or Points beside it, .* cache=folder"):
-        open_records(path, decode=spec, cache=Cache(tmp_path / "kept", decoded=True))
-    cached = open_records(path, decode=spec, cache=tmp_path / "read")
-    assert cached[0]["boxes"]["boxes"].shape == (0, 4)
-
-
-# Batches.
-
-
-@pytest.fixture
-def detections(tmp_path) -> str:
-    rng = np.random.default_rng(4)
-    images = [image_file(gradient(*rng.integers(60, 200, 2)), "JPEG") for _ in range(24)]
-    boxes = [random_boxes(rng, int(count)) for count in rng.integers(0, 6, 24)]
-    return written(tmp_path / "a.tfrecord", map(detection, images, boxes))
-
-
-SPEC = {
-    "image/encoded": ImageDecoder(32, crop="random_resized", flip=True),
-    "boxes": Boxes(min_visible=0.25),
-}
-OUTPUTS = ("image/encoded", "boxes")
-
-
-def arrays_of(batches: Iterable[Any]) -> Iterator[NDArray[Any]]:
-    for images, targets in batches:
-        for each in (images, targets["boxes"], targets["classes"]):
-            yield each if isinstance(each, np.ndarray) else each.asnumpy()
-
-
-def by_keras(path: str, **workers: Any) -> list[NDArray[Any]]:
-    from adapters import SafeSequence
-
-    source = open_records(path, decode=SPEC, outputs=OUTPUTS)
-    with SafeSequence(
-        source, 6, shuffle=True, seed=3, collate=pad((None, -1)), **workers
-    ) as sequence:
-        return list(arrays_of(sequence[index] for index in range(len(sequence))))
-
-
-def by_gluon(path: str, **workers: Any) -> list[NDArray[Any]]:
-    from adapters import gluon_loader
-
-    source = open_records(path, decode=SPEC, outputs=OUTPUTS)
-    with gluon_loader(
-        source, 6, shuffle=True, seed=3, batchify_fn=pad((None, -1)), **workers
-    ) as loader:
-        return list(arrays_of(loader))
-
-
-# MXNet 1.9.1 reads names that NumPy 2 no longer has, and every other name while it is imported.
-NEEDS_MXNET = (
-    pytest.mark.skipif(
-        importlib.util.find_spec("mxnet") is None or np.__version__.startswith("2."),
-        reason="MXNet needs NumPy 1",
-    ),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-)
-KERAS = [{"workers": 0}, {"workers": 2}, {"workers": 2, "use_multiprocessing": True}]
-GLUON = [{"num_workers": 0}, {"num_workers": 2, "thread_pool": True}, {"num_workers": 2}]
-
-
-@pytest.mark.parametrize(
-    ("by", "ways"), [(by_keras, KERAS), pytest.param(by_gluon, GLUON, marks=NEEDS_MXNET)]
-)
-def test_padded_batches_are_the_same_for_all_workers(
-    detections: str, by: Callable[..., list[NDArray[Any]]], ways: list[dict[str, Any]]
-):
-    if by is by_keras:
-        pytest.importorskip("keras")
-    first, *others = (by(detections, **workers) for workers in ways)
-    assert len(first) == 12
-    assert first[0].shape == (6, 32, 32, 3)
-    assert first[1].shape[::2] == (6, 4)
-    assert first[2].shape == first[1].shape[:2]
-    assert any((each == -1).any() for each in first[2::3])
-    for other in others:
-        for mine, its in zip(first, other, strict=True):
-            np.testing.assert_array_equal(mine, its, strict=True)
-
-
-@pytest.mark.parametrize("gluon", [pytest.param(by_gluon, marks=NEEDS_MXNET)])
-def test_both_front_ends_give_the_same_boxes(detections, gluon):
-    pytest.importorskip("keras")
-    for keras, its in zip(by_keras(detections), gluon(detections), strict=True):
-        np.testing.assert_array_equal(keras, its)
-
-
-def test_without_padding_the_error_names_it(detections):
-    pytest.importorskip("keras")
-    from adapters import SafeSequence
-
-    source = open_records(detections, decode=SPEC, outputs=OUTPUTS)
-    with (
-        SafeSequence(source, 6, workers=0) as sequence,
-        pytest.raises(ValueError, match=r"pad"),
-    ):
-        sequence[0]
