@@ -93,6 +93,17 @@ class ExampleSource(RecordSource):
         """A dict or a tuple, with leaf numbers in the leaves' places."""
         return self._examples.skeleton
 
+    def remedy(self, shape: tuple[int, ...]) -> str:
+        """What makes arrays of unequal shapes equal, for people."""
+        if len(shape) < 3 and any(field.target is not None for field in self._examples.fields):
+            like = "(None, -1)" if self._examples.as_tuple else '{"image": None, "boxes": -1}'
+            return (
+                "samples have as many boxes as they have: pad() fills them up, with a value for "
+                f"each member of a sample and None for an image, such as pad({like}), as collate= "
+                "of SafeSequence or batchify_fn= of gluon_loader"
+            )
+        return super().remedy(shape)
+
     def fill(
         self,
         numbers: NDArray[np.int64],

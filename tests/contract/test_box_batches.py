@@ -108,9 +108,10 @@ def test_without_padding_the_error_names_it(detections):
     pytest.importorskip("keras")
     from adapters import SafeSequence
 
-    source = open_records(detections, decode=SPEC, outputs=OUTPUTS)
-    with (
-        SafeSequence(source, 6, workers=0) as sequence,
-        pytest.raises(ValueError, match=r"pad"),
-    ):
-        sequence[0]
+    for outputs, like in ((OUTPUTS, r"pad\(\(None, -1\)\)"), (None, r'pad\(\{"image": None')):
+        source = open_records(detections, decode=SPEC, outputs=outputs)
+        with (
+            SafeSequence(source, 6, workers=0) as sequence,
+            pytest.raises(ValueError, match=like),
+        ):
+            sequence[0]
