@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adapters.images import ImageDecoder
 from adapters.sources.features import Field, field_of
 from adapters.sources.followers import target_of
-from adapters.sources.targets import BOUND_TO_IMAGE, PER_BOX, Boxes, Points
+from adapters.sources.targets import Boxes, Points
+
+# How names of features begin that have a value for each box, in the object-detection layout.
+_PER_BOX = "image/object/"
+# Words in the names of features that are coordinates in the image.
+_SIDES = {"xmin", "ymin", "xmax", "ymax"}
+_BOXES = {"box", "boxes", "bbox", "bboxes"}
+_POINTS = {"keypoint", "keypoints", "landmark", "landmarks"}
 
 
 def fields_of(
@@ -61,20 +69,31 @@ def _check_targets(decode: Mapping[str, Any], fields: Sequence[Field]) -> None:
     drops = any(isinstance(each, Boxes) for each in decode.values())
     for field in fields:
         key = str(field.key, "utf-8")
-        if field.decoder is not None or field.target is not None:
-            continue
-        if moving is not None and key.startswith(BOUND_TO_IMAGE):
-            kind = "Boxes" if key.startswith(BOUND_TO_IMAGE[0]) else "Points"
-            raise ValueError(
-                f"decode[{field.name!r}] must follow the image, which {moving!r} crops or flips, "
-                f"got a feature that stays as it is: give {kind}() instead, like "
-                f'{{"{kind.lower()}": {kind}(), ...}}, for all of {key.rpartition("/")[0]!r}'
-            )
-        if drops and field.varies and key.startswith(PER_BOX):
+        if field.decoder is not None or field.target is not None or field.text is not None:
+            kind = None
+        else:
+            kind = _kind_of(key, field)
+        if drops and field.varies and (kind == "Boxes" or key.startswith(_PER_BOX)):
             raise ValueError(
                 f"decode[{field.name!r}] must lose its values with the boxes that are dropped, got "
                 f"a feature beside Boxes: give it as Boxes(per_box={{{key!r}: Feature(...)}})"
             )
+        if moving is not None and kind is not None:
+            given = "" if key.startswith(_PER_BOX) else "format, keys, ..."
+            raise ValueError(
+                f"decode[{field.name!r}] must follow the image, which {moving!r} crops or flips, "
+                f"got a feature that stays as it is: give {kind}({given}) instead, like "
+                f'{{"{kind.lower()}": {kind}({given})}}, which reads all of their coordinates'
+            )
+
+
+def _kind_of(key: str, field: Field) -> str | None:
+    """What has coordinates by its name and shape: ``"Boxes"``, ``"Points"`` or None."""
+    words = set(re.split("[^a-z]+", key.lower()))
+    last = field.shape[-1:]
+    if words & _SIDES or (words & _BOXES and (field.varies or last == (4,))):
+        return "Boxes"
+    return "Points" if words & _POINTS and (field.varies or last in ((2,), (3,))) else None
 
 
 def _outputs(outputs: Any, decode: Mapping[str, Any]) -> list[str]:

@@ -13,10 +13,6 @@ from adapters.sources.features import Feature
 
 _BBOX = "image/object/bbox/"
 _KEYPOINT = "image/object/keypoint/"
-BOUND_TO_IMAGE = (_BBOX, _KEYPOINT)
-"""How names of features begin that are coordinates in the image."""
-PER_BOX = "image/object/"
-"""How names of features begin that have a value for each box."""
 
 
 @dataclass(frozen=True)

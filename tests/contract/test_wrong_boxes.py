@@ -39,6 +39,31 @@ def test_coordinates_that_would_stay_where_they_were_are_an_error(tmp_path, deco
         assert len(open_records(path, decode=plain, fields=fields)) == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "feature", "remedy"),
+    [
+        ("objects/bbox", Feature("float32", (None, 4)), "Boxes"),
+        ("objects/bbox", Feature("float32", (None,)), "Boxes"),
+        ("gt_boxes", Feature("int64", (5, 4)), "Boxes"),
+        ("xmin", Feature("float32"), "Boxes"),
+        ("face/landmarks", Feature("float32", (68, 2)), "Points"),
+        ("keypoints", Feature("float32", (None, 3)), "Points"),
+        ("box", Feature("float32"), None),
+        ("boxes/count", Feature("int64"), None),
+        ("label", Feature("float32", (None, 4)), None),
+        ("box", Feature(str, (4,)), None),
+    ],
+)
+def test_coordinates_are_told_by_name_and_shape(tmp_path, name, feature, remedy):
+    path = written(tmp_path / "a.tfrecord", [detection(npy(gradient(9, 9)), np.zeros((1, 4)))])
+    spec = {"image/encoded": MOVING[0], name: feature}
+    if remedy is None:
+        assert len(open_records(path, decode=spec)) == 1
+        return
+    with pytest.raises(ValueError, match=rf"give {remedy}\(format, keys, \.\.\.\) instead"):
+        open_records(path, decode=spec)
+
+
 def test_tensorflows_specification_of_boxes_would_stay_too(tmp_path):
     class VarLenFeature:
         dtype = "float32"
