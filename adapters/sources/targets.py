@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -65,7 +65,7 @@ class Boxes:
     classes: str | None = "image/object/class/label"
     output: str = "xyxy"
     min_visible: float = 0.0
-    per_box: Mapping[str, Feature] | None = field(default=None, hash=False)
+    per_box: Mapping[str, Feature] | None = None
     image: str | None = None
     optional: bool = False
     stored: Literal["values", "im2rec"] = "values"
@@ -101,8 +101,9 @@ class Boxes:
                     f'Feature("int64"), got {feature!r}'
                 )
 
-    @staticmethod
+    @classmethod
     def im2rec(
+        cls,
         key: str = "label",
         *,
         output: str = "xyxy",
@@ -126,7 +127,7 @@ class Boxes:
             >>> from adapters import Boxes, ImageDecoder
             >>> decode = {"image": ImageDecoder(300, flip=True), "label": Boxes.im2rec()}
         """
-        return Boxes(
+        return cls(
             "rel_xyxy",
             key,
             classes=None,
