@@ -57,9 +57,7 @@ def recognized(head: bytes) -> str | None:
 
 
 def _is_hadoop_snappy(head: bytes) -> bool:
-    """Whether it begins with a block's size, the compressed size of its first part, and what snappy
-    says of the size of that part, and the three agree.
-    """
+    """Whether the sizes agree of a block, of its first part compressed, and of that part."""
     size, packed = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:8], "big")
     part = shift = 0
     for byte in head[8:13]:

@@ -34,8 +34,8 @@ class RecordFiles:
     """The raw records of one file or of several.
 
     Args:
-        paths: A path, a glob, or a sequence of them. A folder is the files in it. What it holds or a
-            glob finds is sorted by name, and index files and Spark's markers are left out of it.
+        paths: A path, a folder of record files, a glob, or a sequence of them. What a folder holds
+            or a glob finds is sorted by name, without index files and Spark's markers.
         format: ``"recordio"``, ``"tfrecord"``, or ``"auto"``: each file's, told from its content.
         verify: Check a record's CRC the first time that it is read.
         cache: Where to keep what is read of them.

@@ -1,4 +1,4 @@
-"""The folders that Spark, Hadoop and Beam write: record files, called parts, and what is beside them.
+"""The folders that Spark and Hadoop write: record files, called parts, and what is beside them.
 
 ::
 
@@ -19,9 +19,8 @@ _MARKERS = ("_SUCCESS", "_committed_", "_started_", "_temporary", "_metadata", "
 
 def without_markers(names: Iterable[str]) -> list[str]:
     """Paths without those of hidden files, and of those that say how the writing went."""
-    return [
-        name for name in names if not (last := os.path.basename(name)).startswith((".", *_MARKERS))
-    ]
+    hidden = (".", *_MARKERS)
+    return [name for name in names if not os.path.basename(name).startswith(hidden)]
 
 
 def parts_of(folder: str) -> list[str]:
@@ -37,8 +36,8 @@ def parts_of(folder: str) -> list[str]:
     if not parts:
         folders = [path for path, is_folder in found if is_folder and path in shown]
         there = (
-            f"one of folders alone: {os.path.join(folder, '*', 'part-*')!r} names the files in them, "
-            "and open_images opens folders of images"
+            f"one of folders alone: {os.path.join(folder, '*', 'part-*')!r} names the files in "
+            "them, and open_images opens folders of images"
             if folders
             else "an empty one"
         )
