@@ -17,6 +17,7 @@ from adapters.images import ImageDecoder, size_of
 from adapters.images import decode as decode_image
 from adapters.records import CODECS, example, irheader
 from adapters.records.envelope import IMAGE, LABEL, no_feature
+from adapters.records.tensor import refuse_tensor
 from adapters.sources.origin import Origin
 
 _SHORT = {"image": IMAGE, "label": LABEL}
@@ -75,6 +76,8 @@ class Features:
     def sample(self, payload: memoryview, format: str, rng: Any) -> dict[str, example.Feature]:
         """A list of bytes, float32 ``(values,)`` or int64 ``(values,)`` for each name."""
         features = example.decode(payload)
+        if not features:
+            refuse_tensor(payload)
         renamed = {}
         for name, stored in self._fields.items():
             if stored not in features:

@@ -37,8 +37,9 @@ class Feature:
             first number stands for lengths that vary: a sample then has its own. In a
             tf.train.SequenceExample, such a feature is looked for in its ``feature_lists`` first,
             where each step has the rest of the shape, and then in its ``context``.
-        stored: ``"values"``, the Example's own list; or ``"raw"``, the array's bytes as one value
-            of its ``bytes_list``, in C order, little-endian.
+        stored: ``"values"``, the Example's own list; ``"raw"``, the array's bytes as one value of
+            its ``bytes_list``, in C order, little-endian; or ``"tensor"``, what
+            ``tf.io.serialize_tensor`` made of it, as one such value.
         default: What an Example without this feature has: a value, or an array of ``shape``. None:
             that is an error. Where lengths vary, the array is empty then, and with ``default``
             the arrays of a batch are made as long as the longest, in ``SafeSequence`` and
@@ -57,17 +58,17 @@ class Feature:
     dtype: Any
     shape: Any = ()
     _: KW_ONLY
-    stored: Literal["values", "raw"] = "values"
+    stored: Literal["values", "raw", "tensor"] = "values"
     default: Any = None
 
     def __post_init__(self) -> None:
         keep = object.__setattr__  # How a frozen dataclass's fields are made what they stand for.
         keep(self, "dtype", _dtype(self.dtype))
         keep(self, "shape", _shape(self.shape))
-        if self.stored not in ("values", "raw"):
+        if self.stored not in ("values", "raw", "tensor"):
             raise ValueError(
-                'stored must be "values" (the Example\'s own list) or "raw" (bytes), got '
-                f"{self.stored!r}"
+                'stored must be "values" (the Example\'s own list), "raw" (bytes) or "tensor" '
+                f"(tf.io.serialize_tensor), got {self.stored!r}"
             )
         sides = [side for side in self.shape if side is not None]
         item = 1 if self.is_text else self.dtype.itemsize
@@ -75,9 +76,9 @@ class Feature:
             raise ValueError(
                 f"shape must be of at most 2 GiB, as Protocol Buffers' messages, got {self.shape}"
             )
-        if self.stored == "raw" and self.is_text:
+        if self.stored != "values" and self.is_text:
             raise ValueError(
-                'stored="raw" must have a dtype of numbers, whose bytes these are, got '
+                f'stored="{self.stored}" must have a dtype of numbers, whose bytes these are, got '
                 f'{self.dtype.__name__}; bytes themselves are stored="values"'
             )
         if self.stored == "values" and not self.is_text and self.dtype.kind == "c":
@@ -145,13 +146,14 @@ class Field:
         dtype: Of the sample's array, native; object for texts.
         shape: Of the sample's array, without the first number where that varies.
         varies: Whether the length does.
-        raw: How the numbers are stored as bytes; None for lists of numbers.
+        raw: How the numbers are stored as bytes; None for lists of numbers, and for a tensor.
         text: ``bytes`` or ``str``; None for numbers.
         needed: Whether an Example without it is an error.
         default: What it has then, or what its arrays are filled up with.
         decoder: Makes an array of an image.
         target: Makes a target of several fields, its parts.
         part_of: The kind of target that this is a part of, for errors.
+        is_tensor: Whether a serialized tensor is stored.
     """
 
     name: str
@@ -167,6 +169,7 @@ class Field:
     decoder: ImageDecoder | None = None
     target: Target | None = None
     part_of: str | None = None
+    is_tensor: bool = False
 
     @property
     def count(self) -> int:
@@ -176,8 +179,8 @@ class Field:
     @property
     def is_fixed(self) -> bool:
         """Whether all samples have numbers of one shape, which a gather can fetch."""
-        several = self.varies or self.target is not None
-        return not several and self.text is None and self.decoder is None
+        by_itself = self.text is not None or self.decoder is not None or self.is_tensor
+        return not self.varies and not by_itself and self.target is None
 
     @property
     def leaf(self) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
@@ -213,7 +216,7 @@ def field_of(name: str, key: str, given: Any) -> Field:
     return Field(
         name,
         key.encode(),
-        wire.BYTES_LIST if given.stored == "raw" or given.is_text else kind,
+        wire.BYTES_LIST if given.stored != "values" or given.is_text else kind,
         stored.newbyteorder("="),
         shape,
         varies,
@@ -221,6 +224,7 @@ def field_of(name: str, key: str, given: Any) -> Field:
         given.dtype if given.is_text else None,
         default is None if needed is None else needed,
         default,
+        is_tensor=given.stored == "tensor",
     )
 
 

@@ -188,16 +188,31 @@ def _is_table(path: str) -> bool:
 
 
 def names_images(path: Any) -> bool:
-    """Whether a path is that of a folder, or of a list or table by its ending.
+    """Whether a path is that of a folder of images, or of a list or table by its ending.
 
-    The URL of a folder ends with a slash.
+    The URL of a folder ends with a slash. A local folder with files alone, none of which is named
+    like an image, is one of record files.
     """
     if not isinstance(path, (str, os.PathLike)):
         return False
     place = as_path(os.fspath(path))
     return _is_table(place) or (
-        clean(place).endswith("/") if is_url(place) else os.path.isdir(place)
+        clean(place).endswith("/")
+        if is_url(place)
+        else os.path.isdir(place) and not _holds_other_files(place)
     )
+
+
+def _holds_other_files(folder: str) -> bool:
+    found = False
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir() or is_named_like_an_image(entry.name):
+                return False
+            found = True
+    return found
 
 
 def _content(decode: Any) -> Images | Custom:
@@ -252,7 +267,7 @@ def _of_folder(
         raise ValueError(
             f"where must have a folder per class, got {root!r} with {loose} images and no folder: "
             "give images with labels as a list [(file, label), ...] or a table, and those without "
-            "as a list of files"
+            "as a list of files; record files are for open_records"
         )
     for name in names:
         if name not in folders:

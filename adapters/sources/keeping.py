@@ -188,6 +188,7 @@ def _told(field: Field) -> list[Any]:
         field.needed,
         None if field.default is None else repr(field.default.tolist()),
         repr(field.decoder),
+        field.is_tensor,
     ]
 
 

@@ -39,9 +39,10 @@ def open_records(
     ``train.rec`` or ``train.tfrecord``; a missing one is built, and written where that is possible.
 
     Args:
-        paths: A path, a glob, whose files are sorted by name, or a sequence of these; or URLs and
-            globs of them, ``s3://bucket/train-*.tfrecord``, ``gs://``, ``az://``, ``http(s)://``
-            and what fsspec knows. A file must not be written into while it is open; one that is
+        paths: A path, a folder of record files as Spark writes them, a glob, whose files are sorted
+            by name, or a sequence of these; or URLs and globs of them,
+            ``s3://bucket/train-*.tfrecord``, ``gs://``, ``az://``, ``http(s)://`` and what fsspec
+            knows. A file must not be written into while it is open; one that is
             renamed into its place is another. An object that changes is an error.
         format: ``"recordio"``, ``"tfrecord"``, or ``"auto"``, which is told from the content. A
             TFRecord may be compressed with GZIP or ZLIB; it is then inflated into a temporary file.
