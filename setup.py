@@ -20,7 +20,7 @@ SOURCES = "adapters/images/native"
 UNITS = (
     *("arguments", "batch", "codes", "colours", "crcs", "crops", "decode", "find", "floats"),
     *("frame", "gather", "huffman", "idct", "jpeg", "picture", "planes", "records", "resize"),
-    *("take", "tints", "ycc", "yuv"),
+    *("take", "tints", "vectors", "ycc", "yuv"),
 )
 PREFIX = os.environ.get("ADAPTERS_JPEG")
 LINUX = sys.platform == "linux"
@@ -38,7 +38,7 @@ setup(
         Extension(
             "adapters.images._kernel",
             [f"{SOURCES}/{name}.c" for name in (*UNITS, "module")],
-            depends=[f"{SOURCES}/{name}.h" for name in (*UNITS, "ahead", "vectors")],
+            depends=[f"{SOURCES}/{name}.h" for name in (*UNITS, "ahead")],
             include_dirs=[str(JPEG / "include")] if PREFIX else [],
             extra_objects=[str(JPEG / "lib/libjpeg.a")] if PREFIX else [],
             libraries=["m"] if PREFIX else ["jpeg", "m"],

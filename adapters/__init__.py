@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from adapters.records import RecordWriter
     from adapters.remote import Cache
     from adapters.selecting import concatenate, mix, packed, split
-    from adapters.sources import Feature, open_images, open_records
+    from adapters.sources import Boxes, Feature, Points, open_images, open_records
     from adapters.viewing import statistics
 else:  # Type checkers would take it to give a value for any name.
     __getattr__ = bound(
@@ -37,11 +37,13 @@ else:  # Type checkers would take it to give a value for any name.
         {
             "AdapterError": "adapters.errors",
             "Blocks": "adapters.batch.blocks",
+            "Boxes": "adapters.sources",
             "Buckets": "adapters.batch.buckets",
             "Cache": "adapters.remote",
             "ClosedError": "adapters.errors",
             "Feature": "adapters.sources",
             "ImageDecoder": "adapters.images",
+            "Points": "adapters.sources",
             "RecordError": "adapters.errors",
             "RecordWriter": "adapters.records",
             "SafeSequence": "adapters.keras",
@@ -71,11 +73,13 @@ __version__ = "0.1.0"
 __all__ = [
     "AdapterError",
     "Blocks",
+    "Boxes",
     "Buckets",
     "Cache",
     "ClosedError",
     "Feature",
     "ImageDecoder",
+    "Points",
     "RecordError",
     "RecordWriter",
     "SafeSequence",

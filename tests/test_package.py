@@ -45,13 +45,14 @@ ALLOWED = {
     "instructions": set(),
     "clock": set(),
     "lazily": set(),
+    "signatures": set(),
     "foretold": set(),
     "seeding": {"generators"},
     "failure": set(),
     "ranks": set(),
     "remote": {"images"},  # The kernel, for CRCs.
-    "records": {"errors", "foretold", "images", "remote"},
-    "images": {"errors", "generators"},
+    "records": {"errors", "foretold", "images", "remote", "signatures"},
+    "images": {"errors", "generators", "signatures"},
     "sources": {
         "foretold",
         "records",

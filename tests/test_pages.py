@@ -20,6 +20,8 @@ import pytest
 from adapters import open_images
 from adapters.cli.main import parser_of
 from adapters.packing import pack
+from tests.contract.detection import detection, gradient, random_boxes
+from tests.images.pictures import npy
 from tests.packing.materials import folder
 from tests.sources.example_files import encoded
 from tests.sources.record_files import write
@@ -36,7 +38,8 @@ _THEN = {
     "keras.md": "assert len(train) == 94",
     "storage.md": "assert images.shape[1:] == (64, 64, 3) and cache.used > 0\n"
     "assert train[0][0].shape[1:] == (64, 64, 3) and len(kept.samples()) == 1",
-    "records.md": "assert records[0][0].shape == (28, 28, 1)",
+    "records.md": "assert records[0][0].shape == (28, 28, 1)\n"
+    "assert images.shape == (4, 128, 128, 3) and targets['boxes'].shape[::2] == (4, 4)",
 }
 # What a page that names something is skipped without.
 _NEEDED = {
@@ -78,6 +81,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         encoded({"image": [np.full(784, number, np.uint8).tobytes()], "label": [number % 10]})
         for number in range(20)
     ]
+    boxes = random_boxes(np.random.default_rng(0), 12).reshape(4, 3, 4)
+    image = npy(gradient(90, 120))
+    found = [detection(image, each[:count]) for count, each in enumerate(boxes)]
+    write(here / "detection-00000.tfrecord", "tfrecord", found)
     for name in ("train", "digits"):
         write(here / f"{name}.tfrecord", "tfrecord", payloads)
     return here

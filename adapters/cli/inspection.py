@@ -16,6 +16,7 @@ from adapters.cli import arguments
 from adapters.errors import AdapterError, ContentError
 from adapters.images import ImageDecoder, decode, size_of
 from adapters.records import RecordFiles, example, tfrecord, wire
+from adapters.records.tensor import tensor_in
 from adapters.remote import clean
 from adapters.sources import (
     Images,
@@ -127,14 +128,25 @@ def _examples(files: RecordFiles) -> Iterator[memoryview]:
                 yield payload
 
 
-def _feature_lists(payload: memoryview, format: str) -> dict[bytes, int]:
-    """The feature lists of a SequenceExample, and how many steps each has; none of all else."""
+def _feature_lists(payload: memoryview, format: str) -> dict[str, list[bytes]]:
+    """The feature lists of a SequenceExample, of each step its bytes; none of all else."""
     if format != tfrecord.NAME:
         return {}
     try:
-        return {name: len(steps) for name, steps in wire.feature_lists(payload).items()}
+        return {
+            str(name, "utf-8", "replace"): [_bytes_of(payload, step) for step in steps]
+            for name, steps in wire.feature_lists(payload).items()
+        }
     except ContentError:
         return {}
+
+
+def _bytes_of(payload: memoryview, step: wire.Entry) -> bytes:
+    """The first of a step's values that are bytes; none of numbers."""
+    held = wire.list_in(payload, step)
+    if held.kind != wire.BYTES_LIST:
+        return b""
+    return bytes(next(iter(wire.strings(payload, held.begin, held.end)), b""))
 
 
 def contact_sheet(paths: Sequence[str], count: int, out: str) -> int:
@@ -187,15 +199,24 @@ def _content(payload: memoryview, format: str) -> str:
         features = example.decode(payload)
         return ", ".join(f"{name}: {_values(value)}" for name, value in sorted(features.items()))
     if kind is None and (lists := _feature_lists(payload, format)):
-        named = {str(name, "utf-8", "replace"): steps for name, steps in lists.items()}
-        return ", ".join(f"{name}: {steps} steps" for name, steps in sorted(named.items()))
+        return ", ".join(
+            f"{name}: {len(values)} steps" + (f", {_values(values)}" if any(values) else "")
+            for name, values in sorted(lists.items())
+        )
+    if tensor := tensor_in(payload):
+        return f"a serialized tensor of {tensor}, {tensor.remedy}"
     more = ", ..." if len(payload) > _SHOWN_BYTES else ""
     return f"{bytes(payload[:_SHOWN_BYTES])!r}{more}"
 
 
+def _kind(image: memoryview | bytes) -> str | None:
+    head = bytes(image[:8])
+    return next((name for begin, name in _KINDS.items() if head.startswith(begin)), None)
+
+
 def _image(image: memoryview | bytes, label: Any) -> str:
     head = bytes(image[:8])
-    name = next((name for begin, name in _KINDS.items() if head.startswith(begin)), "image")
+    name = _kind(image) or "image"
     shown = label.tolist() if isinstance(label, (np.ndarray, np.generic)) else label
     try:
         if head.startswith(_NPY):
@@ -211,6 +232,13 @@ def _values(values: example.Feature) -> str:
     if isinstance(values, np.ndarray):
         shown = values[:4].tolist()
         return f"{values.dtype} {shown}" + (f" and {len(values) - 4} more" * (len(values) > 4))
+    first = values[0] if values else b""
+    if tensor := tensor_in(memoryview(first)):
+        return f"serialized tensor {tensor}"
+    if name := _kind(first):
+        with contextlib.suppress(ContentError):
+            height, width = size_of(first)
+            return f"{len(values)} x {name}, the first of {height} x {width}"
     sizes = [len(value) for value in values[:4]]
     if len(values) == 1 and len(values[0]) <= _SHOWN_BYTES:
         return repr(values[0])

@@ -360,7 +360,7 @@ class GluonPlan(Plan):
             state = split(state, names)
         columns = [each if isinstance(each, list) else each.array for each in state.columns]
         records, remedy = self.recipe.records, None
-        if records is not None and list in map(type, columns) and records.holds_images:
+        if records is not None and list in map(type, columns):
             remedy = records.remedy
         return batchify_default(columns, state.single, remote, allocate, names, remedy)
 

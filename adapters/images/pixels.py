@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from adapters.errors import ContentError
 from adapters.images import jpeg2000, npy, planes, png, sizes
 from adapters.images.geometry import Crop, reduced, reduction
+from adapters.signatures import HEAD_BYTES, recognized
 
 # 16,384 x 16,384: what the kernel has, too.
 MOST_PIXELS = 1 << 28
@@ -189,7 +190,8 @@ def _other(buffer: memoryview | bytes) -> NDArray[np.uint8]:
         )
     if image is None:
         shown = bytes(buffer[:8]).hex(" ") or "nothing"
-        raise ContentError("an image", f"{len(encoded)} bytes that begin with {shown}")
+        found = recognized(bytes(buffer[:HEAD_BYTES]))
+        raise ContentError("an image", found or f"{len(encoded)} bytes that begin with {shown}")
     _check_size(*image.shape[:2])
     cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)
     return image

@@ -43,17 +43,18 @@ def verify(
         How many records are right, and a line for each thing that is wrong.
 
     Raises:
-        FileNotFoundError: A glob that finds nothing.
+        FileNotFoundError: A glob that finds nothing, or a folder without files.
     """
     good, wrong = 0, []
-    for path in expanded(paths):
+    named = expanded(paths)
+    for path in named:
         if path.endswith(MANIFEST_SUFFIX):
             files, problems = _listed(path)
             wrong += problems
         else:
             files = [path]
         for file in files:
-            for problem in _problems(file, progress):
+            for problem in _problems(file, progress, len(named) > 1):
                 if problem is None:
                     good += 1
                 else:
@@ -128,8 +129,10 @@ def _content_of(place: str) -> tuple[str, int]:
     return digest.hexdigest(), done
 
 
-def _problems(path: str, progress: Callable[[int, int], Any] | None) -> Iterator[str | None]:
-    """None for each record that is right, and a line for what is wrong."""
+def _problems(
+    path: str, progress: Callable[[int, int], Any] | None, is_part: bool
+) -> Iterator[str | None]:
+    """None for each record that is right, and a line for what is wrong; parts may be empty."""
     end: RecordError | None = None
     try:
         try:
@@ -146,7 +149,7 @@ def _problems(path: str, progress: Callable[[int, int], Any] | None) -> Iterator
     if end is not None:
         yield str(end)
     else:
-        if not len(shard):
+        if not len(shard) and not is_part:
             yield f"{clean(path)}: no records"
         yield from _index_problems(shard, path)
     images, holds_images = Images(None, {}), False

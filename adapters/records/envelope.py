@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.records import example, irheader
+from adapters.records import example, irheader, wire
+from adapters.records.tensor import refuse_tensor
 
 IMAGE, LABEL, ID = "image/encoded", "image/class/label", "image/id"
 # Of encodings that a file may be told to be full of images by.
@@ -144,7 +145,8 @@ class InExample:
         features = example.lists(payload, names)
         for name in names:
             if name not in features:
-                raise no_feature(name, example.lists(payload))
+                refuse_tensor(payload)
+                raise no_feature(name, example.lists(payload), wire.feature_lists(payload))
         kind, view = features[names[0]]
         images = example.strings(view) if kind == example.BYTES_LIST else []
         if len(images) != 1:
@@ -191,10 +193,19 @@ BEHIND_HEADER: Envelope = BehindHeader()
 IN_EXAMPLE: Envelope = InExample()
 
 
-def no_feature(name: str, features: Mapping[str, Any]) -> ContentError:
-    """The error where a feature is missing among these."""
+def no_feature(
+    name: str, features: Mapping[str, Any], lists: Mapping[bytes, Any] | None = None
+) -> ContentError:
+    """The error if a feature is missing among these, and the feature lists of a SequenceExample."""
     listed = ", ".join(sorted(features)) or "none"
-    return ContentError(f"a feature {name!r} (fields= renames)", f"the features {listed}")
+    found = f"the features {listed}"
+    if lists:
+        steps = ", ".join(sorted(str(each, "utf-8", "replace") for each in lists))
+        found += (
+            f", and the feature lists {steps} of a SequenceExample, which "
+            "decode={name: Feature(bytes, (None,))} reads"
+        )
+    return ContentError(f"a feature {name!r} (fields= renames)", found)
 
 
 def _label(values: example.Feature) -> Any:

@@ -14,6 +14,7 @@ from adapters.errors import ClosedError
 from adapters.foretold import Window
 from adapters.records.formats import CODECS, listed
 from adapters.records.held import Held
+from adapters.records.parts import parts_of, without_markers
 from adapters.records.peeking import mapped_lightly, will_peek
 from adapters.records.remotefile import RemoteFile
 from adapters.records.shard import Shard
@@ -33,8 +34,8 @@ class RecordFiles:
     """The raw records of one file or of several.
 
     Args:
-        paths: A path, a glob, or a sequence of them. What a glob finds is sorted by name, and index
-            files are left out of it.
+        paths: A path, a folder of record files, a glob, or a sequence of them. What a folder holds
+            or a glob finds is sorted by name, without index files and Spark's markers.
         format: ``"recordio"``, ``"tfrecord"``, or ``"auto"``: each file's, told from its content.
         verify: Check a record's CRC the first time that it is read.
         cache: Where to keep what is read of them.
@@ -274,7 +275,7 @@ class RecordFiles:
 
 
 def expanded(paths: Paths) -> list[str]:
-    """The files that paths, URLs and globs of both name.
+    """The files that paths, folders, URLs and globs of these name.
 
     Raises:
         ConnectionError: A store doesn't answer.
@@ -284,17 +285,21 @@ def expanded(paths: Paths) -> list[str]:
     files: list[str] = []
     for path in map(as_path, _as_strings(given)):
         if is_url(path):
-            urls = found_by(path) if has_magic(path) else [path]
+            path = f"{path}*" if path.endswith("/") else path  # All that a folder holds.
+            urls = without_markers(found_by(path)) if has_magic(path) else [path]
             wanted = record_files(urls, path.endswith(MANIFEST_SUFFIX)) if has_magic(path) else urls
             if not wanted:
                 raise FileNotFoundError(f"no object matches {clean(path)!r}")
             files += wanted
             continue
+        if os.path.isdir(path):
+            files += parts_of(path)
+            continue
         if os.path.exists(path) or not glob.has_magic(path):
             files.append(path)
             continue
         manifests = path.endswith(MANIFEST_SUFFIX)
-        found = record_files(sorted(glob.glob(path)), manifests)
+        found = record_files(without_markers(sorted(glob.glob(path))), manifests)
         if not found:
             raise FileNotFoundError(f"no file matches {path!r}")
         files += found

@@ -6,6 +6,13 @@
 
 ``flag`` is the number of labels that follow; if it is 0, ``label`` is the one label. All numbers
 are little-endian. Source: MXNet, ``python/mxnet/recordio.py``.
+
+For detection, labels are themselves a header and objects of one width; all numbers are float32::
+
+    header width | object width | rest of the header ... | objects ...
+
+An object is ``class | xmin | ymin | xmax | ymax | more ...``, relative to the image. Source: MXNet,
+``python/mxnet/image/detection.py``, ``ImageDetIter._parse_label``.
 """
 
 from __future__ import annotations
@@ -14,6 +21,7 @@ import struct
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from adapters.errors import ContentError
 
@@ -61,3 +69,44 @@ def unpack(payload: memoryview) -> Labelled:
         raise ContentError(f"{flag} labels in {end} bytes", f"{len(payload)} bytes")
     labels = np.frombuffer(payload[HEADER.size : end], "<f4").astype(np.float32)
     return Labelled(labels, number, payload[end:])
+
+
+def objects(labels: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The objects of a detection label, ``(objects, object width)``.
+
+    Raises:
+        ContentError: It is none.
+    """
+    size = len(labels)
+    first = labels[:2].tolist()
+    if size >= 2 and all(number.is_integer() for number in first):
+        head, width = map(int, first)
+        if 2 <= head <= size and width >= 5 and not (size - head) % width:
+            return labels[head:].reshape(-1, width)
+    shown = ", ".join(f"{number:g}" for number in labels[:6].tolist())
+    raise ContentError(
+        "a detection label: the width of its header (at least 2), that of an object (at least 5), "
+        "the rest of the header, and whole objects",
+        f"{size} numbers: {shown}{', ...' * (size > 6)}",
+    )
+
+
+def refuse_objects(labels: NDArray[Any]) -> None:
+    """Let labels pass that aren't plainly those of detection: boxes of which each has an area.
+
+    Raises:
+        ContentError: They are.
+    """
+    try:
+        found = objects(np.asarray(labels, np.float32))
+    except ContentError:
+        return
+    corners = found[:, 1:5]
+    inside = (corners >= -1) & (corners <= 2)
+    if len(found) and inside.all() and (corners[:, 2:] > corners[:, :2]).all():
+        raise ContentError(
+            "labels that are no boxes, which would neither be told from the widths before them nor "
+            'follow a crop or a flip: open_records(..., decode={"image": ImageDecoder(...), '
+            '"label": Boxes.im2rec()}) reads them',
+            f"a detection label of im2rec with {len(found)} boxes",
+        )

@@ -20,7 +20,10 @@ from adapters.records.sidecar import index_of
 from adapters.records.storage import InflatedFile, MappedFile
 from adapters.remote import Cache, is_url
 from adapters.remote.urls import head_in
+from adapters.signatures import HEAD_BYTES, recognized
 
+# Of a file that is of no format.
+_SHOWN_BYTES = 16
 # GZIP, and ZLIB of levels 0 and 1, 2 to 5, 6, and 7 to 9.
 _COMPRESSED_BEGINS = (b"\x1f\x8b", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 
@@ -195,29 +198,30 @@ def _opened(
         storage = RemoteFile(os.fspath(path), cache, head_in(path))
     else:
         storage = MappedFile(path)
-    head = bytes(storage.read(0, 16))
+    head = bytes(storage.read(0, HEAD_BYTES))
     asked = [*CODECS.values()] if format == "auto" else [CODECS[format]]
-    if format != "auto" and not asked[0].compressible:
-        return storage, asked[0]
     if found := _begun(head, asked):  # Which may as well look compressed.
         return storage, found[0]
-    if head.startswith(_COMPRESSED_BEGINS):
+    may_be_compressed = any(codec.compressible for codec in asked)
+    if may_be_compressed and head.startswith(_COMPRESSED_BEGINS):
         inflated = (
             InflatedObject(storage) if isinstance(storage, RemoteFile) else InflatedFile(path)
         )
-        head = bytes(inflated.read(0, 16))
+        head = bytes(inflated.read(0, HEAD_BYTES))
         compressible = [codec for codec in asked if codec.compressible]
         if found := _begun(head, compressible):
             return inflated, found[0]
         if not head or format != "auto":
             return inflated, compressible[0]
         titles = _titles(compressible)
-        raise RecordError(
-            inflated.name, None, 0, f"a compressed {titles}", f"{head.hex(' ')} in it"
-        )
-    if format == "auto" and head:
-        raise RecordError(storage.name, None, 0, f"a {_titles(asked)} file", head.hex(" "))
+        raise RecordError(inflated.name, None, 0, f"a compressed {titles}", f"{_shown(head)} in it")
+    if (format == "auto" and head) or recognized(head):
+        raise RecordError(storage.name, None, 0, f"a {_titles(asked)} file", _shown(head))
     return storage, asked[0]
+
+
+def _shown(head: bytes) -> str:
+    return recognized(head) or head[:_SHOWN_BYTES].hex(" ")
 
 
 def _titles(codecs: list[Codec]) -> str:

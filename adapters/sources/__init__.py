@@ -37,16 +37,19 @@ if TYPE_CHECKING:
     from adapters.sources.opening import open_guessed, open_records
     from adapters.sources.records import RecordSource
     from adapters.sources.specification import suggested
+    from adapters.sources.targets import Boxes, Points
 else:  # What programs with arrays don't need.
     __getattr__ = bound(
         __name__,
         {
+            "Boxes": "adapters.sources.targets",
             "Concatenation": "adapters.sources.concatenation",
             "Decoded": "adapters.sources.decoded",
             "ExampleSource": "adapters.sources.examplesource",
             "Feature": "adapters.sources.features",
             "ImageSource": "adapters.sources.imagefiles",
             "Images": "adapters.sources.contents",
+            "Points": "adapters.sources.targets",
             "RecordSource": "adapters.sources.records",
             "guessed": "adapters.sources.contents",
             "identity": "adapters.sources.contents",
@@ -61,6 +64,7 @@ else:  # What programs with arrays don't need.
 
 __all__ = [
     "ArraySource",
+    "Boxes",
     "Concatenation",
     "Decoded",
     "ExampleSource",
@@ -68,6 +72,7 @@ __all__ = [
     "ImageSource",
     "Images",
     "MapSource",
+    "Points",
     "RecordSource",
     "SequenceSource",
     "Source",

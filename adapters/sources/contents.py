@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from adapters.errors import ContentError
 from adapters.images import ImageDecoder, size_of
 from adapters.images import decode as decode_image
-from adapters.records import CODECS, example
+from adapters.records import CODECS, example, irheader
 from adapters.records.envelope import IMAGE, LABEL, no_feature
+from adapters.records.tensor import refuse_tensor
 from adapters.sources.origin import Origin
 
 _SHORT = {"image": IMAGE, "label": LABEL}
@@ -75,6 +76,8 @@ class Features:
     def sample(self, payload: memoryview, format: str, rng: Any) -> dict[str, example.Feature]:
         """A list of bytes, float32 ``(values,)`` or int64 ``(values,)`` for each name."""
         features = example.decode(payload)
+        if not features:
+            refuse_tensor(payload)
         renamed = {}
         for name, stored in self._fields.items():
             if stored not in features:
@@ -97,6 +100,7 @@ class Images:
         named = {_SHORT.get(name, name): stored for name, stored in fields.items()}
         self.decoder = decoder
         self.draws = decoder is not None and decoder.draws
+        self.moves = decoder is not None and (decoder.crop is not None or decoder.flip)
         self.names = named.pop(IMAGE, IMAGE), named.pop(LABEL, LABEL)
         if named:
             raise ValueError(
@@ -136,7 +140,10 @@ class Images:
         Raises:
             ContentError: No IRHeader, no Example, or one without the features.
         """
-        return CODECS[format].envelope.split(payload, self.names)
+        encoded, label = CODECS[format].envelope.split(payload, self.names)
+        if self.moves and isinstance(label, np.ndarray):
+            irheader.refuse_objects(label)
+        return encoded, label
 
 
 def cut_out(

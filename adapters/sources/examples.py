@@ -7,7 +7,7 @@ is done here.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,13 @@ from numpy.typing import NDArray
 
 from adapters.errors import ContentError
 from adapters.images import ImageDecoder
-from adapters.records import recordio, wire
+from adapters.records import irheader, recordio, wire
+from adapters.records.tensor import Tensor, refuse_tensor, tensor_in
 from adapters.sources.features import Field
 from adapters.sources.headers import has_header, in_header, values_in
+from adapters.sources.specification import REMEDY
+
+_IMAGES_REMEDY = f"several images: give Feature(bytes, (None,)) and {REMEDY}"
 
 
 class Examples:
@@ -38,11 +42,20 @@ class Examples:
         named = {name: numbers[name] for name in self.names}
         # A sample with leaf numbers in the leaves' places.
         self.skeleton: Any = tuple(named.values()) if as_tuple else named
-        self._varies = any(field.varies for field in fields)
-        self.draws = any(field.decoder is not None and field.decoder.draws for field in fields)
+        self._read: list[Field] = []
+        self._places: list[slice | int] = []
+        for field in self.fields:
+            first, parts = len(self._read), [field] if field.target is None else field.target.parts
+            self._read += parts
+            self._places.append(first if field.target is None else slice(first, len(self._read)))
+        self._varies = any(field.varies for field in self._read)
+        makers = [maker for field in fields for maker in (field.decoder, field.target)]
+        self.draws = any(maker is not None and maker.draws for maker in makers)
+        decoders = [field.decoder for field in self._read if field.decoder is not None]
+        self._moves = any(each.crop is not None or each.flip for each in decoders)
 
     def sample(self, payload: memoryview, format: str, rng: np.random.Generator | None) -> Any:
-        """The sample; several images of it are cropped and flipped by the same random numbers.
+        """The sample; its images and targets are cropped and flipped by the same random numbers.
 
         Raises:
             ContentError: A feature is missing, or another than it should be.
@@ -50,11 +63,18 @@ class Examples:
         values = self.values(payload, format)
         state = rng.bit_generator.state if rng is not None and self.draws else None
         for place, field in enumerate(self.fields):
+            if field.decoder is None and field.target is None:
+                continue
+            if state is not None:
+                assert rng is not None
+                rng.bit_generator.state = state
             if field.decoder is not None:
-                if state is not None:
-                    assert rng is not None
-                    rng.bit_generator.state = state
                 values[place] = decoded(field, field.decoder, values[place], rng)
+            elif field.target is not None:
+                try:
+                    values[place] = field.target.made(values[place], rng)
+                except ContentError as error:
+                    raise told(field, error) from error
         return self.joined(values)
 
     def joined(self, values: Sequence[Any]) -> Any:
@@ -69,7 +89,9 @@ class Examples:
         return list(sample) if self.as_tuple else [sample[field.name] for field in self.fields]
 
     def values(self, payload: memoryview, format: str) -> list[Any]:
-        """What the features hold, in the order of ``fields``; of images, the encoded bytes.
+        """What the features hold, in the order of ``fields``.
+
+        Of images, the encoded bytes; of targets, a list of what their parts hold.
 
         Args:
             payload: The record.
@@ -78,8 +100,14 @@ class Examples:
         Raises:
             ContentError: A feature is missing, or another than it should be.
         """
+        held = self._held(payload, format)
+        return [held[place] for place in self._places]
+
+    def _held(self, payload: memoryview, format: str) -> list[Any]:
+        """What is read of a record."""
         if format == recordio.NAME and has_header(payload):
-            return [_behind_header(field, payload) for field in in_header(self.fields)]
+            fields = in_header(self._read)
+            return [_behind_header(field, payload, self._moves) for field in fields]
         lists: dict[bytes, list[wire.Entry]] = {}
         try:
             found = wire.features(payload)
@@ -87,11 +115,13 @@ class Examples:
                 lists = wire.feature_lists(payload)
         except ContentError as error:
             raise ContentError(f"a tf.train.Example: {error.expected}", error.found) from error
+        if not found and not lists:
+            refuse_tensor(payload)
         return [
             _of_steps(field, payload, lists[field.key])
             if field.varies and field.key in lists
             else _value(field, payload, found, lists)
-            for field in self.fields
+            for field in self._read
         ]
 
 
@@ -176,18 +206,21 @@ def _value(
     try:
         held = wire.List(0, 0, 0) if entry is None else wire.list_in(payload, entry)
         if not held.kind:
-            return _missing(field, entry, [*found, *lists])
+            return _missing(field, entry, found, lists or _lists_of_images(field, payload))
         return _of_list(field, payload, held)
     except ContentError as error:
         raise told(field, error) from error
 
 
-def _behind_header(field: Field, payload: memoryview) -> Any:
+def _behind_header(field: Field, payload: memoryview, moves: bool) -> Any:
     try:
         held = values_in(field, payload)
         if field.kind == wire.BYTES_LIST:
             return _of_bytes(field, [held])
         values = np.frombuffer(held, "<f4").astype(np.float32)
+        # Widths stand before the boxes, so that no shape has rows of them.
+        if field.part_of is None and (moves or (field.varies and field.shape)):
+            irheader.refuse_objects(values)
         _check_count(field, len(values))
         return converted(field, values)[()]
     except ContentError as error:
@@ -195,14 +228,24 @@ def _behind_header(field: Field, payload: memoryview) -> Any:
 
 
 def _of_list(field: Field, payload: memoryview, held: wire.List) -> Any:
-    if held.kind != field.kind:
-        raise ContentError(wire.LISTS[field.kind], wire.LISTS.get(held.kind, "no values"))
+    kind = field.kind
+    if field.part_of is not None and (kind, held.kind) == (wire.FLOAT_LIST, wire.INT64_LIST):
+        kind = held.kind  # Pixels, in whole numbers.
+    if held.kind != kind:
+        found = wire.LISTS.get(held.kind, "no values")
+        if held.kind == wire.BYTES_LIST and len(stored := _bytes_in(payload, held)) == 1:
+            found = _as_tensor(stored[0]) or found
+        raise ContentError(wire.LISTS[field.kind], found)
     if held.kind == wire.BYTES_LIST:
-        return _of_bytes(field, wire.strings(payload, held.begin, held.end))
+        return _of_bytes(field, _bytes_in(payload, held))
     read = wire.floats if held.kind == wire.FLOAT_LIST else wire.integers
     values = read(payload, held.begin, held.end)
     _check_count(field, len(values))
     return converted(field, values)[()]
+
+
+def _bytes_in(payload: memoryview, held: wire.List) -> list[memoryview]:
+    return wire.strings(payload, held.begin, held.end)
 
 
 def _of_steps(field: Field, payload: memoryview, steps: list[wire.Entry]) -> NDArray[Any]:
@@ -218,11 +261,34 @@ def _of_steps(field: Field, payload: memoryview, steps: list[wire.Entry]) -> NDA
     return array
 
 
-def _missing(field: Field, entry: wire.Entry | None, found: Iterable[bytes]) -> Any:
+def _lists_of_images(field: Field, payload: memoryview) -> dict[bytes, list[wire.Entry]]:
+    """The feature lists of a SequenceExample, which an image isn't looked for in."""
+    return wire.feature_lists(payload) if field.decoder is not None else {}
+
+
+def _missing(
+    field: Field,
+    entry: wire.Entry | None,
+    features: Iterable[bytes],
+    lists: Mapping[bytes, Any],
+) -> Any:
+    if field.part_of is not None and entry is not None:
+        return np.empty((0, *field.shape), field.dtype)
+    found = [*features, *lists]
+    if field.decoder is not None and field.key in lists:
+        raise ContentError(
+            f"one image ({_IMAGES_REMEDY})", f"a feature list of {len(lists[field.key])} steps"
+        )
     if field.needed or field.decoder is not None:
         listed = ", ".join(sorted(str(name, "utf-8", "replace") for name in found)) or "none"
         there = "one without values" if entry is not None else f"the features {listed}"
-        raise ContentError("values (default= stands in for them, fields= renames)", there)
+        remedy = "default= stands in for them, fields= renames"
+        if field.part_of is not None:
+            remedy = (
+                f"{field.part_of}(optional=True) takes a record without them for one of none, "
+                "keys= and classes= are their names"
+            )
+        raise ContentError(f"values ({remedy})", there)
     if field.varies:
         return np.empty((0, *field.shape), field.dtype)
     assert field.default is not None
@@ -238,20 +304,43 @@ def _of_bytes(field: Field, values: list[memoryview]) -> Any:
             texts[place] = _text(value) if field.text is str else bytes(value)
         return texts.reshape(shape)[()]
     if len(values) != 1:
-        raise ContentError("one value", f"{len(values)} values")
+        several = values and field.decoder is not None
+        remedy = f" ({_IMAGES_REMEDY})" if several else ""
+        raise ContentError(f"one value{remedy}", f"{len(values)} values")
     (value,) = values
+    if field.is_tensor:
+        return _of_tensor(field, tensor_in(value))
     if field.raw is None:
         return value
     size = field.count * field.raw.itemsize
     if len(value) % size if field.varies else len(value) != size:
         whole = "a multiple of " * field.varies
-        raise ContentError(f"{whole}{size} bytes, {_outline(field)}", f"{len(value)} bytes")
+        found = _as_tensor(value) or f"{len(value)} bytes"
+        raise ContentError(f"{whole}{size} bytes, {_outline(field)}", found)
     wrong = misfits(field, numbers := np.frombuffer(value, field.raw))
     if wrong is not None:
         expected = f'values of {field.dtype} (Feature("uint64") has them all)'
         raise ContentError(expected, str(numbers[wrong][0]))
     array = of_raw(field, np.frombuffer(value, np.uint8))
     return array.reshape((-1, *field.shape) if field.varies else field.shape).copy()[()]
+
+
+def _of_tensor(field: Field, tensor: Tensor | None) -> NDArray[Any]:
+    if tensor is None:
+        raise ContentError("a tensor that tf.io.serialize_tensor has made", "other bytes")
+    shape = tensor.shape[1:] if field.varies else tensor.shape
+    if tensor.dtype != field.dtype.name or shape != field.shape or field.varies > len(tensor.shape):
+        raise ContentError(f"a tensor of {_outline(field)}", f"one of {tensor}")
+    return tensor.array[()]
+
+
+def _as_tensor(value: memoryview) -> str | None:
+    """What a serialized tensor is, and how it is read; None of other bytes."""
+    tensor = tensor_in(value)
+    if tensor is None:
+        return None
+    remedy = 'Feature(..., stored="tensor")' if tensor.is_numeric else "tf.io.parse_tensor"
+    return f"a serialized tensor of {tensor}, which {remedy} reads"
 
 
 def of_raw(field: Field, stored: NDArray[np.uint8]) -> NDArray[Any]:

@@ -17,6 +17,7 @@ from adapters.sources.beforehand import Beforehand
 from adapters.sources.contents import cut_out
 from adapters.sources.examples import Examples, told
 from adapters.sources.featurerows import FeatureRows
+from adapters.sources.features import Field
 from adapters.sources.located import Located
 from adapters.sources.origin import Origin
 from adapters.sources.records import RecordSource
@@ -217,6 +218,28 @@ class ExampleSource(RecordSource):
         """Whether there are arrays of lengths that vary, and something to fill them up with."""
         return self._pads
 
+    def remedy(self, shape: tuple[int, ...]) -> str:
+        """What makes arrays of unequal shapes equal, for people: which features have them."""
+        sizes = [each.name for each in self._examples.fields if each.decoder and not each.leaf]
+        if sizes and len(shape) == 3:
+            named = ", ".join(f"{name!r}: ImageDecoder(224)" for name in sizes)
+            return f"images of several sizes need {named} in decode, or another size"
+        if len(shape) < 3 and any(each.target is not None for each in self._examples.fields):
+            like = "(None, -1)" if self._examples.as_tuple else '{"image": None, "boxes": -1}'
+            return (
+                "samples have as many boxes as they have: pad() fills them up, with a value for "
+                f"each member of a sample and None for an image, such as pad({like}), as collate= "
+                "of SafeSequence or batchify_fn= of gluon_loader"
+            )
+        varying = [each for each in self._examples.fields if each.varies and each.default is None]
+        if not varying:
+            return super().remedy(shape)
+        named = ", ".join(f"{each.name!r}: {_with_default(each)}" for each in varying)
+        return (
+            f"features of several lengths need {named} in decode, which fills a batch up to its "
+            "longest, or collate=pad() or ragged()"
+        )
+
     def padded(self, samples: list[Any], extra: int = 0) -> list[Any]:
         """The samples of a batch, with arrays that vary as long as the longest, where one may."""
         keys: Sequence[Any] = range(len(self._examples.fields))
@@ -241,3 +264,10 @@ class ExampleSource(RecordSource):
                     whole[: len(array)] = array
                     sample[key] = whole
         return [tuple(sample.values()) if kind is tuple else sample for sample in padded]
+
+
+def _with_default(field: Field) -> str:
+    dtype = field.text.__name__ if field.text else f'"{field.dtype}"'
+    shape = f"({', '.join(map(str, (None, *field.shape)))}{',' * (not field.shape)})"
+    default = {"bytes": 'b""', "str": '""'}.get(dtype, "0")
+    return f"Feature({dtype}, {shape}, default={default})"

@@ -1,16 +1,16 @@
 """``Feature``: what a feature of a tf.train.Example is, so that its values become one array.
 
-``fields_of`` makes one ``Field`` of each, also of TensorFlow's specifications, which are told by
-the names of their classes: TensorFlow isn't imported.
+``field_of`` makes a ``Field`` of it, also of TensorFlow's specifications, which are told by the
+names of their classes: TensorFlow isn't imported.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,8 +37,9 @@ class Feature:
             first number stands for lengths that vary: a sample then has its own. In a
             tf.train.SequenceExample, such a feature is looked for in its ``feature_lists`` first,
             where each step has the rest of the shape, and then in its ``context``.
-        stored: ``"values"``, the Example's own list; or ``"raw"``, the array's bytes as one value
-            of its ``bytes_list``, in C order, little-endian.
+        stored: ``"values"``, the Example's own list; ``"raw"``, the array's bytes as one value of
+            its ``bytes_list``, in C order, little-endian; or ``"tensor"``, what
+            ``tf.io.serialize_tensor`` made of it, as one such value.
         default: What an Example without this feature has: a value, or an array of ``shape``. None:
             that is an error. Where lengths vary, the array is empty then, and with ``default``
             the arrays of a batch are made as long as the longest, in ``SafeSequence`` and
@@ -57,17 +58,17 @@ class Feature:
     dtype: Any
     shape: Any = ()
     _: KW_ONLY
-    stored: Literal["values", "raw"] = "values"
+    stored: Literal["values", "raw", "tensor"] = "values"
     default: Any = None
 
     def __post_init__(self) -> None:
         keep = object.__setattr__  # How a frozen dataclass's fields are made what they stand for.
         keep(self, "dtype", _dtype(self.dtype))
         keep(self, "shape", _shape(self.shape))
-        if self.stored not in ("values", "raw"):
+        if self.stored not in ("values", "raw", "tensor"):
             raise ValueError(
-                'stored must be "values" (the Example\'s own list) or "raw" (bytes), got '
-                f"{self.stored!r}"
+                'stored must be "values" (the Example\'s own list), "raw" (bytes) or "tensor" '
+                f"(tf.io.serialize_tensor), got {self.stored!r}"
             )
         sides = [side for side in self.shape if side is not None]
         item = 1 if self.is_text else self.dtype.itemsize
@@ -75,9 +76,9 @@ class Feature:
             raise ValueError(
                 f"shape must be of at most 2 GiB, as Protocol Buffers' messages, got {self.shape}"
             )
-        if self.stored == "raw" and self.is_text:
+        if self.stored != "values" and self.is_text:
             raise ValueError(
-                'stored="raw" must have a dtype of numbers, whose bytes these are, got '
+                f'stored="{self.stored}" must have a dtype of numbers, whose bytes these are, got '
                 f'{self.dtype.__name__}; bytes themselves are stored="values"'
             )
         if self.stored == "values" and not self.is_text and self.dtype.kind == "c":
@@ -112,6 +113,28 @@ class Feature:
         return _tuples(array.tolist())
 
 
+class Target(Protocol):
+    """Makes one member of a sample of several features."""
+
+    @property
+    def parts(self) -> Sequence[Field]:
+        """The features."""
+        ...
+
+    @property
+    def draws(self) -> bool:
+        """Whether it depends on random numbers."""
+        ...
+
+    def made(self, values: Sequence[Any], rng: np.random.Generator | None) -> Any:
+        """The member, of the values of its parts.
+
+        Raises:
+            ContentError: They don't go together.
+        """
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Field:
     """A feature in a sample, and where it comes from.
@@ -123,11 +146,14 @@ class Field:
         dtype: Of the sample's array, native; object for texts.
         shape: Of the sample's array, without the first number where that varies.
         varies: Whether the length does.
-        raw: How the numbers are stored as bytes; None for lists of numbers.
+        raw: How the numbers are stored as bytes; None for lists of numbers, and for a tensor.
         text: ``bytes`` or ``str``; None for numbers.
         needed: Whether an Example without it is an error.
         default: What it has then, or what its arrays are filled up with.
         decoder: Makes an array of an image.
+        target: Makes a target of several fields, its parts.
+        part_of: The kind of target that this is a part of, for errors.
+        is_tensor: Whether a serialized tensor is stored.
     """
 
     name: str
@@ -141,6 +167,9 @@ class Field:
     needed: bool = True
     default: NDArray[Any] | None = None
     decoder: ImageDecoder | None = None
+    target: Target | None = None
+    part_of: str | None = None
+    is_tensor: bool = False
 
     @property
     def count(self) -> int:
@@ -150,7 +179,8 @@ class Field:
     @property
     def is_fixed(self) -> bool:
         """Whether all samples have numbers of one shape, which a gather can fetch."""
-        return not self.varies and self.text is None and self.decoder is None
+        by_itself = self.text is not None or self.decoder is not None or self.is_tensor
+        return not self.varies and not by_itself and self.target is None
 
     @property
     def leaf(self) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
@@ -158,37 +188,6 @@ class Field:
         if self.decoder is not None:
             return None if self.decoder.shape is None else (self.decoder.shape, self.decoder.dtype)
         return (self.shape, self.dtype) if self.is_fixed else None
-
-
-def fields_of(
-    decode: Mapping[str, Any], fields: Mapping[str, str] | None, outputs: Sequence[str] | None
-) -> list[Field]:
-    """The features that samples have, in the order of ``outputs`` where that is given.
-
-    Raises:
-        TypeError: A name is no string, or a feature is none of the kinds that there are.
-        ValueError: No feature, a name that isn't there, or a specification that can't be read.
-    """
-    if not decode:
-        raise ValueError('decode must name at least one feature, like {"label": Feature("int64")}')
-    for name in decode:
-        if not isinstance(name, str):
-            raise TypeError(f"decode must have strings as names of features, got {name!r}")
-    unknown = [name for name in fields or {} if name not in decode]
-    if unknown:
-        raise ValueError(f"fields must rename features of decode, got {unknown[0]!r}")
-    for key in (fields or {}).values():
-        if not isinstance(key, str):
-            raise TypeError(f"fields must have strings as names in the record, got {key!r}")
-    for text in [*decode, *(fields or {}).values()]:
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise ValueError(
-                f"names of features must be text that UTF-8 has, as Examples do, got {text!r}"
-            ) from None
-    names = list(decode) if outputs is None else _outputs(outputs, decode)
-    return [field_of(name, (fields or {}).get(name, name), decode[name]) for name in names]
 
 
 def field_of(name: str, key: str, given: Any) -> Field:
@@ -217,7 +216,7 @@ def field_of(name: str, key: str, given: Any) -> Field:
     return Field(
         name,
         key.encode(),
-        wire.BYTES_LIST if given.stored == "raw" or given.is_text else kind,
+        wire.BYTES_LIST if given.stored != "values" or given.is_text else kind,
         stored.newbyteorder("="),
         shape,
         varies,
@@ -225,6 +224,7 @@ def field_of(name: str, key: str, given: Any) -> Field:
         given.dtype if given.is_text else None,
         default is None if needed is None else needed,
         default,
+        is_tensor=given.stored == "tensor",
     )
 
 
@@ -283,21 +283,6 @@ def _of_tensorflow(name: str, key: str, given: Any) -> tuple[Feature, str, bool 
             default = array[()]
         default = array.reshape(shape) if array.size == math.prod(shape) else default
     return Feature(dtype, shape, default=default), key, None
-
-
-def _outputs(outputs: Any, decode: Mapping[str, Any]) -> list[str]:
-    if isinstance(outputs, str) or not isinstance(outputs, Sequence):
-        raise TypeError(
-            'outputs must be names in the order of a sample, like ("image", "label"), got '
-            f"{outputs!r}"
-        )
-    for name in outputs:
-        if not isinstance(name, str) or name not in decode:
-            listed = ", ".join(map(repr, decode))
-            raise ValueError(f"outputs must be names of decode ({listed}), got {name!r}")
-    if not outputs or len(set(outputs)) < len(outputs):
-        raise ValueError(f"outputs must name features, each once, got {outputs!r}")
-    return list(outputs)
 
 
 def _dtype(dtype: Any) -> Any:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.images import ImageDecoder
+from adapters.records import irheader
 from adapters.remote.cache import Cache, cache_of
 from adapters.remote.urls import as_path, below, clean, folder_url, is_url
 from adapters.sources.contents import Custom, Images, content_of
@@ -39,6 +40,8 @@ log = logging.getLogger("adapters")
 _NOBODYS = {"thumbs.db", "desktop.ini"}
 _TABLES = (".csv", ".tsv")
 _LIST = ".lst"
+# Labels that are looked at: of detection, nearly each has a box.
+_MOST_LABELS = 100
 
 
 def open_images(
@@ -144,6 +147,13 @@ def _opened(
     known: Listed | None = None,
 ) -> ImageSource:
     """The source of files, read by whoever can."""
+    if (
+        isinstance(content, Images)
+        and content.moves
+        and (labels.ndim > 1 or labels.dtype == object)
+    ):
+        for label in labels[:_MOST_LABELS]:
+            irheader.refuse_objects(label)
     reading, of_bytes = None, None if cache is not None and cache.decoded else cache
     if of_bytes is not None or not files.are_local:
         reading = ObjectReading(files, of_bytes, known)
@@ -178,16 +188,31 @@ def _is_table(path: str) -> bool:
 
 
 def names_images(path: Any) -> bool:
-    """Whether a path is that of a folder, or of a list or table by its ending.
+    """Whether a path is that of a folder of images, or of a list or table by its ending.
 
-    The URL of a folder ends with a slash.
+    The URL of a folder ends with a slash. A local folder with files alone, none of which is named
+    like an image, is one of record files.
     """
     if not isinstance(path, (str, os.PathLike)):
         return False
     place = as_path(os.fspath(path))
     return _is_table(place) or (
-        clean(place).endswith("/") if is_url(place) else os.path.isdir(place)
+        clean(place).endswith("/")
+        if is_url(place)
+        else os.path.isdir(place) and not _holds_other_files(place)
     )
+
+
+def _holds_other_files(folder: str) -> bool:
+    found = False
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir() or is_named_like_an_image(entry.name):
+                return False
+            found = True
+    return found
 
 
 def _content(decode: Any) -> Images | Custom:
@@ -242,7 +267,7 @@ def _of_folder(
         raise ValueError(
             f"where must have a folder per class, got {root!r} with {loose} images and no folder: "
             "give images with labels as a list [(file, label), ...] or a table, and those without "
-            "as a list of files"
+            "as a list of files; record files are for open_records"
         )
     for name in names:
         if name not in folders:

@@ -37,6 +37,12 @@ def in_header(fields: Sequence[Field]) -> list[Field]:
 
 def _stored(field: Field) -> Field:
     if field.key not in (LABEL, *_NUMBER_AT):
+        if field.part_of is not None and field.kind != wire.BYTES_LIST:
+            raise ContentError(
+                f"{field.part_of} of a label in the IRHeader: Boxes.im2rec() reads im2rec's "
+                'detection labels, and one name, keys="label", others',
+                f"the name {str(field.key, 'utf-8', 'replace')!r}, which it hasn't",
+            )
         if field.kind != wire.BYTES_LIST:
             raise ContentError(
                 f'feature {field.name!r} as bytes, stored="raw" for an array (fields= says which '

@@ -52,7 +52,7 @@ def kept_records(files: RecordFiles, content: Content, cache: Cache) -> RecordSo
         cache: Where they are kept.
 
     Raises:
-        ValueError: ``content`` is no picture and no features.
+        ValueError: ``content`` is no picture and no features, or has boxes or points.
     """
     whole = RecordFiles.of(files.shards)  # Which nobody closes.
     before: RecordSource
@@ -153,6 +153,11 @@ def _halves_of(content: Content) -> tuple[Images, ImageDecoder | None]:
 
 
 def _first_half(field: Field) -> Field:
+    if field.target is not None:
+        raise ValueError(
+            f"cache=Cache(..., decoded=True) must have no Boxes or Points beside it, got "
+            f"decode[{field.name!r}]: give a cache that keeps what is read, cache=folder"
+        )
     if field.decoder is None:
         return field
     if type(field.decoder) is not ImageDecoder:
@@ -183,6 +188,7 @@ def _told(field: Field) -> list[Any]:
         field.needed,
         None if field.default is None else repr(field.default.tolist()),
         repr(field.decoder),
+        field.is_tensor,
     ]
 
 

@@ -14,9 +14,9 @@ from adapters.remote.cache import Cache, cache_of
 from adapters.remote.urls import has_magic
 from adapters.sources.contents import Content, Images, check_fields, content_of, guessed
 from adapters.sources.decoded import Decoded
+from adapters.sources.entries import fields_of
 from adapters.sources.examples import Examples
 from adapters.sources.examplesource import ExampleSource
-from adapters.sources.features import fields_of
 from adapters.sources.folders import names_images, open_images
 from adapters.sources.imageless import is_without_image
 from adapters.sources.keeping import kept_records
@@ -39,9 +39,10 @@ def open_records(
     ``train.rec`` or ``train.tfrecord``; a missing one is built, and written where that is possible.
 
     Args:
-        paths: A path, a glob, whose files are sorted by name, or a sequence of these; or URLs and
-            globs of them, ``s3://bucket/train-*.tfrecord``, ``gs://``, ``az://``, ``http(s)://``
-            and what fsspec knows. A file must not be written into while it is open; one that is
+        paths: A path, a folder of record files as Spark writes them, a glob, whose files are sorted
+            by name, or a sequence of these; or URLs and globs of them,
+            ``s3://bucket/train-*.tfrecord``, ``gs://``, ``az://``, ``http(s)://`` and what fsspec
+            knows. A file must not be written into while it is open; one that is
             renamed into its place is another. An object that changes is an error.
         format: ``"recordio"``, ``"tfrecord"``, or ``"auto"``, which is told from the content. A
             TFRecord may be compressed with GZIP or ZLIB; it is then inflated into a temporary file.
@@ -52,7 +53,8 @@ def open_records(
             of bytes, float32 ``(values,)`` or int64 ``(values,)``. A function: what that makes of
             the bytes. One label is a Python number, several are float32 or int64 ``(labels,)``.
             A mapping, for an Example: the names of features, each to what it is, a ``Feature``, an
-            ``ImageDecoder`` for encoded images, or TensorFlow's own ``FixedLenFeature``,
+            ``ImageDecoder`` for encoded images, ``Boxes`` or ``Points`` that follow these, or
+            TensorFlow's own ``FixedLenFeature``,
             ``VarLenFeature``, ``RaggedFeature`` or ``FixedLenSequenceFeature``; a dict of arrays,
             and of NumPy's numbers where a shape is ``()``. Other features aren't read. Where all
             are numbers of one shape, batches are gathered without a step for each record; several

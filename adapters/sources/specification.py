@@ -8,7 +8,10 @@ from collections.abc import Iterable
 from adapters.errors import ContentError
 from adapters.records import wire
 from adapters.records.envelope import IMAGE_BEGINS
+from adapters.records.tensor import tensor_in
 
+REMEDY = "decode each in transform, [decoder.decode(image, rng) for image in images]"
+"""What is done with several images of a sample."""
 _NUMBERS = {wire.FLOAT_LIST: "float32", wire.INT64_LIST: "int64"}
 
 
@@ -50,10 +53,14 @@ def suggested(payloads: Iterable[memoryview]) -> list[str]:
             continue
         feature = _feature(found[name], values[name], len(found[name]) < records)
         lines.append(f"    {json.dumps(name)}: {feature},")
+        if _are_images(values[name]) and feature != "ImageDecoder()":
+            lines.append(f"    # encoded images: {REMEDY}")
     for name in sorted(steps):
         whole = _of_steps(steps[name])
         if whole is not None:
             lines.append(f"    {json.dumps(name)}: {whole},")
+            if _are_images([value for _, own in steps[name] for value in own]):
+                lines.append(f"    # encoded images: {REMEDY}")
     return [*lines, "}"]
 
 
@@ -81,6 +88,12 @@ def _of_steps(steps: list[tuple[wire.List, list[memoryview]]]) -> str | None:
         return _called(repr(_NUMBERS[kind]), shape, "default=0")
     if all(map(_is_text, values)):
         return _called("str", shape, 'default=""')
+    if _are_images(values):
+        return _called("bytes", shape)
+    if count == 1 and (tensor := _tensor(values)):
+        dtype, sides = tensor
+        shape = f"(None, {', '.join(map(str, sides))})"
+        return _called(f'"{dtype}"', shape, 'stored="tensor"', "default=0")
     sizes = set(map(len, values))
     if count == 1 and len(sizes) == 1:
         return _called('"uint8"', f"(None, {max(sizes)})", 'stored="raw"', "default=0")
@@ -100,12 +113,12 @@ def _feature(lists: list[wire.List], values: list[memoryview], is_missing: bool)
     shape = "(None,)" if varies else f"({max(counts)},)" * (counts != {1})
     if kind in _NUMBERS:
         return _called(repr(_NUMBERS[kind]), shape, "default=0" * (is_missing or varies))
-    if (
-        counts == {1}
-        and values
-        and all(bytes(each[:8]).startswith(IMAGE_BEGINS) for each in values)
-    ):
-        return "ImageDecoder()"
+    if _are_images(values):
+        return "ImageDecoder()" if counts == {1} else _called("bytes", shape)
+    if counts == {1} and (tensor := _tensor(values)):
+        dtype, sides = tensor
+        stored = 'stored="tensor"' + ", default=0" * (is_missing or None in sides)
+        return _called(f'"{dtype}"', _shown(sides), stored)
     if all(map(_is_text, values)):
         return _called("str", shape, 'default=""' * is_missing)
     sizes = set(map(len, values))
@@ -117,6 +130,30 @@ def _feature(lists: list[wire.List], values: list[memoryview], is_missing: bool)
 
 def _called(*arguments: str) -> str:
     return f"Feature({', '.join(filter(None, arguments))})".replace("'", '"')
+
+
+def _are_images(values: list[memoryview]) -> bool:
+    return bool(values) and all(bytes(each[:8]).startswith(IMAGE_BEGINS) for each in values)
+
+
+def _tensor(values: list[memoryview]) -> tuple[str, tuple[int | None, ...]] | None:
+    """Dtype and shape of serialized tensors; None if some are others, or unlike each other."""
+    tensors = [tensor_in(value) for value in values]
+    first = tensors[0] if tensors else None
+    if first is None or not first.is_numeric:
+        return None
+    shapes = {tensor.shape for tensor in tensors if tensor and tensor.dtype == first.dtype}
+    if None in tensors or any(tensor.dtype != first.dtype for tensor in tensors if tensor):
+        return None
+    if len(shapes) == 1:
+        return first.dtype, first.shape
+    if len({shape[1:] for shape in shapes}) > 1 or () in shapes:
+        return None
+    return first.dtype, (None, *first.shape[1:])
+
+
+def _shown(sides: tuple[int | None, ...]) -> str:
+    return str(sides) if sides else ""
 
 
 def _is_text(value: memoryview) -> bool:

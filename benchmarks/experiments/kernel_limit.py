@@ -17,7 +17,7 @@ from benchmarks.harness.ratios import Contestant
 from benchmarks.peers.pictures import SIDE
 
 NATIVE = ROOT / "adapters" / "images" / "native"
-JPEG = ("batch", "codes", "frame", "huffman", "idct", "jpeg", "resize", "ycc")
+JPEG = ("batch", "codes", "frame", "huffman", "idct", "jpeg", "resize", "vectors", "ycc")
 FLAGS = ["-std=gnu11", "-O3", "-fno-math-errno", f"-I{NATIVE}"]  # As setup.py builds the kernel.
 
 

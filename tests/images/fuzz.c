@@ -1,7 +1,8 @@
 /* fuzz SEED COUNT FILE...: size and decode mutants of JPEGs, with any crops, under the compiler's sanitizers;
  * a third of the crops are those of an ImageDecoder, for whatever size the mutant says that it has.
  *
- * Prints a line for each: a number made of what was decoded, or "left". */
+ * Prints a line for each: a number made of what was decoded, or "left". As in the kernel, ADAPTERS_VECTORS=0
+ * in the environment leaves plain C. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 
 #include "crops.h"
 #include "jpeg.h"
+#include "vectors.h"
 
 static uint64_t state;
 
@@ -79,6 +81,8 @@ static Seed draw_seed(void) {
 
 int main(int count, char **arguments) {
     if (count < 4) return 2;
+    const char *wanted = getenv("ADAPTERS_VECTORS");
+    vectors_are_used = wanted == NULL || strcmp(wanted, "0") != 0;
     state = strtoull(arguments[1], NULL, 10) * 2654435761u + 1;
     long images = strtol(arguments[2], NULL, 10);
     static uint8_t content[1 << 20];

@@ -18,7 +18,7 @@ from tests.images.pictures import encoded, npy, picture
 
 HERE = Path(__file__).parent
 NATIVE = HERE.parents[1] / "adapters" / "images" / "native"
-JPEG = ("batch", "codes", "frame", "huffman", "idct", "jpeg", "resize", "ycc")
+JPEG = ("batch", "codes", "frame", "huffman", "idct", "jpeg", "resize", "vectors", "ycc")
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1"]
 MUTANTS, MUTANTS_OF_FULL = 12_000, 60_000
 every_seed = pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.full)])
@@ -90,10 +90,13 @@ def files(tmp_path: Path) -> list[Path]:
     return [tmp_path / name for name in contents]
 
 
-def outcomes(program: Path, seed: int, mutants: int, files: list[Path]) -> list[str]:
+def outcomes(
+    program: Path, seed: int, mutants: int, files: list[Path], vectors: bool = True
+) -> list[str]:
     """What became of each mutant: "left", or a number made of the pixels."""
     command = [program, str(seed), str(mutants), *files]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110)
+    environment = {**os.environ, "ADAPTERS_VECTORS": str(int(vectors))}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()
 
@@ -119,6 +122,15 @@ def test_huffman_decoding_is_libjpegs_to_the_bit_or_leaves_the_image(fuzz, files
 
 
 @every_seed
+def test_a_mutant_is_taken_or_left_alike_with_and_without_the_processors_vectors(
+    fuzz, files, mutants, seed
+):
+    program = fuzz(own_huffman=True)
+    plain = outcomes(program, seed, mutants, files, vectors=False)
+    assert plain == outcomes(program, seed, mutants, files)
+
+
+@every_seed
 def test_no_mutant_of_a_raw_or_yuv_picture_reads_or_writes_where_it_should_not(
     fuzz, tmp_path, mutants, seed
 ):
@@ -129,7 +141,7 @@ def test_no_mutant_of_a_raw_or_yuv_picture_reads_or_writes_where_it_should_not(
         path.write_bytes(content)
     program = tmp_path / "fuzz_planes"
     flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}", *SANITIZERS]
-    own = [NATIVE / f"{name}.c" for name in ("batch", "planes", "resize", "yuv")]
+    own = [NATIVE / f"{name}.c" for name in ("batch", "planes", "resize", "vectors", "yuv")]
     command = [compiler(), *flags, *own, HERE / "fuzz_planes.c", "-o", program, "-lm"]
     subprocess.run(command, check=True)
     found = outcomes(program, seed, mutants, files)
@@ -138,11 +150,12 @@ def test_no_mutant_of_a_raw_or_yuv_picture_reads_or_writes_where_it_should_not(
     assert min(left, mutants - left) > mutants // 20
 
 
-@pytest.mark.parametrize(("name", "more"), [("resize", []), ("yuv", [NATIVE / "resize.c"])])
+@pytest.mark.parametrize(("name", "more"), [("resize", ()), ("yuv", ("resize",))])
 def test_every_processors_own_resizing_is_the_plain_one_to_the_bit(fuzz, tmp_path, name, more):
     program = tmp_path / "variants"
     flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}", *SANITIZERS]
-    command = [compiler(), *flags, HERE / f"{name}_variants.c", *more]
+    command = [compiler(), *flags, HERE / f"{name}_variants.c"]
+    command += [NATIVE / f"{other}.c" for other in (*more, "vectors")]
     subprocess.run([*command, "-o", program, "-lm"], check=True)
     done = subprocess.run([program], capture_output=True, text=True, timeout=110)
     assert (done.returncode, done.stderr) == (0, "")
@@ -164,7 +177,7 @@ def test_no_mutant_of_a_record_is_read_where_it_should_not(fuzz, tmp_path, mutan
             paths.append(path)
     program = tmp_path / "records"
     flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}", *SANITIZERS]
-    command = [compiler(), *flags, HERE / "records_fuzz.c"]
+    command = [compiler(), *flags, HERE / "records_fuzz.c", NATIVE / "vectors.c"]
     subprocess.run([*command, "-o", program], check=True)
     command = [program, str(seed), str(10 * mutants), *paths]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110)

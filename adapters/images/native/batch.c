@@ -105,7 +105,7 @@ void lay_out(const uint8_t *done, const Batch *batch, int32_t row, int32_t y) {
     if (batch->table != NULL) {
         void (*run)(const uint8_t *, const Batch *, float *, size_t, size_t) = turn_plain;
 #ifdef HAVE_X86
-        if (__builtin_cpu_supports("avx2")) run = turn_avx2;
+        if (SUPPORTS("avx2")) run = turn_avx2;
 #endif
         run(done, batch, (float *)batch->start + first, pixel, channel);
         return;

@@ -148,7 +148,7 @@ static inline int level(void) {
 #ifdef HAVE_X86
     __builtin_cpu_init();
     if (has_vbmi()) return 2;
-    if (__builtin_cpu_supports("avx2")) return 1;
+    if (SUPPORTS("avx2")) return 1;
 #endif
     return 0;
 }

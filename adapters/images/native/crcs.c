@@ -7,8 +7,9 @@ before n bytes counts for the whole after it was multiplied by x^(8n). */
 
 #include <string.h>
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#define HAVE_X86 1
+#include "vectors.h"
+
+#ifdef HAVE_X86
 #include <immintrin.h>
 #define SSE42 __attribute__((target("sse4.2,pclmul")))
 #endif
@@ -80,7 +81,7 @@ SSE42 static void crcs_together(const uint8_t *const parts[TOGETHER],
 }
 
 static int by_processor(void) {
-    return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
+    return SUPPORTS("sse4.2") && SUPPORTS("pclmul");
 }
 #endif
 

@@ -49,7 +49,7 @@ static void turn_all(const uint8_t *images, float *out, Py_ssize_t count, Py_ssi
     void (*run)(const uint8_t *, float *, Py_ssize_t, Py_ssize_t) = turn_plain;
 #ifdef HAVE_X86
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2")) run = turn_avx2;
+    if (SUPPORTS("avx2")) run = turn_avx2;
 #endif
     if (channels == 1) pixels *= count, count = 1; /* One stretch. */
     for (Py_ssize_t i = 0; i < count; i++)

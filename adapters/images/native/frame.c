@@ -163,11 +163,9 @@ const uint8_t *frame_row(Frame *frame, int32_t y) {
 }
 
 int frame_check(Frame *frame, int32_t y) {
-    int32_t row = y / SIDE < frame->rows ? y / SIDE : frame->rows - 1, left = row - frame->row;
+    int32_t last = frame->rows - 1, row = y / SIDE < last ? y / SIDE : last;
+    int64_t left = row - frame->row;
     if (left > 0) frame->row = row;
-    return huffman_skip(frame->huffman, (int64_t)left * frame->columns);
-}
-
-int frame_ends(Frame *frame) {
-    return frame_check(frame, frame->rows * SIDE) && huffman_ends(frame->huffman);
+    if (!huffman_skip(frame->huffman, left * frame->columns)) return 0;
+    return row < last || huffman_ends(frame->huffman);
 }

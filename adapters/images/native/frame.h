@@ -48,8 +48,8 @@ int32_t frame_left(const Frame *frame);
 /* Row `y`, which is none before the last one asked for, uint8 RGB; NULL where it is damaged. */
 const uint8_t *frame_row(Frame *frame, int32_t y);
 
-/* Whether nothing is damaged up to row `y`, or up to the image's end. No row can be asked for then. */
+/* Whether nothing is damaged up to row `y`, and in the last row of MCUs up to the image's end. No row
+ * can be asked for then. */
 int frame_check(Frame *frame, int32_t y);
-int frame_ends(Frame *frame);
 
 #endif

@@ -239,10 +239,14 @@ __attribute__((noinline)) static int skim_blocks(Huffman *huffman) {
     return bits.count >= bits.borrowed;
 }
 
-/* Whether a marker is next, with no more than a part of a byte before it; the data are there then. */
-static int is_through(Bits *bits) {
+/* Whether the image's end is next, with no more than a part of a byte and filling before it. What has
+ * anything else there is for a decoder that asks libjpeg whether that is damage. */
+static int is_at_end(Bits *bits) {
     refill(bits);
-    return bits->borrowed > 0 && bits->count - bits->borrowed < 8;
+    if (bits->borrowed == 0 || bits->count - bits->borrowed >= 8) return 0;
+    const uint8_t *at = bits->at;
+    while (at < bits->end && *at == 0xFF) at++;
+    return at > bits->at && at < bits->end && *at == JPEG_EOI;
 }
 
 /* Instead of libjpeg's: `blocks` is NULL where none of them are used. */
@@ -255,7 +259,7 @@ static boolean decode_mcu(j_decompress_ptr jpeg, JBLOCKROW *blocks) {
     if (sound)
         sound = is_used ? decode_blocks(huffman, (JCOEF *const *)blocks) : skim_blocks(huffman);
     if (sound && --huffman->left == 0) {
-        sound = is_through(&huffman->bits);
+        sound = is_at_end(&huffman->bits);
         jpeg->src->next_input_byte = huffman->bits.at;
         jpeg->src->bytes_in_buffer = (size_t)(huffman->bits.end - huffman->bits.at);
     }
@@ -317,9 +321,6 @@ int huffman_skip(Huffman *huffman, int64_t count) {
 }
 
 int huffman_ends(Huffman *huffman) {
-    if (!is_through(&huffman->bits)) return 0;
-    const uint8_t *at = huffman->bits.at, *end = huffman->bits.end;
-    while (at < end && *at == 0xFF) at++;
-    return at > huffman->bits.at && at < end && *at == JPEG_EOI;
+    return is_at_end(&huffman->bits);
 }
 #endif

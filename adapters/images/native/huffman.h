@@ -69,7 +69,7 @@ int huffman_decode(Huffman *huffman, JCOEF *const *blocks);
 /* Go past so many MCUs; 0 for damaged ones. */
 int huffman_skip(Huffman *huffman, int64_t count);
 
-/* Whether nothing is left but the marker of the image's end. */
+/* Whether nothing is left but filling and the marker of the image's end. */
 int huffman_ends(Huffman *huffman);
 
 #endif

@@ -17,8 +17,8 @@
 enum {
     /* Rows that libjpeg is asked for at once; it gives as many as it has of an MCU. */
     ROWS_AT_ONCE = 4,
-    /* Of what it has decoded when it gives one, chroma's next two among them. */
-    ROWS_AHEAD = ROWS_AT_ONCE + 1,
+    /* Of chroma at half the height: it decodes the row of MCUs that holds this many after one. */
+    ROWS_AHEAD = 2,
     /* Pixels that upsampling looks at beside those that it makes. */
     CHROMA_MARGIN = 2,
     /* Where rows begin in a line: libjpeg-turbo writes aligned rows past the cache, from where they
@@ -180,9 +180,8 @@ static Outcome decode(Decoder *decoder, const Crop *crop, const Batch *batch) {
     int to_the_end = last + 1 >= (int32_t)decoder->jpeg.output_height;
     if (taken == FRAME_TAKEN) {
         int32_t asked = vertical->begin + tap_end(&down[height - 1], vertical) - 1;
-        int is_sound = to_the_end ? frame_ends(&decoder->frame)
-                                  : frame_check(&decoder->frame, asked + ROWS_AHEAD);
-        return is_sound ? DECODED : NOT_OURS;
+        int32_t checked = to_the_end ? last : asked + ROWS_AHEAD;
+        return frame_check(&decoder->frame, checked) ? DECODED : NOT_OURS;
     }
     if (!to_the_end) return DECODED;
     while (decoder->jpeg.output_scanline < decoder->jpeg.output_height)

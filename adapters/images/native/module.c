@@ -2,6 +2,9 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "colours.h"
 #include "crops.h"
 #include "decode.h"
@@ -11,6 +14,7 @@
 #include "huffman.h"
 #include "take.h"
 #include "tints.h"
+#include "vectors.h"
 
 static PyObject *kernel_use_own_huffman(PyObject *self, PyObject *wanted) {
     (void)self;
@@ -90,14 +94,16 @@ static PyMethodDef methods[] = {
 /* Of what Python calls; `kernel.py` asks for this one. */
 enum { VERSION = 3 };
 
-static int add_constants(PyObject *module) {
+static int initialize(PyObject *module) {
+    const char *wanted = getenv("ADAPTERS_VECTORS");
+    vectors_are_used = wanted == NULL || strcmp(wanted, "0") != 0;
     if (PyModule_AddIntConstant(module, "VERSION", VERSION) < 0) return -1;
     if (PyModule_AddIntConstant(module, "CROP_NUMBERS", CROP_NUMBERS) < 0) return -1;
     if (PyModule_AddIntConstant(module, "HUFFMAN_IS_OWN", HUFFMAN_IS_OWN) < 0) return -1;
     return PyModule_AddIntConstant(module, "MOST_PIXELS", MOST_PIXELS);
 }
 
-static PyModuleDef_Slot slots[] = {{Py_mod_exec, add_constants}, {0, NULL}};
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, initialize}, {0, NULL}};
 
 static PyModuleDef definition = {
     .m_base = PyModuleDef_HEAD_INIT,

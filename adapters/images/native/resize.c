@@ -163,7 +163,7 @@ void resize_horizontally(const uint8_t *pixels, const Tap *taps, int32_t width,
 #ifdef HAVE_X86
     if (count > 0) horizontally_vbmi(pixels, eights, count, out);
     taps += 8 * count, width -= 8 * count, out += 32 * count;
-    if (__builtin_cpu_supports("ssse3")) {
+    if (SUPPORTS("ssse3")) {
         horizontally_ssse3(pixels, taps, width, out);
         return;
     }
@@ -180,7 +180,7 @@ void resize_vertically(const int16_t *above, const int16_t *below, const int16_t
         vertically_vbmi(above, below, weight, width, out);
         return;
     }
-    if (__builtin_cpu_supports("ssse3")) {
+    if (SUPPORTS("ssse3")) {
         vertically_ssse3(above, below, weight, width, out);
         return;
     }

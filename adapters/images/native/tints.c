@@ -92,7 +92,7 @@ AVX2 static void add_up_avx2(const float *image, Py_ssize_t rows, Py_ssize_t wid
 static inline int has_avx2(void) {
 #ifdef HAVE_X86
     __builtin_cpu_init();
-    return __builtin_cpu_supports("avx2") != 0;
+    return SUPPORTS("avx2") != 0;
 #else
     return 0;
 #endif

@@ -192,7 +192,7 @@ void across_fill(Across *across) {
         picks_fill(taps, 16, sixteen->at, sixteen->places, sixteen->weights);
         across->sixteens_count++;
     }
-    for (; __builtin_cpu_supports("ssse3") && end - taps >= 4; taps += 4) {
+    for (; SUPPORTS("ssse3") && end - taps >= 4; taps += 4) {
         Quad *quad = &across->quads[across->quads_count];
         if (!is_within(taps, 4, 16, &quad->at)) break;
         picks_fill(taps, 4, quad->at, quad->places, quad->weights);
@@ -223,11 +223,11 @@ void yuv_vertically(const Between *rows, int32_t width, uint8_t *red, uint8_t *g
         to_rgb_vbmi(rows, width, red, green, blue);
         return;
     }
-    if (__builtin_cpu_supports("avx2")) {
+    if (SUPPORTS("avx2")) {
         to_rgb_avx2(rows, width, red, green, blue);
         return;
     }
-    if (__builtin_cpu_supports("ssse3")) {
+    if (SUPPORTS("ssse3")) {
         to_rgb_ssse3(rows, width, red, green, blue);
         return;
     }
@@ -242,7 +242,7 @@ void grey_vertically(const Between *rows, int32_t width, uint8_t *grey) {
 void interleave(const uint8_t *red, const uint8_t *green, const uint8_t *blue, int32_t width,
                 uint8_t *out) {
 #ifdef HAVE_X86
-    if (__builtin_cpu_supports("ssse3")) {
+    if (SUPPORTS("ssse3")) {
         interleave_ssse3(red, green, blue, width, out);
         return;
     }

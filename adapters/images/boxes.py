@@ -1,0 +1,140 @@
+"""Boxes and points that follow an image: where they are after its crop, its resizing and its flip.
+
+Coordinates are continuous: of an image of 4 pixels, the left edge is 0, the right one is 4, and the
+middle of the first pixel is 0.5. Between steps they are float64 and relative to the image, from 0
+to 1, so resizing changes nothing. All functions are pure, and do all boxes of a sample at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.images.geometry import Crop
+
+Floats = NDArray[np.float64]
+
+# Of the image's side. What is thinner has no area as float32.
+_LEAST_SIDE = 1e-6
+# float32 coordinates of a box that is wholly inside may reach past the edge by their last bit.
+_ROUNDING = 1e-5
+
+
+def _corners_of_sides(boxes: Floats) -> Floats:
+    return np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], 1)
+
+
+def _sides_of_corners(boxes: Floats) -> Floats:
+    return np.concatenate([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]], 1)
+
+
+def _corners_of_middle(boxes: Floats) -> Floats:
+    half = boxes[:, 2:] / 2
+    return np.concatenate([boxes[:, :2] - half, boxes[:, :2] + half], 1)
+
+
+def _middle_of_corners(boxes: Floats) -> Floats:
+    begins, ends = boxes[:, :2], boxes[:, 2:]
+    return np.concatenate([(begins + ends) / 2, ends - begins], 1)
+
+
+def _other_order(values: Floats) -> Floats:
+    """With x and y exchanged."""
+    order = [1, 0, 3, 2][: values.shape[1]]
+    return values[:, order]
+
+
+def _as_they_are(values: Floats) -> Floats:
+    return values
+
+
+# To corners x, y, x, y and from these; of points, to x, y.
+_CONVERSIONS: dict[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]] = {
+    "xyxy": (_as_they_are, _as_they_are),
+    "yxyx": (_other_order, _other_order),
+    "xywh": (_corners_of_sides, _sides_of_corners),
+    "center_xywh": (_corners_of_middle, _middle_of_corners),
+    "xy": (_as_they_are, _as_they_are),
+    "yx": (_other_order, _other_order),
+}
+_RELATIVE = "rel_"
+
+
+def formats(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The formats of these names: in pixels, and relative to the image."""
+    return *names, *(_RELATIVE + name for name in names)
+
+
+BOX_FORMATS = formats(("xyxy", "yxyx", "xywh", "center_xywh"))
+POINT_FORMATS = formats(("xy", "yx"))
+
+
+def is_relative(format: str) -> bool:
+    """Whether coordinates are parts of the image's sides, rather than pixels."""
+    return format.startswith(_RELATIVE)
+
+
+def read(values: NDArray[Any], format: str) -> Floats:
+    """Corners x, y, x, y of boxes, or x, y of points, in the units of the format.
+
+    Args:
+        values: ``(boxes, 4)`` or ``(points, 2)``.
+        format: One of ``BOX_FORMATS`` or ``POINT_FORMATS``.
+    """
+    return _CONVERSIONS[format.removeprefix(_RELATIVE)][0](values.astype(np.float64))
+
+
+def written(values: Floats, format: str) -> NDArray[np.float32]:
+    """The reverse of ``read``."""
+    return _CONVERSIONS[format.removeprefix(_RELATIVE)][1](values).astype(np.float32)
+
+
+def scaled(values: Floats, height: float, width: float) -> Floats:
+    """Coordinates x, y, x, y or x, y, times the sides of an image."""
+    return values * np.array([width, height] * (values.shape[1] // 2), np.float64)
+
+
+def moved(values: Floats, crop: Crop) -> Floats:
+    """Coordinates relative to what a crop gives, of those relative to the image; not clipped.
+
+    Args:
+        values: x, y, x, y of boxes or x, y of points, ``(boxes, 4)`` or ``(points, 2)``.
+        crop: What becomes of the image.
+    """
+    height, width = crop.resized or crop.image
+    points = values.reshape(-1, 2)
+    begin, size = np.array([crop.left, crop.top]), np.array([crop.width, crop.height])
+    points = (points * (width, height) - begin) / size
+    if crop.flip:
+        points[:, 0] = 1 - points[:, 0]
+    found: Floats = points.reshape(values.shape)
+    # A flip exchanges the left and the right side of a box.
+    return found[:, [2, 1, 0, 3]] if crop.flip and values.shape[1] == 4 else found
+
+
+def clipped(boxes: Floats, min_visible: float) -> tuple[Floats, NDArray[np.bool_]]:
+    """The visible part of boxes, and which of them are to be kept.
+
+    Args:
+        boxes: x, y, x, y, relative to the image, ``(boxes, 4)``.
+        min_visible: Least part of its area that is to be inside the image.
+
+    Returns:
+        The parts inside, and which boxes have as much of their area there, and any at all.
+    """
+    inside = boxes.clip(0, 1)
+    area, visible = (np.prod(each[:, 2:] - each[:, :2], axis=1) for each in (boxes, inside))
+    return inside, has_area(inside) & (visible >= area * min_visible * (1 - _ROUNDING))
+
+
+def has_area(boxes: Floats) -> NDArray[np.bool_]:
+    """Which boxes, relative to the image, have sides that aren't 0 or negative."""
+    return (boxes[:, 2:] - boxes[:, :2] > _LEAST_SIDE).all(1)  # type: ignore[no-any-return]
+
+
+def are_inside(points: Floats) -> NDArray[np.bool_]:
+    """Which points, relative to the image, lie in it or on its edge; NaN doesn't."""
+    return ((points >= 0) & (points <= 1)).all(1)  # type: ignore[no-any-return]

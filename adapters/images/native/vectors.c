@@ -1,0 +1,3 @@
+#include "vectors.h"
+
+int vectors_are_used = 1;

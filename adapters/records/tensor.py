@@ -1,0 +1,142 @@
+"""TensorProto, the message that ``tf.io.serialize_tensor`` makes of a tensor.
+
+::
+
+    TensorProto       { 1: dtype, 2: TensorShapeProto, 4: tensor_content, 8: string_val ... }
+    TensorShapeProto  { 2: { 1: size } ... }
+
+The content is the array's bytes, little-endian, in C order; of strings there is none. Source:
+TensorFlow, ``tensorflow/core/framework/tensor.proto``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.errors import ContentError
+from adapters.records import wire
+
+_TAG_DTYPE, _TAG_SHAPE, _TAG_VERSION = 1 << 3, 2 << 3 | 2, 3 << 3
+_TAG_CONTENT, _TAG_STRING = 4 << 3 | 2, 8 << 3 | 2
+_TAG_DIM, _TAG_SIZE = 2 << 3 | 2, 1 << 3
+_STRING, _BFLOAT16 = 7, 14
+_NUMBERS = (1, 2, 3, 4, 5, 6, 8, 9, 10, 17, 18, 19, 22, 23)
+_DTYPES = dict(
+    zip(
+        _NUMBERS,
+        (
+            *("float32", "float64", "int32", "uint8", "int16", "int8", "complex64", "int64"),
+            *("bool", "uint16", "complex128", "float16", "uint32", "uint64"),
+        ),
+    )
+)
+_NAMES = {**_DTYPES, _STRING: "string", _BFLOAT16: "bfloat16"}
+_BYTES_OF_BFLOAT16 = 2
+
+
+class Tensor(NamedTuple):
+    """A serialized tensor."""
+
+    dtype: str
+    """TensorFlow's name, which is NumPy's where NumPy has the dtype."""
+    shape: tuple[int, ...]
+    content: memoryview
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {self.shape}"
+
+    @property
+    def remedy(self) -> str:
+        """What reads a record that is nothing else."""
+        parse = f'tf.io.parse_tensor(record, "{self.dtype}").numpy()'
+        return f"which decode=lambda record: {parse} reads"
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether NumPy has the dtype."""
+        return self.dtype in _DTYPES.values()
+
+    @property
+    def array(self) -> NDArray[np.generic]:
+        """The array, in memory of its own.
+
+        Raises:
+            ContentError: NumPy hasn't such a dtype.
+        """
+        if not self.is_numeric:
+            raise ContentError("a tensor of numbers that NumPy has", f"one of {self.dtype}")
+        stored = np.dtype(self.dtype).newbyteorder("<")
+        found = np.frombuffer(self.content, stored).astype(self.dtype)
+        return found.reshape(self.shape)
+
+
+def tensor_in(payload: memoryview) -> Tensor | None:
+    """The tensor that bytes are; None if they are something else, or damaged."""
+    try:
+        return _parsed(payload)
+    except (ContentError, IndexError):
+        return None
+
+
+def refuse_tensor(payload: memoryview) -> None:
+    """Do nothing, unless a record is a serialized tensor.
+
+    Raises:
+        ContentError: It is one, with what reads it.
+    """
+    if tensor := tensor_in(payload):
+        raise ContentError(
+            "a tf.train.Example", f"a serialized tensor of {tensor}, {tensor.remedy}"
+        )
+
+
+def _parsed(payload: memoryview) -> Tensor | None:
+    kind, sides, at, end = 0, [], 0, len(payload)
+    content: memoryview | None = None
+    strings = 0
+    while at < end:
+        tag = payload[at]
+        if tag in (_TAG_DTYPE, _TAG_VERSION):
+            value, at = wire.varint(payload, at + 1, end)
+            kind = value if tag == _TAG_DTYPE else kind
+            continue
+        if tag not in (_TAG_SHAPE, _TAG_CONTENT, _TAG_STRING):
+            return None
+        size, at = wire.sized(payload, at + 1, end)
+        if tag == _TAG_SHAPE:
+            sides = _sides(payload, at, at + size)
+        elif tag == _TAG_CONTENT:
+            content = payload[at : at + size]
+        strings += tag == _TAG_STRING
+        at += size
+    if kind not in _NAMES:
+        return None
+    count = math.prod(sides)
+    if kind == _STRING:
+        fits, content = content is None and strings == count, payload[:0]
+    else:
+        item = _BYTES_OF_BFLOAT16 if kind == _BFLOAT16 else np.dtype(_DTYPES[kind]).itemsize
+        content = payload[:0] if content is None else content
+        fits = not strings and len(content) == count * item
+    return Tensor(_NAMES[kind], tuple(sides), content) if fits else None
+
+
+def _sides(payload: memoryview, at: int, end: int) -> list[int]:
+    sides = []
+    while at < end:
+        if payload[at] != _TAG_DIM:
+            raise ContentError("a dimension", f"the tag {payload[at]}")
+        size, at = wire.sized(payload, at + 1, end)
+        stop, side = at + size, 0  # Zero isn't written.
+        if at < stop:
+            if payload[at] != _TAG_SIZE:
+                raise ContentError("a dimension's size", f"the tag {payload[at]}")
+            side, at = wire.varint(payload, at + 1, stop)
+        if at != stop:
+            raise ContentError("a dimension's size alone", f"{stop - at} bytes more")
+        sides.append(side)
+    return sides

@@ -1,0 +1,68 @@
+"""What a file is that holds no data of ours, told from its first bytes, and what to do about it."""
+
+from __future__ import annotations
+
+HEAD_BYTES = 512
+"""So many first bytes are looked at."""
+
+_PAGES = (b"<!doctype", b"<html", b"<head", b"<?xml", b"<error")
+_COMPRESSED = {
+    b"\x28\xb5\x2f\xfd": ("zstd", "zstd -d"),
+    b"\xff\x06\x00\x00sNaPpY": ("snappy", "snzip -d"),
+    b"\x04\x22\x4d\x18": ("LZ4", "lz4 -d"),
+    b"BZh": ("bzip2", "bunzip2"),
+    b"\xfd7zXZ\x00": ("xz", "xz -d"),
+}
+_SNAPPY_OF_HADOOP = "snappy of Hadoop's kind"
+# Hadoop's own are of 256 KiB.
+_MOST_BLOCK_BYTES = 1 << 26
+_REWRITE = (
+    'write the files anew, with GZIP or without compression (Spark: .option("codec", '
+    '"org.apache.hadoop.io.compress.GzipCodec"))'
+)
+_OTHERS = {
+    b"PK\x03\x04": "a ZIP archive: unpack it first",
+    b"PAR1": "a Parquet file: read it with pyarrow or pandas, and give the columns as arrays",
+    b"ARROW1": "an Arrow file: read it with pyarrow, and give the columns as arrays",
+    b"Obj\x01": "an Avro file: convert it",
+    b"ORC": "an ORC file: read it with pyarrow, and give the columns as arrays",
+    b"\x89HDF": "an HDF5 file: read it with h5py, and give the data sets as arrays",
+    b"\x93NUMPY": "an array in NPY's format: numpy.load(..., mmap_mode='r') reads it",
+    b"SQLite format 3": "an SQLite database",
+    b"\xff\xd8\xff": "a JPEG: image files are for open_images",
+    b"\x89PNG": "a PNG: image files are for open_images",
+    b"%PDF": "a PDF",
+}
+
+
+def recognized(head: bytes) -> str | None:
+    """What a file with these first bytes is, and the remedy; None if they say nothing.
+
+    Args:
+        head: The first ``HEAD_BYTES`` bytes, or all that there are.
+    """
+    if head.startswith(b"version https://git-lfs"):
+        return "a Git LFS pointer, which stands for the file: git lfs pull fetches it"
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    if text.startswith(_PAGES):
+        return "a web page or a server's message: the download went wrong, repeat it"
+    for begin, (name, command) in _COMPRESSED.items():
+        if head.startswith(begin):
+            return f"a file compressed with {name}: decompress it ({command}), or {_REWRITE}"
+    if _is_hadoop_snappy(head):
+        return f"a file compressed with {_SNAPPY_OF_HADOOP}: {_REWRITE}"
+    if head[257:262] == b"ustar":
+        return "a tar archive: unpack it first"
+    return next((what for begin, what in _OTHERS.items() if head.startswith(begin)), None)
+
+
+def _is_hadoop_snappy(head: bytes) -> bool:
+    """Whether the sizes agree of a block, of its first part compressed, and of that part."""
+    size, packed = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:8], "big")
+    part = shift = 0
+    for byte in head[8:13]:
+        part |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return 0 < part <= size <= _MOST_BLOCK_BYTES and 0 < packed <= 32 + part * 7 // 6
+    return False

@@ -1,0 +1,253 @@
+"""Boxes and points follow their image: through crops, flips and resizing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from adapters import (
+    Boxes,
+    Feature,
+    ImageDecoder,
+    Points,
+    open_records,
+)
+from tests.contract.detection import (
+    DECODERS,
+    detection,
+    example,
+    followed,
+    gradient,
+    place_of,
+    random_boxes,
+    written,
+)
+from tests.images.pictures import encoded as image_file
+from tests.images.pictures import npy
+
+BOXES, EACH, IMAGES = 10_000, 16, 80
+
+
+@pytest.mark.parametrize("min_visible", [0.0, 0.4])
+@pytest.mark.parametrize("name", DECODERS)
+def test_boxes_are_where_the_pixels_say(tmp_path, name, min_visible):
+    """10,000 random boxes over all decoders, within half a pixel."""
+    rng = np.random.default_rng(len(name))
+    sizes = rng.integers(100, 250, (IMAGES, 2)).tolist()
+    given = [random_boxes(rng, EACH) for _ in sizes]
+    images = [npy(gradient(*size)) for size in sizes]
+    path = written(tmp_path / "a.tfrecord", map(detection, images, given))
+    spec = {"image/encoded": DECODERS[name], "boxes": Boxes(min_visible=min_visible)}
+    source = open_records(path, decode=spec, outputs=("image/encoded", "boxes"))
+    assert len(DECODERS) * IMAGES * EACH > BOXES
+    moved = 0
+    for (height, width), boxes, (pixels, target) in zip(sizes, given, source):
+        found, place = dict(zip(target["classes"].tolist(), target["boxes"])), place_of(pixels)
+        assert target["boxes"].dtype == np.float32
+        assert target["classes"].dtype == np.int64
+        for number, (top, left, bottom, right) in enumerate(boxes):
+            box = np.array([left * width, top * height, right * width, bottom * height])
+            expected, share = followed(box, place, *pixels.shape[:2])
+            if abs(share - max(min_visible, 0.002)) < 0.02:
+                continue
+            assert (number in found) == (share > min_visible)
+            if number in found:
+                np.testing.assert_allclose(found[number], expected, atol=0.5)
+                moved += 1
+    assert moved > BOXES / len(DECODERS) / 4
+
+
+def test_points_are_where_the_pixels_say(tmp_path):
+    rng = np.random.default_rng(3)
+    given = [rng.random((9, 2)) for _ in range(50)]
+    payloads = [
+        example(
+            {
+                "image": [npy(gradient(200, 150))],
+                "image/object/keypoint/x": points[:, 0].tolist(),
+                "image/object/keypoint/y": points[:, 1].tolist(),
+            }
+        )
+        for points in given
+    ]
+    path = written(tmp_path / "a.tfrecord", payloads)
+    spec = {"image": DECODERS["random resized"], "points": Points()}
+    seen = 0
+    for points, sample in zip(given, open_records(path, decode=spec)):
+        (scale_x, begin_x), (scale_y, begin_y) = place_of(sample["image"])
+        xs = (points[:, 0] * 150 - begin_x) / scale_x
+        ys = (points[:, 1] * 200 - begin_y) / scale_y
+        found, visible = sample["points"]["points"], sample["points"]["visible"]
+        # Far outside, the gradient says it less exactly.
+        np.testing.assert_allclose(found, np.stack([xs, ys], 1), rtol=0.02, atol=0.5)
+        np.testing.assert_allclose(found[visible], np.stack([xs, ys], 1)[visible], atol=0.5)
+        height, width = sample["image"].shape[:2]
+        inside = (xs > 0) & (xs < width) & (ys > 0) & (ys < height)
+        sure = (np.abs(xs * (xs - width)) > width / 2) & (np.abs(ys * (ys - height)) > height / 2)
+        np.testing.assert_array_equal(visible[sure], inside[sure])
+        seen += int(visible.sum())
+    assert 0 < seen < 450
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_painted_rectangle_is_found_again_in_its_box(tmp_path, kind, name):
+    """Also after a JPEG was decoded at a half of its size."""
+    payloads, rng = [], np.random.default_rng(5)
+    options = {"quality": 100, "subsampling": 0} if kind == "JPEG" else {}
+    for _ in range(12):
+        image = np.zeros((400, 320, 3), np.uint8)
+        top, left = rng.integers(0, 200, 2)
+        bottom, right = top + rng.integers(60, 200), left + rng.integers(60, 120)
+        image[top:bottom, left:right] = 255
+        box = np.array([[top / 400, left / 320, bottom / 400, right / 320]])
+        payloads.append(detection(image_file(image, kind, **options), box))
+    path = written(tmp_path / "a.tfrecord", payloads)
+    spec = {"image/encoded": DECODERS[name], "boxes": Boxes()}
+    seen = 0
+    for sample in open_records(path, decode=spec):
+        bright = sample["image/encoded"][:, :, 0] > 127
+        boxes = sample["boxes"]["boxes"]
+        if not len(boxes):
+            assert bright.mean() < 0.03
+            continue
+        left, top, right, bottom = boxes[0]
+        if min(right - left, bottom - top) < 2:
+            continue
+        rows, columns = np.flatnonzero(bright.any(1)), np.flatnonzero(bright.any(0))
+        painted = [columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]
+        np.testing.assert_allclose(boxes[0], painted, atol=1.5)
+        seen += 1
+    assert seen >= 6
+
+
+def test_boxes_are_those_of_the_image_as_it_is_stored(tmp_path):
+    """EXIF's orientation turns neither the image nor its boxes."""
+    image = np.zeros((80, 160, 3), np.uint8)
+    image[10:40, 20:60] = 255
+    exif = Image.Exif()
+    exif[274] = 6
+    payload = detection(
+        image_file(image, "JPEG", exif=exif, quality=100), np.array([[1, 1, 4, 3]]) / 8
+    )
+    path = written(tmp_path / "a.tfrecord", [payload])
+    spec = {"image/encoded": ImageDecoder((80, 160)), "boxes": Boxes()}
+    sample = open_records(path, decode=spec)[0]
+    left, top, right, bottom = sample["boxes"]["boxes"][0].astype(int)
+    assert (left, top, right, bottom) == (20, 10, 60, 40)
+    bright = sample["image/encoded"][:, :, 0] > 127
+    assert bright[top:bottom, left:right].mean() > 0.95
+    assert bright.sum() < 30 * 40 * 1.05
+
+
+def test_a_flip_mirrors_and_a_plain_resize_leaves_relative_boxes(tmp_path):
+    box = np.array([[0.25, 0.125, 0.5, 0.375]])
+    path = written(tmp_path / "a.tfrecord", [detection(npy(gradient(80, 160)), box)] * 40)
+    plain = {"image/encoded": ImageDecoder(32), "boxes": Boxes(output="rel_yxyx", classes=None)}
+    np.testing.assert_array_equal(open_records(path, decode=plain)[0]["boxes"], box)
+    spec = {**plain, "image/encoded": ImageDecoder(32, flip=True)}
+    found = {tuple(sample["boxes"][0].tolist()) for sample in open_records(path, decode=spec)}
+    assert found == {(0.25, 0.125, 0.5, 0.375), (0.25, 0.625, 0.5, 0.875)}
+
+
+FORMATS = {
+    "xyxy": (20, 10, 60, 40),
+    "yxyx": (10, 20, 40, 60),
+    "xywh": (20, 10, 40, 30),
+    "center_xywh": (40, 25, 40, 30),
+    "rel_xyxy": (0.125, 0.125, 0.375, 0.5),
+    "rel_yxyx": (0.125, 0.125, 0.5, 0.375),
+    "rel_xywh": (0.125, 0.125, 0.25, 0.375),
+    "rel_center_xywh": (0.25, 0.3125, 0.25, 0.375),
+}
+
+
+@pytest.mark.parametrize("output", FORMATS)
+@pytest.mark.parametrize("format", FORMATS)
+def test_formats_are_those_of_keras(tmp_path, format, output):
+    """The same box of an image of 80 x 160 pixels in all of them, as one list of values."""
+    values = list(map(float, FORMATS[format] * 2))
+    payload = example({"image": [npy(gradient(80, 160))], "b": values})
+    path = written(tmp_path / "a.tfrecord", [payload])
+    spec = {"image": ImageDecoder(), "b": Boxes(format, "b", classes=None, output=output)}
+    found = open_records(path, decode=spec)[0]["b"]
+    np.testing.assert_allclose(found, [FORMATS[output]] * 2, rtol=1e-6)
+
+
+def test_pixels_are_those_of_the_stored_image_and_of_the_decoded_one(tmp_path):
+    """Whole numbers are read as such, and come out exactly where nothing is resized."""
+    names = ["x", "y", "w", "h"]
+    values = {name: [number, number + 7] for name, number in zip(names, (233, 17, 101, 59))}
+    path = written(
+        tmp_path / "a.tfrecord", [example({"image": [npy(gradient(249, 500))], **values})]
+    )
+    boxes = Boxes("xywh", names, classes=None, output="xywh")
+    stored = open_records(path, decode={"image": ImageDecoder(), "boxes": boxes})[0]
+    assert stored["boxes"].tolist() == [[233, 17, 101, 59], [240, 24, 108, 66]]
+    half = open_records(path, decode={"image": ImageDecoder((249, 250)), "boxes": boxes})[0]
+    assert half["boxes"].tolist() == [[116.5, 17, 50.5, 59], [120, 24, 54, 66]]
+    alone = open_records(path, decode={"boxes": boxes})[0]
+    assert alone["boxes"].tolist() == stored["boxes"].tolist()
+
+
+def test_a_box_without_an_area_is_dropped_and_one_over_the_edge_is_clipped(tmp_path):
+    boxes = np.array([[0.5, 0.5, 0.5, 0.9], [-0.1, 0.2, 0.6, 1.2], [0.1, 0.3, 0.1, 0.3]])
+    path = written(tmp_path / "a.tfrecord", [detection(npy(gradient(20, 20)), boxes)])
+    spec = {"image/encoded": ImageDecoder(10), "boxes": Boxes()}
+    found = open_records(path, decode=spec)[0]["boxes"]
+    np.testing.assert_allclose(found["boxes"], [[2, 0, 10, 6]], rtol=1e-6)
+    assert found["classes"].tolist() == [1]
+    alone = open_records(path, decode={"boxes": Boxes(output="rel_yxyx")})[0]["boxes"]
+    np.testing.assert_array_equal(alone["boxes"], boxes[1:2].astype(np.float32))
+
+
+@pytest.mark.parametrize("min_visible", [0.0, 1.0])
+def test_a_box_that_is_wholly_visible_is_kept(tmp_path, min_visible):
+    boxes = np.array([[0, 0, 1, 1], [0.1, 0.7, 0.30000001, 1], [1 / 3, 0, 2 / 3, 1 / 7]])
+    path = written(tmp_path / "a.tfrecord", [detection(npy(gradient(21, 33)), boxes)])
+    spec = {"image/encoded": ImageDecoder(10), "boxes": Boxes(min_visible=min_visible)}
+    assert open_records(path, decode=spec)[0]["boxes"]["classes"].tolist() == [0, 1, 2]
+
+
+def test_other_values_of_boxes_are_dropped_with_them(tmp_path):
+    boxes = np.array([[0.5, 0.5, 0.5, 0.9], [0.1, 0.2, 0.6, 0.9], [0.1, 0.3, 0.4, 0.5]])
+    more = {"image/object/is_crowd": [0, 1, 0], "image/object/class/text": [b"a", b"b", b"c"]}
+    path = written(tmp_path / "a.tfrecord", [detection(npy(gradient(20, 20)), boxes, **more)])
+    per_box = {"image/object/is_crowd": Feature("uint8"), "image/object/class/text": Feature(str)}
+    spec = {"image/encoded": ImageDecoder(10), "boxes": Boxes(per_box=per_box)}
+    found = open_records(path, decode=spec)[0]["boxes"]
+    assert list(found) == ["boxes", "classes", *more]
+    assert found["image/object/is_crowd"].tolist() == [1, 0]
+    assert found["image/object/class/text"].tolist() == ["b", "c"]
+    assert found["classes"].tolist() == [1, 2]
+    spec["image/object/is_crowd"] = Feature("int64", (None,))
+    with pytest.raises(ValueError, match=r"per_box=\{'image/object/is_crowd'"):
+        open_records(path, decode=spec)
+
+
+def test_the_image_is_followed_where_it_is_no_output(tmp_path):
+    rng = np.random.default_rng(1)
+    given = [random_boxes(rng, 4) for _ in range(9)]
+    path = written(tmp_path / "a.tfrecord", [detection(npy(gradient(99, 90)), b) for b in given])
+    spec = {"image/encoded": DECODERS["random resized"], "boxes": Boxes()}
+    both = open_records(path, decode=spec, outputs=("image/encoded", "boxes"))
+    alone = open_records(path, decode=spec, outputs=("boxes",))
+    for (_, expected), (found,) in zip(both, alone):
+        np.testing.assert_equal(found, expected)
+
+
+def test_of_images_that_differ_one_is_followed(tmp_path):
+    box = np.array([[0, 0, 0.5, 0.5]])
+    path = written(tmp_path / "a.tfrecord", [detection(npy(gradient(99, 90)), box)])
+    spec: dict[str, Any] = {"image": ImageDecoder(40), "small": ImageDecoder(10)}
+    fields = {"image": "image/encoded", "small": "image/encoded"}
+    with pytest.raises(ValueError, match=r"which image it follows, Boxes\(image=\.\.\.\)"):
+        open_records(path, decode={**spec, "boxes": Boxes()}, fields=fields)
+    with pytest.raises(ValueError, match=r"image must be the name of an ImageDecoder .*'other'"):
+        open_records(path, decode={**spec, "boxes": Boxes(image="other")}, fields=fields)
+    spec |= {"boxes": Boxes(image="small", classes=None)}
+    found = open_records(path, decode=spec, fields=fields)[0]
+    assert found["boxes"].tolist() == [[0, 0, 5, 5]]

@@ -1,0 +1,159 @@
+"""Serialized tensors, and images in feature lists: what reads them, or the remedy."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from adapters import Feature, ImageDecoder, RecordError, RecordWriter, SafeSequence, open_records
+from adapters.cli.main import main
+
+tf = pytest.importorskip("tensorflow")
+
+DTYPES = ["float32", "float64", "float16", "int8", "uint16", "int32", "uint64", "bool", "complex64"]
+
+
+def feature(value: bytes) -> object:
+    return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+
+
+def example(**values: bytes) -> bytes:
+    features = {name: feature(value) for name, value in values.items()}
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+def serialized(array: object) -> bytes:
+    return tf.io.serialize_tensor(tf.constant(array)).numpy()
+
+
+def written(tmp_path, *payloads: bytes) -> str:
+    path = tmp_path / "train.tfrecord"
+    with RecordWriter(path, format="tfrecord") as writer:
+        for payload in payloads:
+            writer.write(payload)
+    return str(path)
+
+
+def photo(height: int = 24, width: int = 32) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(np.zeros((height, width, 3), np.uint8)).save(buffer, "JPEG")
+    return buffer.getvalue()
+
+
+def frames(count: int) -> bytes:
+    """A SequenceExample of so many JPEGs."""
+    steps = tf.train.FeatureList(feature=[feature(photo()) for _ in range(count)])
+    lists = tf.train.FeatureLists(feature_list={"frames": steps})
+    return tf.train.SequenceExample(feature_lists=lists).SerializeToString()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(), (3,), (0, 4), (2, 3, 4)])
+def test_a_serialized_tensor_is_read_as_a_feature(tmp_path, dtype, shape):
+    arrays = [(np.random.default_rng(n).random(shape) * 5).astype(dtype) for n in range(3)]
+    path = written(tmp_path, *(example(x=serialized(array)) for array in arrays))
+    wanted = (None, *shape[1:]) if shape[:1] == (0,) else shape
+    samples = open_records(path, decode={"x": Feature(dtype, wanted, stored="tensor")})[:]
+    for array, sample in zip(arrays, samples):
+        assert sample["x"].dtype == dtype
+        np.testing.assert_array_equal(sample["x"], array)
+
+
+def test_serialized_tensors_come_in_batches_and_fill_up(tmp_path):
+    arrays = [np.full((length, 2), length, np.float32) for length in (1, 3, 2)]
+    path = written(tmp_path, *(example(x=serialized(array)) for array in arrays))
+    given = {"x": Feature("float32", (None, 2), stored="tensor", default=-1)}
+    with SafeSequence(open_records(path, decode=given), 3) as batches:
+        batch = batches[0]["x"]
+    assert batch.shape == (3, 3, 2)
+    assert batch[0, :, 0].tolist() == [1, -1, -1]
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        (Feature("float32", (2, 2), stored="tensor"), r"one of float32 \(2, 3\)"),
+        (Feature("int32", (2, 3), stored="tensor"), r"one of float32 \(2, 3\)"),
+        (Feature("float32", (2, 3), stored="raw"), 'stored="tensor"'),
+        (Feature("float32", (2, 3)), 'stored="tensor"'),
+    ],
+)
+def test_another_feature_than_the_tensor_is_an_error_with_the_remedy(tmp_path, given, found):
+    path = written(tmp_path, example(x=serialized(np.zeros((2, 3), np.float32))))
+    with pytest.raises(RecordError, match=f"feature 'x' .*{found}"):
+        open_records(path, decode={"x": given})[0]
+
+
+def test_a_tensor_of_texts_is_an_error_with_the_remedy(tmp_path):
+    path = written(tmp_path, example(x=serialized([b"one", b"two"])))
+    with pytest.raises(RecordError, match="string"):
+        open_records(path, decode={"x": Feature("float32", (2,), stored="tensor")})[0]
+    with pytest.raises(RecordError, match=r"tf\.io\.parse_tensor"):
+        open_records(path, decode={"x": Feature("float32", (2,))})[0]
+
+
+def test_stored_must_be_known():
+    with pytest.raises(ValueError, match=r'"tensor".*got \'proto\''):
+        Feature("float32", stored="proto")
+    with pytest.raises(ValueError, match='stored="tensor" must have a dtype of numbers'):
+        Feature(str, stored="tensor")
+
+
+def suggestion(path: str, capsys: pytest.CaptureFixture[str]) -> tuple[str, dict]:
+    assert main(["inspect", path]) == 0
+    text = capsys.readouterr().out
+    found: dict = {"Feature": Feature, "ImageDecoder": ImageDecoder}
+    exec(text[text.index("decode = {") :], found)
+    return text, found["decode"]
+
+
+@pytest.mark.parametrize("lengths", [(2, 2), (2, 5)])
+def test_inspect_shows_tensors_and_what_reads_them(tmp_path, lengths, capsys):
+    arrays = [np.ones((length, 3), np.float32) for length in lengths]
+    path = written(tmp_path, *(example(x=serialized(array)) for array in arrays))
+    text, decode = suggestion(path, capsys)
+    assert "x: serialized tensor float32 (2, 3)" in text
+    for array, sample in zip(arrays, open_records(path, decode=decode)[:]):
+        np.testing.assert_array_equal(sample["x"], array)
+
+
+def test_inspect_says_that_a_record_is_a_tensor(tmp_path, capsys):
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    path = written(tmp_path, serialized(array))
+    assert main(["inspect", path]) == 0
+    text = capsys.readouterr().out
+    assert "a serialized tensor of float32 (2, 3)" in text
+    assert 'tf.io.parse_tensor(record, "float32").numpy()' in text
+    for decode in ({"x": Feature("float32", (2, 3))}, "example", "image"):
+        with pytest.raises(RecordError, match=r"a serialized tensor of float32 .*parse_tensor"):
+            open_records(path, decode=decode)[0]
+
+
+def test_inspect_shows_images_in_feature_lists_and_what_reads_them(tmp_path, capsys):
+    path = written(tmp_path, frames(2), frames(3))
+    text, decode = suggestion(path, capsys)
+    assert "frames: 2 steps, 2 x JPEG, the first of 24 x 32" in text
+    assert "decode each in transform" in text
+    decoder = ImageDecoder(16, flip=True)
+
+    def decoded(sample, rng):
+        return np.stack([decoder.decode(image, rng) for image in sample["frames"]])
+
+    with SafeSequence(open_records(path, decode=decode), 1, transform=decoded) as batches:
+        assert [batch.shape for batch in batches] == [(1, 2, 16, 16, 3), (1, 3, 16, 16, 3)]
+
+
+def test_an_image_decoder_for_several_images_is_an_error_with_the_remedy(tmp_path):
+    several = tf.train.Feature(bytes_list=tf.train.BytesList(value=[photo(), photo()]))
+    features = tf.train.Features(feature={"frames": several})
+    of_example = tf.train.Example(features=features).SerializeToString()
+    for payload in (frames(2), of_example):
+        path = written(tmp_path, payload)
+        with pytest.raises(RecordError, match=r"'frames'.*Feature\(bytes, \(None,\)\)"):
+            open_records(path, decode={"frames": ImageDecoder(16)})[0]
+    path = written(tmp_path, frames(2))
+    with pytest.raises(RecordError, match=r"feature lists frames.*Feature\(bytes, \(None,\)\)"):
+        open_records(path, decode="image")[0]
