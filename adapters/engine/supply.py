@@ -22,6 +22,7 @@ from adapters.alignment import aligned_empty
 from adapters.batch.key import BatchKey
 from adapters.batch.plan import Allocate, Assembled, Layout, Plan
 from adapters.clock import Spent
+from adapters.engine.autotune import Comparison
 from adapters.engine.consumer import Consumer
 from adapters.engine.crews import CREWS
 from adapters.engine.dispatch import Dispatcher
@@ -74,6 +75,8 @@ class Supply:
         # interpreter lock is the consumer's, too.
         self._alone_seconds = math.inf
         self._consumer = Consumer()
+        self._reads_ahead = Comparison(False, True, settings.max_queue_size + 2)
+        """Whether a thread that reads ahead feeds the consumer faster than none."""
         self._said = False
         self._outdated = False
         """Whether processes have the plan of an earlier epoch."""
@@ -139,10 +142,7 @@ class Supply:
         choice = self._choice
         if choice is None or not choice.count:
             return 0
-        if choice.only_if_busy and (
-            self.ahead_elsewhere
-            or not pays_to_read_ahead(self._alone_seconds, self._consumer.busy_seconds)
-        ):
+        if choice.only_if_busy and (self.ahead_elsewhere or not self._reads_ahead.current):
             return 0
         if self._held_back or self._may_change:
             return 0
@@ -315,6 +315,8 @@ class Supply:
         if self._later is not None or (choice and choice.kind == "processes" and self._held_back):
             self._consumer.lost(waited_seconds)
         self._consumer.was_busy(busy_seconds)
+        if choice is not None and choice.only_if_busy and not self.ahead_elsewhere:
+            self._reads_ahead.delivered(moment)
         if self._tuner is not None:
             self._tuner.observe(waited_seconds)
 
