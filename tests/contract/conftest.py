@@ -1,7 +1,8 @@
-"""Both front ends: Keras on TensorFlow unless ``KERAS_BACKEND`` says otherwise, MXNet if it runs."""
+"""Both front ends: Keras on TensorFlow, or on what ``KERAS_BACKEND`` says, and MXNet if it runs."""
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 from pathlib import Path
@@ -30,3 +31,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(_FOLDER):
             item.add_marker(pytest.mark.filterwarnings(_MOVED))
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """Keep all that the package's log says to users."""
+    caplog.set_level(logging.INFO, "adapters")
+    return caplog

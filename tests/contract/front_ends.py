@@ -6,7 +6,6 @@ Worker processes may import this module, so it imports no framework before one i
 from __future__ import annotations
 
 import importlib.util
-import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -106,10 +105,3 @@ def batches_of(loader: Any, epochs: int = 1) -> Iterator[Any]:
 def log_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What the package has logged."""
     return [record.getMessage() for record in caplog.records if record.name == "adapters"]
-
-
-@pytest.fixture
-def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    """The package's log, with all that it says to users."""
-    caplog.set_level(logging.INFO, "adapters")
-    return caplog

@@ -1,3 +1,4 @@
+# ruff: noqa: SIM115 - they are open for as long as the data set is
 """Data sets as users write them, whose ``__getitem__`` changes something that the next call needs.
 
 Each has 40 samples: the number, and 32 bytes that follow from it. Between the two steps of a read,
@@ -13,7 +14,6 @@ import csv
 import dbm.dumb
 import gzip
 import hashlib
-import http.client
 import io
 import json
 import linecache
@@ -22,19 +22,15 @@ import mmap
 import os
 import pickle
 import shelve
-import socket
 import sqlite3
 import struct
-import subprocess
-import sys
 import tarfile
 import threading
 import time
-import wave
 import xml.etree.ElementTree as ET
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -292,7 +288,7 @@ class Pickles(Stateful):
     def read(self, number):
         self.handle.seek(self.offsets[number])
         pause()
-        return pickle.load(self.handle)  # noqa: S301
+        return pickle.load(self.handle)
 
 
 class JsonLines(Stateful):
@@ -352,7 +348,7 @@ class Xml(Stateful):
 
     def read(self, number):
         if number < self.at:
-            self.events, self.at = ET.iterparse(io.BytesIO(self.path.read_bytes())), 0  # noqa: S314
+            self.events, self.at = ET.iterparse(io.BytesIO(self.path.read_bytes())), 0
         while True:
             _, element = next(self.events)
             self.at = int(element.get("n")) + 1
@@ -414,262 +410,6 @@ class OwnThread(File):
         if threading.get_ident() != self.thread:
             raise RuntimeError("this client was created in another thread")
         return super().read(number)
-
-
-# --- connections ---
-
-
-def _answer(server: socket.socket) -> None:
-    with server, server.makefile("rb") as questions:
-        while question := questions.readline():
-            server.sendall(content(int(question)))
-
-
-class Socket(Stateful):
-    def prepare(self, folder):
-        self.client, server = socket.socketpair()
-        self.server = threading.Thread(target=_answer, args=(server,))
-        self.server.start()
-
-    def read(self, number):
-        self.client.sendall(b"%d\n" % number)
-        pause()
-        return self.client.recv(SIZE, socket.MSG_WAITALL)
-
-    def close(self):
-        self.client.close()
-        self.server.join(10)
-
-
-class Server:
-    """Accepts connections, until it is closed: then it ends all of them."""
-
-    def __init__(self) -> None:
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        self.connections: list[socket.socket] = []
-        self.threads = [threading.Thread(target=self.serve)]
-        self.threads[0].start()
-
-    def serve(self) -> None:
-        """Give each connection a thread."""
-        while True:
-            try:
-                connection, _ = self.listener.accept()
-            except OSError:  # It was shut down.
-                return
-            self.connections.append(connection)
-            self.threads.append(threading.Thread(target=self.answer, args=(connection,)))
-            self.threads[-1].start()
-
-    def answer(self, connection: socket.socket) -> None:
-        """Answer HTTP's ``GET /7``, one after another."""
-        with connection, connection.makefile("rb") as lines:
-            while line := lines.readline():
-                if line.startswith(b"GET /"):
-                    number = int(line.split()[1][1:])
-                elif line == b"\r\n":
-                    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % SIZE
-                    connection.sendall(head + content(number))
-
-    def close(self) -> None:
-        """End all connections, and wait for their threads."""
-        self.listener.shutdown(socket.SHUT_RDWR)
-        self.threads[0].join(10)
-        self.listener.close()
-        for connection in self.connections:
-            with connection:
-                if connection.fileno() >= 0:
-                    connection.shutdown(socket.SHUT_RDWR)
-        for thread in self.threads:
-            thread.join(10)
-
-
-class Http(Stateful):
-    """One connection, which is kept alive."""
-
-    def prepare(self, folder):
-        self.server = Server()
-        self.client = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=30)
-        self.client.connect()
-
-    def read(self, number):
-        self.client.request("GET", f"/{number}")
-        pause()
-        return self.client.getresponse().read()
-
-    def close(self):
-        self.client.close()
-        self.server.close()
-
-
-class LazyHttp(Http):
-    """Connects at the first use, in each process."""
-
-    def prepare(self, folder):
-        self.server = Server()
-        self.port, self.client = self.server.port, None
-
-    def __getstate__(self):
-        return {"port": self.port, "client": None}
-
-    def read(self, number):
-        if self.client is None:
-            self.client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        return super().read(number)
-
-    def close(self):
-        if self.client is not None:
-            self.client.close()
-        self.server.close()
-
-
-_CHILD = """
-import hashlib, sys
-for line in sys.stdin:
-    print(hashlib.sha256(line.strip().encode()).hexdigest(), flush=True)
-"""
-
-
-class Pipe(Stateful):
-    """Asks a program that runs as long as the data set is used."""
-
-    def prepare(self, folder):
-        self.child = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _CHILD],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def read(self, number):
-        self.child.stdin.write(f"{number}\n")
-        self.child.stdin.flush()
-        pause()
-        return bytes.fromhex(self.child.stdout.readline())
-
-    def close(self):
-        self.child.stdin.close()
-        self.child.stdout.close()
-        self.child.wait(10)
-
-
-# --- sound and pictures ---
-
-
-class Wave(Stateful):
-    def prepare(self, folder):
-        with wave.open(str(folder / "samples.wav"), "wb") as file:
-            file.setnchannels(1)
-            file.setsampwidth(2)
-            file.setframerate(8000)
-            file.writeframes(raw_file(folder).read_bytes())
-        self.file = wave.open(str(folder / "samples.wav"), "rb")
-
-    def read(self, number):
-        self.file.setpos(number * SIZE // 2)
-        pause()
-        return self.file.readframes(SIZE // 2)
-
-
-class Sound(Stateful):
-    """A reader with ``seek`` and ``read`` in frames, as soundfile's."""
-
-    def prepare(self, folder):
-        self.handle, self.place = open(raw_file(folder), "rb"), 0
-
-    def seek(self, frame):
-        self.place = frame
-        pause()
-
-    def read_frames(self, frames):
-        self.handle.seek(self.place * 2)
-        self.place += frames
-        return np.frombuffer(self.handle.read(frames * 2), "<i2")
-
-    def read(self, number):
-        self.seek(number * SIZE // 2)
-        return self.read_frames(SIZE // 2).tobytes()
-
-
-class Video(Stateful):
-    """Frames of one grey each, which says their number."""
-
-    def prepare(self, folder):
-        import cv2
-
-        self.path = str(folder / "samples.avi")
-        writer = cv2.VideoWriter(self.path, cv2.VideoWriter.fourcc(*"MJPG"), 10, (64, 48))
-        if not writer.isOpened():
-            raise NotImplementedError("OpenCV writes no MJPG here")
-        for number in range(LENGTH):
-            writer.write(np.full((48, 64, 3), number * 6, np.uint8))
-        writer.release()
-        self.capture = self.capture_now()
-
-    def capture_now(self):
-        import cv2
-
-        return cv2.VideoCapture(self.path)
-
-    def expected(self, number):
-        return bytes([number]) * SIZE
-
-    def read(self, number):
-        if self.capture is None:
-            self.capture = Video.capture_now(self)
-        import cv2
-
-        self.capture.set(cv2.CAP_PROP_POS_FRAMES, number)
-        pause()
-        _, frame = self.capture.read()
-        return bytes([round(frame.mean() / 6)]) * SIZE
-
-    def close(self):
-        if self.capture is not None:
-            self.capture.release()
-
-
-class LazyVideo(Video):
-    def capture_now(self):
-        return None
-
-
-def _pages(folder: Path) -> Path:
-    import tifffile
-
-    rows = np.stack([array(content(number)) for number in range(LENGTH)])
-    tifffile.imwrite(folder / "samples.tif", rows.reshape(-1, 4, 8), photometric="minisblack")
-    return folder / "samples.tif"
-
-
-class Pages(Stateful):
-    """Pillow's image of many frames."""
-
-    def prepare(self, folder):
-        from PIL import Image
-
-        self.image = Image.open(_pages(folder))
-
-    def read(self, number):
-        self.image.seek(number)
-        pause()
-        return np.asarray(self.image).tobytes()
-
-
-class Tiff(Stateful):
-    def prepare(self, folder):
-        import tifffile
-
-        self.file = SlowFile(_pages(folder))
-        self.tiff = tifffile.TiffFile(self.file)
-
-    def read(self, number):
-        return self.tiff.pages[number].asarray().tobytes()
-
-    def close(self):
-        self.tiff.close()
-        self.file.close()
 
 
 # --- what is kept in memory ---
@@ -867,103 +607,3 @@ class Wrapped(Stateful):
 
     def __getitem__(self, number):
         return self.inner[number]
-
-
-# --- functions with a state ---
-
-
-class Transform:
-    """Writes the bytes of a sample into one buffer, and returns that."""
-
-    def __init__(self) -> None:
-        self.scratch = np.zeros(SIZE, np.uint8)
-
-    def __call__(self, number: Any) -> Any:
-        self.scratch[:] = array(content(number))
-        pause()
-        return np.int64(number), self.scratch
-
-
-def closure() -> Callable[[Any], Any]:
-    """A transform whose buffer is in its closure."""
-    scratch = bytearray(SIZE)
-
-    def transform(number: Any) -> Any:
-        scratch[:] = content(number)
-        pause()
-        return np.int64(number), array(scratch)
-
-    return transform
-
-
-class BatchTransform:
-    """Makes the batch in its own memory."""
-
-    def __init__(self) -> None:
-        self.scratch = np.zeros((LENGTH, SIZE), np.uint8)
-
-    def __call__(self, batch: Any) -> Any:
-        numbers = batch.asnumpy() if hasattr(batch, "asnumpy") else np.asarray(batch)
-        for row, number in zip(self.scratch, numbers):
-            row[:] = array(content(number))
-            pause()
-        return numbers, self.scratch[: len(numbers)].copy()
-
-
-class Collate:
-    """Stacks in its own memory."""
-
-    def __init__(self) -> None:
-        self.scratch = np.zeros((LENGTH, SIZE), np.uint8)
-
-    def __call__(self, samples: list[Any]) -> Any:
-        for row, number in zip(self.scratch, samples):
-            row[:] = array(content(number))
-            pause()
-        return np.array(samples, np.int64), self.scratch[: len(samples)].copy()
-
-
-class Decode:
-    """Takes a record apart in its own memory."""
-
-    def __init__(self) -> None:
-        self.scratch = bytearray(SIZE)
-
-    def __call__(self, record: bytes) -> Any:
-        self.scratch[:] = record[1:]
-        pause()
-        return np.int64(record[0]), array(self.scratch)
-
-
-class Sampler:
-    """Keeps its order, and its place in it."""
-
-    def __init__(self, order: list[int] | None = None) -> None:
-        self.order, self.place = order or list(range(LENGTH))[::-1], 0
-
-    def __iter__(self) -> Iterator[int]:
-        self.place = 0
-        while self.place < len(self.order):
-            number = self.order[self.place]
-            pause()
-            self.place += 1
-            yield number
-
-    def __len__(self) -> int:
-        return len(self.order)
-
-
-class BatchSampler:
-    """Fills one list, batch after batch."""
-
-    def __init__(self, size: int) -> None:
-        self.size, self.numbers = size, []
-
-    def __iter__(self) -> Iterator[list[int]]:
-        for start in range(0, LENGTH, self.size):
-            self.numbers[:] = range(start, start + self.size)
-            pause()
-            yield list(self.numbers)
-
-    def __len__(self) -> int:
-        return LENGTH // self.size

@@ -16,7 +16,7 @@ class Batches(keras.utils.PyDataset):
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
-        self.handle = open(raw_file(folder), "rb")
+        self.handle = open(raw_file(folder), "rb")  # noqa: SIM115 - as long as it is used
 
     def __len__(self) -> int:
         return LENGTH // 4

@@ -17,7 +17,12 @@ import numpy as np
 import pytest
 
 from adapters import RecordWriter, concatenate, open_records, split
-from tests.contract import stateful
+from tests.contract import (
+    stateful,
+    stateful_connections,
+    stateful_functions,
+    stateful_media,
+)
 from tests.contract.front_ends import (
     ALL_WORKERS,
     AUTO,
@@ -27,7 +32,6 @@ from tests.contract.front_ends import (
     INLINE,
     KERAS,
     NEEDS_MXNET,
-    TWO_PROCESSES,
     TWO_THREADS,
     batches_of,
     loader_of,
@@ -101,7 +105,7 @@ def records(folder: Path) -> Setup:
     with RecordWriter(folder / "samples.tfrecord", format="tfrecord") as writer:
         for number in range(LENGTH):
             writer.write(bytes([number]) + content(number))
-    return Setup(open_records(folder / "samples.tfrecord", decode=stateful.Decode()))
+    return Setup(open_records(folder / "samples.tfrecord", decode=stateful_functions.Decode()))
 
 
 def keras_batches(folder: Path) -> Setup:
@@ -124,12 +128,12 @@ def of_gluon(name: str) -> Case:
 
 def sampled(folder: Path) -> Setup:
     """A sampler with a state, for a data set with one."""
-    return Setup(stateful.Buffer(folder), {"sampler": stateful.Sampler()})
+    return Setup(stateful.Buffer(folder), {"sampler": stateful_functions.Sampler()})
 
 
 def batch_sampled(folder: Path) -> Setup:
     """A sampler of batches with a state."""
-    sampler = stateful.BatchSampler(BATCH_SIZE)
+    sampler = stateful_functions.BatchSampler(BATCH_SIZE)
     return Setup(stateful.Buffer(folder), {"batch_sampler": sampler}, batch_size=None)
 
 
@@ -179,16 +183,16 @@ CASES = {
     "sqlite, connected lazily": of(stateful.LazyDatabase, own_thread=True),
     "sqlite, a shared cursor": of(stateful.SharedCursor),
     "a client of one thread": of(stateful.OwnThread, own_thread=True),
-    "a socket": of(stateful.Socket),
-    "HTTP": of(stateful.Http),
-    "HTTP, connected lazily": of(stateful.LazyHttp),
-    "a pipe": of(stateful.Pipe),
-    "wave": of(stateful.Wave),
-    "sound": of(stateful.Sound),
-    "video": of(stateful.Video, "cv2"),
-    "video, opened lazily": of(stateful.LazyVideo, "cv2"),
-    "frames": of(stateful.Pages, "PIL", "tifffile"),
-    "TIFF": of(stateful.Tiff, "tifffile"),
+    "a socket": of(stateful_connections.Socket),
+    "HTTP": of(stateful_connections.Http),
+    "HTTP, connected lazily": of(stateful_connections.LazyHttp),
+    "a pipe": of(stateful_connections.Pipe),
+    "wave": of(stateful_media.Wave),
+    "sound": of(stateful_media.Sound),
+    "video": of(stateful_media.Video, "cv2"),
+    "video, opened lazily": of(stateful_media.LazyVideo, "cv2"),
+    "frames": of(stateful_media.Pages, "PIL", "tifffile"),
+    "TIFF": of(stateful_media.Tiff, "tifffile"),
     "a cache": of(stateful.Recent),
     "one buffer": of(stateful.Buffer),
     "two buffers": of(stateful.Ring),
@@ -202,10 +206,10 @@ CASES = {
     "named tuples": of(stateful.Named),
     "dicts": of(stateful.Dictionaries, front_ends=(KERAS,)),
     "another data set": of(stateful.Wrapped),
-    "a transform": with_function(transform=stateful.Transform),
-    "a closure": with_function(transform=stateful.closure),
-    "a batch_transform": with_function(batch_transform=stateful.BatchTransform),
-    "a collate": with_function(collate=stateful.Collate),
+    "a transform": with_function(transform=stateful_functions.Transform),
+    "a closure": with_function(transform=stateful_functions.closure),
+    "a batch_transform": with_function(batch_transform=stateful_functions.BatchTransform),
+    "a collate": with_function(collate=stateful_functions.Collate),
     "a decode": Case(records),
     "a PyDataset": Case(keras_batches, front_ends=(KERAS,)),
     "a Gluon data set": of_gluon("GluonFile"),
