@@ -191,7 +191,8 @@ CASES = {
     "sound": of(stateful_media.Sound),
     "video": of(stateful_media.Video, "cv2"),
     "video, opened lazily": of(stateful_media.LazyVideo, "cv2"),
-    "frames": of(stateful_media.Pages, "PIL", "tifffile"),
+    # Pillow pickles the pixels of one frame, and gives a process nothing to seek in.
+    "frames": of(stateful_media.Pages, "PIL", "tifffile", workers=(INLINE, AUTO, *THREADS)),
     "TIFF": of(stateful_media.Tiff, "tifffile"),
     "a cache": of(stateful.Recent),
     "one buffer": of(stateful.Buffer),
