@@ -168,3 +168,45 @@ PLACES: dict[str, Callable[[Any], Any]] = {
     "a default": in_a_default,
     "a bound method": in_a_bound_method,
 }
+
+
+def number_and_draw(number: Any, *, rng: Any) -> Any:
+    """Draws from what it is given, and waits for nothing."""
+    return np.array([number, rng.random()])
+
+
+class Augment:
+    """The recipe: albumentations' own generators start from what the loader gives."""
+
+    def __init__(self) -> None:
+        import albumentations
+
+        self.compose = albumentations.Compose(
+            [
+                albumentations.RandomCrop(12, 12),
+                albumentations.HorizontalFlip(p=0.5),
+                albumentations.RandomBrightnessContrast(p=1.0),
+                albumentations.GaussNoise(p=1.0),
+            ]
+        )
+
+    def __call__(self, image: Any, rng: np.random.Generator) -> Any:
+        seed = int(rng.integers(2**32))
+        if hasattr(self.compose, "set_random_seed"):  # Albumentations 2, and 1.4.19 or newer.
+            self.compose.set_random_seed(seed)
+        else:  # Older ones draw from Python's generator.
+            random.seed(seed)
+        return self.compose(image=image)["image"]
+
+
+class Busy(DataSet):
+    """Computes in Python for as long as the others wait."""
+
+    def __init__(self) -> None:
+        super().__init__(np.random.default_rng(0))
+
+    def __getitem__(self, number: int) -> Any:
+        end = time.perf_counter() + WAIT_SECONDS
+        while time.perf_counter() < end:
+            pass
+        return np.array([number, self.dice.random(), os.getpid()])

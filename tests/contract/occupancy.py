@@ -174,3 +174,14 @@ class Where:
     def __getitem__(self, number: int) -> Any:
         time.sleep(0.0002)
         return np.array([number, os.getpid(), threading.get_ident()])
+
+
+class Waiting(Where):
+    """Waits for each sample, as a slow store lets it."""
+
+    def __len__(self) -> int:
+        return 400
+
+    def __getitem__(self, number: int) -> Any:
+        time.sleep(0.005)
+        return super().__getitem__(number)

@@ -15,7 +15,7 @@ import pytest
 
 from adapters import SafeSequence
 from tests.contract import drawing
-from tests.contract.drawing import GENERATORS, LENGTH, PLACES, DataSet
+from tests.contract.drawing import GENERATORS, LENGTH, PLACES, Augment, Busy, DataSet
 from tests.contract.front_ends import (
     EIGHT_THREADS,
     FRONT_ENDS,
@@ -94,19 +94,6 @@ def test_auto_takes_no_processes_for_work_that_keeps_a_cpu_busy():
         rows = np.concatenate(list(batches_of(sequence, 2)))
     assert {*rows[:, 2].tolist()} == {os.getpid()}
     assert len({*rows[:, 1].tolist()}) == 2 * LENGTH
-
-
-class Busy(DataSet):
-    """Computes in Python for as long as the others wait."""
-
-    def __init__(self) -> None:
-        super().__init__(np.random.default_rng(0))
-
-    def __getitem__(self, number: int) -> Any:
-        end = time.perf_counter() + drawing.WAIT_SECONDS
-        while time.perf_counter() < end:
-            pass
-        return np.array([number, self.dice.random(), os.getpid()])
 
 
 def test_a_generator_that_the_loader_gives_is_no_obstacle():
@@ -195,30 +182,6 @@ def test_the_remedy_draws_the_same_with_all_workers():
 
 
 # --- albumentations ---
-
-
-class Augment:
-    """The recipe: albumentations' own generators start from what the loader gives."""
-
-    def __init__(self) -> None:
-        import albumentations
-
-        self.compose = albumentations.Compose(
-            [
-                albumentations.RandomCrop(12, 12),
-                albumentations.HorizontalFlip(p=0.5),
-                albumentations.RandomBrightnessContrast(p=1.0),
-                albumentations.GaussNoise(p=1.0),
-            ]
-        )
-
-    def __call__(self, image: Any, rng: np.random.Generator) -> Any:
-        seed = int(rng.integers(2**32))
-        if hasattr(self.compose, "set_random_seed"):  # Albumentations 2, and 1.4.19 or newer.
-            self.compose.set_random_seed(seed)
-        else:  # Older ones draw from Python's generator.
-            random.seed(seed)
-        return self.compose(image=image)["image"]
 
 
 @pytest.fixture

@@ -40,6 +40,7 @@ from tests.contract.occupancy import (
     Sampler,
     Several,
     Stack,
+    Waiting,
     Where,
 )
 
@@ -417,14 +418,3 @@ def test_waiting_code_that_is_undeclared_takes_processes():
             for batch in sequence:
                 processes |= {*batch[:, 1].tolist()}
     assert len(processes) >= 2 + len(os.sched_getaffinity(0))
-
-
-class Waiting(Where):
-    """Waits for each sample, as a slow store lets it."""
-
-    def __len__(self) -> int:
-        return 400
-
-    def __getitem__(self, number: int) -> Any:
-        time.sleep(0.005)
-        return super().__getitem__(number)
