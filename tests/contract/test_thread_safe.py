@@ -262,12 +262,17 @@ def test_an_attribute_that_is_false_declares_nothing():
 
 
 def test_one_of_several_that_is_undeclared_is_entered_by_one_thread():
-    """What is declared isn't held up by it."""
-    declared, undeclared = Meeting(), Occupancy()
-    found = read(KERAS, source=DeclaredDataSet(declared), transform=Function(undeclared))
+    undeclared = Occupancy()
+    found = read(KERAS, source=DeclaredDataSet(Occupancy()), transform=Function(undeclared))
     assert found == twice(NUMBERS)
-    assert declared.met
     assert undeclared.most == 1
+
+
+def test_what_is_declared_is_not_held_up_by_what_is_not():
+    """Samples are read by several threads, and one at a time transforms them."""
+    declared = Meeting()
+    read(KERAS, source=DeclaredDataSet(declared), transform=Function(Occupancy()))
+    assert declared.met
 
 
 @NEEDS_MXNET
@@ -374,14 +379,12 @@ def test_mxnets_own_code_needs_no_declaration(log):
 @contextlib.contextmanager
 def unpicklable(kind: str, folder: Path) -> Any:
     """Something that can't be sent to a process."""
-    if kind == "a lock":
-        yield threading.Lock()
-    elif kind == "a function over a lock":
-        lock = threading.Lock()
-        yield lambda: lock
-    elif kind == "a file":
+    if kind == "a file":
         with open(folder / "some", "w+b") as file:
             yield file
+    elif kind == "a function over a file":
+        with open(folder / "some", "w+b") as file:
+            yield lambda: file.read()
     elif kind == "a socket":
         with socket.socket() as connection:
             yield connection
@@ -389,7 +392,7 @@ def unpicklable(kind: str, folder: Path) -> Any:
         yield (number for number in range(9))
 
 
-KINDS = ["a lock", "a function over a lock", "a file", "a socket", "a generator"]
+KINDS = ["a file", "a function over a file", "a socket", "a generator"]
 
 
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
@@ -397,15 +400,21 @@ KINDS = ["a lock", "a function over a lock", "a file", "a socket", "a generator"
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_cannot_be_pickled_runs_inline(kind, declared, front_end, log, tmp_path):
     """Processes were asked for: it is never several threads that come instead."""
+    # By itself, Gluon's loader may well take threads for what is declared.
+    asked = {"thread_pool": False} if front_end == GLUON else {}
     with unpicklable(kind, tmp_path) as held:
         loader = loader_of(
-            front_end, Where(held), BATCH_SIZE, workers=TWO_PROCESSES, thread_safe=declared
+            front_end,
+            Where(held),
+            BATCH_SIZE,
+            workers=TWO_PROCESSES,
+            thread_safe=declared,
+            **asked,
         )
         with loader:
             rows = np.concatenate(list(batches_of(loader, 2))).astype(np.int64)
     assert sorted(rows[:, 0].tolist()) == twice(NUMBERS)
     assert {*rows[:, 1].tolist()} == {os.getpid()}
-    # Gluon's arrays may have rounded them.
     assert len({*rows[:, 2].tolist()}) == 1
     assert any("inline" in line for line in log_lines(log))
 
