@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import bz2
 import collections
+import contextlib
 import csv
 import dbm.dumb
 import gzip
@@ -378,6 +379,11 @@ class Database(Stateful):
         found = self.connection.execute("select data from samples where number = ?", (number,))
         pause()
         return found.fetchone()[0]
+
+    def close(self):
+        # Another thread may have opened it.
+        with contextlib.suppress(sqlite3.ProgrammingError):
+            super().close()
 
 
 class LazyDatabase(Database):
