@@ -22,6 +22,8 @@ from tests.contract import (
     stateful_connections,
     stateful_functions,
     stateful_media,
+    stateful_memory,
+    stateful_tables,
 )
 from tests.contract.front_ends import (
     ALL_WORKERS,
@@ -128,13 +130,13 @@ def of_gluon(name: str) -> Case:
 
 def sampled(folder: Path) -> Setup:
     """A sampler with a state, for a data set with one."""
-    return Setup(stateful.Buffer(folder), {"sampler": stateful_functions.Sampler()})
+    return Setup(stateful_memory.Buffer(folder), {"sampler": stateful_functions.Sampler()})
 
 
 def batch_sampled(folder: Path) -> Setup:
     """A sampler of batches with a state."""
     sampler = stateful_functions.BatchSampler(BATCH_SIZE)
-    return Setup(stateful.Buffer(folder), {"batch_sampler": sampler}, batch_size=None)
+    return Setup(stateful_memory.Buffer(folder), {"batch_sampler": sampler}, batch_size=None)
 
 
 class Half(stateful.Stateful):
@@ -170,19 +172,19 @@ CASES = {
     "bz2": of(stateful.Bzip2),
     "lzma": of(stateful.Lzma),
     "readinto": of(stateful.Scratch),
-    "tar": of(stateful.Tar),
-    "zip": of(stateful.Zip),
-    "HDF5": of(stateful.Hdf5, "h5py"),
-    "shelve": of(stateful.Shelf),
-    "pickles": of(stateful.Pickles),
-    "JSON lines": of(stateful.JsonLines),
-    "csv": of(stateful.CsvRows),
-    "linecache": of(stateful.Lines),
-    "XML": of(stateful.Xml),
-    "sqlite": of(stateful.Database, own_thread=True),
-    "sqlite, connected lazily": of(stateful.LazyDatabase, own_thread=True),
-    "sqlite, a shared cursor": of(stateful.SharedCursor),
-    "a client of one thread": of(stateful.OwnThread, own_thread=True),
+    "tar": of(stateful_tables.Tar),
+    "zip": of(stateful_tables.Zip),
+    "HDF5": of(stateful_tables.Hdf5, "h5py"),
+    "shelve": of(stateful_tables.Shelf),
+    "pickles": of(stateful_tables.Pickles),
+    "JSON lines": of(stateful_tables.JsonLines),
+    "csv": of(stateful_tables.CsvRows),
+    "linecache": of(stateful_tables.Lines),
+    "XML": of(stateful_tables.Xml),
+    "sqlite": of(stateful_tables.Database, own_thread=True),
+    "sqlite, connected lazily": of(stateful_tables.LazyDatabase, own_thread=True),
+    "sqlite, a shared cursor": of(stateful_tables.SharedCursor),
+    "a client of one thread": of(stateful_tables.OwnThread, own_thread=True),
     "a socket": of(stateful_connections.Socket),
     "HTTP": of(stateful_connections.Http),
     "HTTP, connected lazily": of(stateful_connections.LazyHttp),
@@ -194,15 +196,15 @@ CASES = {
     # Pillow pickles the pixels of one frame, and gives a process nothing to seek in.
     "frames": of(stateful_media.Pages, "PIL", "tifffile", workers=(INLINE, AUTO, *THREADS)),
     "TIFF": of(stateful_media.Tiff, "tifffile"),
-    "a cache": of(stateful.Recent),
-    "one buffer": of(stateful.Buffer),
-    "two buffers": of(stateful.Ring),
-    "a class's buffer": of(stateful.OfTheClass),
-    "a module's buffer": of(stateful.OfTheModule),
-    "a generator": of(stateful.Generated),
-    "a decoder": of(stateful.Decoded),
-    "a tokenizer": of(stateful.Tokens),
-    "a checksum": of(stateful.Checksum),
+    "a cache": of(stateful_memory.Recent),
+    "one buffer": of(stateful_memory.Buffer),
+    "two buffers": of(stateful_memory.Ring),
+    "a class's buffer": of(stateful_memory.OfTheClass),
+    "a module's buffer": of(stateful_memory.OfTheModule),
+    "a generator": of(stateful_memory.Generated),
+    "a decoder": of(stateful_memory.Decoded),
+    "a tokenizer": of(stateful_memory.Tokens),
+    "a checksum": of(stateful_memory.Checksum),
     "__getitems__": of(stateful.Several),
     "named tuples": of(stateful.Named),
     "dicts": of(stateful.Dictionaries, front_ends=(KERAS,)),
