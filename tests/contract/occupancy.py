@@ -1,0 +1,187 @@
+"""Finds out how many threads are in a piece of code at once."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+LENGTH = 48
+
+
+class Occupancy:
+    """Counts the threads within ``inside()``; ``most`` is how many there were at once."""
+
+    def __init__(self) -> None:
+        self.most = 0
+        self.calls = 0
+        self._now = 0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Stay a moment, so that another thread could come in."""
+        with self._lock:
+            self.calls += 1
+            self._now += 1
+            self.most = max(self.most, self._now)
+        time.sleep(0.0005)
+        yield
+        with self._lock:
+            self._now -= 1
+
+
+class Meeting:
+    """Holds each thread up until a second one is there, or for a moment; ``met`` if one ever was.
+
+    A batch that is computed alone, as the first one may be, costs that moment for each sample.
+    """
+
+    _MOMENT_SECONDS = 0.25
+    _CALLS = 40
+
+    def __init__(self) -> None:
+        self.met = False
+        self.calls = 0
+        self._now = 0
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Wait for another thread."""
+        with self._changed:
+            self.calls += 1
+            self._now += 1
+            self.met = self.met or self._now > 1
+            self._changed.notify_all()
+            if self.calls <= self._CALLS:
+                self._changed.wait_for(lambda: self.met, self._MOMENT_SECONDS)
+        yield
+        with self._changed:
+            self._now -= 1
+
+
+class DataSet:
+    """Numbered samples, whose code is watched.
+
+    Args:
+        watch: An `Occupancy` or a `Meeting`.
+    """
+
+    def __init__(self, watch: Any) -> None:
+        self.watch = watch
+
+    def __len__(self) -> int:
+        return LENGTH
+
+    def __getitem__(self, number: int) -> Any:
+        with self.watch.inside():
+            return np.int64(number)
+
+
+class Several(DataSet):
+    """Is asked for several samples at once."""
+
+    def __getitems__(self, numbers: list[int]) -> list[Any]:
+        with self.watch.inside():
+            return [np.int64(number) for number in numbers]
+
+
+class DeclaredDataSet(DataSet):
+    """Says that several threads may ask it."""
+
+    thread_safe = True
+
+
+class Function:
+    """Returns what it is given, and is watched meanwhile."""
+
+    def __init__(self, watch: Any) -> None:
+        self.watch = watch
+
+    def __call__(self, data: Any) -> Any:
+        with self.watch.inside():
+            return data
+
+
+class DeclaredFunction(Function):
+    """Says that several threads may call it."""
+
+    thread_safe = True
+
+
+class Stack(Function):
+    """Collates."""
+
+    def __call__(self, samples: list[Any]) -> Any:
+        with self.watch.inside():
+            return np.array(samples)
+
+
+class DeclaredStack(Stack):
+    """Says that several threads may call it."""
+
+    thread_safe = True
+
+
+class Parse(Function):
+    """Decodes a record."""
+
+    def __call__(self, record: bytes) -> Any:
+        with self.watch.inside():
+            return np.int64(record[0])
+
+
+class DeclaredParse(Parse):
+    """Says that several threads may call it."""
+
+    thread_safe = True
+
+
+class Sampler:
+    """Gives all numbers, and is watched at each."""
+
+    def __init__(self, watch: Any) -> None:
+        self.watch = watch
+
+    def __iter__(self) -> Iterator[int]:
+        for number in range(LENGTH):
+            with self.watch.inside():
+                yield number
+
+    def __len__(self) -> int:
+        return LENGTH
+
+
+class Where:
+    """Numbered samples that say in which process and thread they were made.
+
+    Args:
+        held: Anything that the data set holds.
+    """
+
+    def __init__(self, held: Any = None) -> None:
+        self.held = held
+
+    def __len__(self) -> int:
+        return LENGTH
+
+    def __getitem__(self, number: int) -> Any:
+        time.sleep(0.0002)
+        return np.array([number, os.getpid(), threading.get_ident()])
+
+
+class Waiting(Where):
+    """Waits for each sample, as a slow store lets it."""
+
+    def __len__(self) -> int:
+        return 400
+
+    def __getitem__(self, number: int) -> Any:
+        time.sleep(0.005)
+        return super().__getitem__(number)

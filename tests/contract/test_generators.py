@@ -1,0 +1,231 @@
+"""A generator of the user's own, in a data set or a transform: no process repeats its draws."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pytest
+
+from adapters import SafeSequence
+from tests.contract import drawing
+from tests.contract.drawing import GENERATORS, LENGTH, PLACES, Augment, Busy, DataSet
+from tests.contract.front_ends import (
+    EIGHT_THREADS,
+    FRONT_ENDS,
+    GLUON,
+    INLINE,
+    KERAS,
+    NEEDS_MXNET,
+    TWO_PROCESSES,
+    TWO_THREADS,
+    batches_of,
+    loader_of,
+    log_lines,
+)
+
+BATCH_SIZE = 8
+NUMBERS = list(range(LENGTH))
+# By what it is known where it is no attribute.
+NAMES = {
+    "a dict": ["dice", "held"],
+    "a closure": ["dice", "transform", "in_a_closure"],
+    "a default": ["dice", "transform", "in_a_default"],
+}
+_GENERATORS_QUICK = {"default_rng", "random.Random"}
+_PLACES_QUICK = {"a transform", "a list", "a closure"}
+
+
+def generator_of(kind: str) -> Any:
+    """A new generator."""
+    if kind == "torch.Generator":
+        pytest.importorskip("torch")
+    return GENERATORS[kind]()
+
+
+def parts_of(place: str, dice: Any) -> dict[str, Any]:
+    """The data set, and a transform."""
+    if place == "a data set":
+        return {"source": DataSet(dice)}
+    return {"source": NUMBERS, "transform": PLACES[place](dice)}
+
+
+def read(front_end: str, workers: str, epochs: int = 1, **arguments: Any) -> Any:
+    """The rows of all samples: number, draw, process."""
+    source = arguments.pop("source")
+    with loader_of(front_end, source, BATCH_SIZE, workers=workers, **arguments) as loader:
+        return np.concatenate(list(batches_of(loader, epochs)))
+
+
+def _cases() -> Iterator[Any]:
+    for kind in GENERATORS:
+        for place in ("a data set", *PLACES):
+            quick = kind in _GENERATORS_QUICK and place == "a data set"
+            quick = quick or (kind == "default_rng" and place in _PLACES_QUICK)
+            alone = kind == "default_rng" or place == "a transform"
+            if quick or alone:
+                yield pytest.param(kind, place, marks=[] if quick else [pytest.mark.full])
+
+
+CASES = list(_cases())
+
+
+# --- workers="auto" ---
+
+
+@pytest.mark.parametrize(("kind", "place"), CASES)
+def test_auto_takes_no_processes(kind, place):
+    """The draws of two epochs are as different from each other as those of one process."""
+    rows = read(KERAS, "auto", 2, **parts_of(place, generator_of(kind)))
+    assert {*rows[:, 2].tolist()} == {os.getpid()}
+    assert len({*rows[:, 1].tolist()}) == 2 * LENGTH
+
+
+@NEEDS_MXNET
+@pytest.mark.parametrize("kind", ["default_rng", "random.Random"])
+def test_auto_takes_no_processes_in_gluon(kind):
+    rows = read(GLUON, "auto", 2, source=DataSet(generator_of(kind)))
+    assert {*rows[:, 2].tolist()} == {os.getpid()}
+    assert len({*rows[:, 1].tolist()}) == 2 * LENGTH
+
+
+def test_auto_takes_no_processes_for_work_that_keeps_a_cpu_busy():
+    with SafeSequence(Busy(), BATCH_SIZE, workers="auto") as sequence:
+        rows = np.concatenate(list(batches_of(sequence, 2)))
+    assert {*rows[:, 2].tolist()} == {os.getpid()}
+    assert len({*rows[:, 1].tolist()}) == 2 * LENGTH
+
+
+def test_a_generator_that_the_loader_gives_is_no_obstacle():
+    """The control: the same work takes processes where it has no generator of its own."""
+    processes, deadline = {os.getpid()}, time.monotonic() + 60
+    with SafeSequence(
+        NUMBERS, BATCH_SIZE, transform=drawing.from_the_loader, workers="auto"
+    ) as sequence:
+        while len(processes) < 2 and time.monotonic() < deadline:
+            for batch in sequence:
+                processes |= {*batch[:, 2].astype(int).tolist()}
+    assert len(processes) > 1
+
+
+# --- processes that are asked for ---
+
+
+@pytest.fixture
+def said(log: pytest.LogCaptureFixture) -> Iterator[list[str]]:
+    """All warnings, by the log or by ``warnings``; filled in when the test asks."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+
+        class Said(list[str]):
+            def __iter__(self) -> Iterator[str]:
+                yield from log_lines(log)
+                yield from (str(each.message) for each in caught)
+
+        yield Said()
+
+
+@pytest.mark.parametrize(("kind", "place"), CASES)
+def test_processes_come_with_a_warning(kind, place, said):
+    """It names the attribute, and says what to write instead."""
+    with loader_of(
+        KERAS, workers=TWO_PROCESSES, batch_size=BATCH_SIZE, **parts_of(place, generator_of(kind))
+    ) as loader:
+        next(iter(loader))
+    (line,) = [line for line in said if "rng" in line]
+    assert any(name in line for name in NAMES.get(place, ["dice"]))
+    assert "transform(sample, rng)" in line
+
+
+@NEEDS_MXNET
+def test_processes_come_with_a_warning_in_gluon(said):
+    data_set = DataSet(generator_of("RandomState"))
+    with loader_of(GLUON, data_set, BATCH_SIZE, workers=TWO_PROCESSES) as loader:
+        next(iter(loader))
+    (line,) = [line for line in said if "rng" in line]
+    assert "dice" in line
+
+
+def test_a_generator_of_a_script_is_found_too(said):
+    """What a script defines is sent with its globals."""
+    cloudpickle.register_pickle_by_value(drawing)
+    try:
+        with loader_of(
+            KERAS, NUMBERS, BATCH_SIZE, workers=TWO_PROCESSES, transform=drawing.of_this_module
+        ) as loader:
+            next(iter(loader))
+    finally:
+        cloudpickle.unregister_pickle_by_value(drawing)
+    (line,) = [line for line in said if "rng" in line]
+    assert "DICE" in line or "of_this_module" in line
+
+
+@pytest.mark.parametrize("workers", [INLINE, TWO_THREADS, EIGHT_THREADS])
+def test_there_is_no_warning_without_processes(workers, said):
+    rows = read(KERAS, workers, source=DataSet(generator_of("default_rng")))
+    assert len({*rows[:, 1].tolist()}) == LENGTH
+    assert not [line for line in said if "rng" in line]
+
+
+@pytest.mark.parametrize("transform", [None, drawing.from_the_loader])
+def test_there_is_no_warning_without_a_generator(transform, said):
+    read(KERAS, TWO_PROCESSES, source=NUMBERS, transform=transform)
+    assert not [line for line in said if "rng" in line]
+
+
+def test_the_remedy_draws_the_same_with_all_workers():
+    """Other numbers in each epoch, and for each sample."""
+    inline = read(KERAS, INLINE, 2, source=NUMBERS, transform=drawing.from_the_loader)
+    processes = read(KERAS, TWO_PROCESSES, 2, source=NUMBERS, transform=drawing.from_the_loader)
+    assert inline[:, :2].tolist() == processes[:, :2].tolist()
+    assert len({*inline[:, 1].tolist()}) == 2 * LENGTH
+
+
+# --- albumentations ---
+
+
+@pytest.fixture
+def augment() -> Augment:
+    pytest.importorskip("albumentations")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return Augment()
+
+
+@pytest.mark.full  # To import albumentations takes seconds, in each process.
+@pytest.mark.filterwarnings("ignore")
+def test_albumentations_draws_the_same_with_all_workers(augment):
+    image = np.random.default_rng(1).integers(0, 256, (16, 16, 3), dtype=np.uint8)
+    images = np.stack([image] * 24)
+    results = {
+        workers: read(KERAS, workers, 2, source=images, transform=augment)
+        for workers in (INLINE, TWO_THREADS, TWO_PROCESSES)
+    }
+    for workers in (TWO_THREADS, TWO_PROCESSES):
+        np.testing.assert_array_equal(results[INLINE], results[workers])
+    assert len({each.tobytes() for each in results[INLINE]}) == 48
+
+
+@pytest.mark.full  # To import albumentations takes seconds, in each process.
+@pytest.mark.filterwarnings("ignore")
+def test_albumentations_leaves_pythons_generator_as_it_was(augment):
+    random.seed(7)
+    before = random.getstate()
+    read(KERAS, INLINE, source=np.zeros((8, 16, 16, 3), np.uint8), transform=augment)
+    assert random.getstate() == before
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_the_generators_of_the_user_are_left_in_this_process(front_end):
+    """Read inline, the data set's generator is at the place where its draws have left it."""
+    data_set = DataSet(np.random.default_rng(0))
+    read(front_end, INLINE, source=data_set)
+    other = np.random.default_rng(0)
+    other.random(LENGTH)
+    assert data_set.dice.random() == other.random()

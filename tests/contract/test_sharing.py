@@ -1,0 +1,204 @@
+"""What processes are sent of arrays that are views, and of many Python objects."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from adapters import SafeSequence
+from tests.contract import views
+from tests.contract.front_ends import (
+    FRONT_ENDS,
+    KERAS,
+    TWO_PROCESSES,
+    batches_of,
+    loader_of,
+    numpy_of,
+)
+from tests.contract.views import MIB, VIEWS, Annotated, Pairs, Rows, Writing
+
+_BASE_BYTES = 32 * MIB
+# Of all batches that are ready or in progress, and of what the processes' code takes.
+_OTHER_BYTES = 24 * MIB
+_QUICK = {"the array", "every other row", "windows", "transposed", "broadcast rows"}
+_QUICK |= {"columns from behind", "rows of a memory map"}
+
+
+def _files_in_memory() -> Iterator[tuple[tuple[int, int], int]]:
+    """The shared memory of this process and its children: which, and its bytes."""
+    family = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    for process in family:
+        for kind in ("fd", "map_files"):
+            folder = Path(f"/proc/{process.pid}/{kind}")
+            try:
+                links = list(folder.iterdir())
+            except OSError:  # It has ended.
+                continue
+            for link in links:
+                try:
+                    target = os.readlink(link)
+                    if "memfd:" not in target and "/dev/shm/" not in target:
+                        continue
+                    found = link.stat()
+                except OSError:
+                    continue
+                yield (found.st_dev, found.st_ino), found.st_blocks * 512
+
+
+def shared_bytes() -> int:
+    """Bytes of all shared memory of this process and its children."""
+    return sum(dict(_files_in_memory()).values())
+
+
+class Peak:
+    """The largest resident memory that this process has had since."""
+
+    def __init__(self) -> None:
+        Path("/proc/self/clear_refs").write_text("5")
+        self.before = self._bytes("VmRSS")
+
+    def growth(self) -> int:
+        """By how many bytes it was larger than at the start."""
+        return self._bytes("VmHWM") - self.before
+
+    @staticmethod
+    def _bytes(name: str) -> int:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith(name):
+                return int(line.split()[1]) * 1024
+        raise AssertionError(f"Linux doesn't say {name}")
+
+
+def first_batches(front_end: str, source: Any, batches: int = 3, **arguments: Any) -> Any:
+    """Batches from two processes, and the bytes of shared memory that these took."""
+    before = shared_bytes()
+    arguments = {"workers": TWO_PROCESSES, "batch_size": 8, **arguments}
+    with loader_of(front_end, source, **arguments) as loader:
+        iterator = iter(loader)
+        found = [numpy_of(next(iterator)) for _ in range(batches)]
+        after = shared_bytes()
+        del iterator
+    return found, after - before
+
+
+def quick(names: Any) -> list[Any]:
+    """The names, of which all but a few are for ``--full``."""
+    return [
+        pytest.param(name, marks=[] if name in _QUICK else [pytest.mark.full]) for name in names
+    ]
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["as the source", "in a data set"])
+@pytest.mark.parametrize("name", quick(VIEWS))
+def test_a_view_is_sent_as_the_memory_that_it_has(name, held, tmp_path):
+    """The samples are right, and nothing is sent that is larger than the array beneath."""
+    view = VIEWS[name](tmp_path)
+    peak = Peak()
+    batches, shared = first_batches(KERAS, Rows(view) if held else view)
+    assert peak.growth() < 2 * _BASE_BYTES + _OTHER_BYTES
+    assert shared < _BASE_BYTES + _OTHER_BYTES
+    for index, batch in enumerate(batches):
+        np.testing.assert_array_equal(batch, view[8 * index : 8 * index + 8])
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_windows_of_a_series_are_not_written_out(front_end):
+    """943 MB of windows over 9 MiB."""
+    windows = VIEWS["windows"](Path())
+    peak = Peak()
+    batches, shared = first_batches(front_end, windows, batch_size=32)
+    assert peak.growth() < 100 * MIB
+    assert shared < 9 * MIB + _OTHER_BYTES
+    assert np.concatenate(batches).tolist() == windows[:96].tolist()
+
+
+def test_all_windows_are_right():
+    """In a new order, from the first to the last."""
+    windows = np.lib.stride_tricks.sliding_window_view(np.arange(5000.0), 100)
+    with loader_of(KERAS, windows, 64, workers=TWO_PROCESSES, shuffle=True) as loader:
+        found = np.concatenate(list(batches_of(loader)))
+    assert sorted(found[:, 0].tolist()) == list(range(len(windows)))
+    np.testing.assert_array_equal(found - found[:, :1], np.tile(np.arange(100.0), (4901, 1)))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda array: (array[:-1], array[1:]),
+        lambda array: {"x": array, "again": array},
+        lambda array: (array[:, :1000], array[:, 24:]),
+        lambda array: [array.reshape(views.ROWS, 32, 32), array.T.T],
+        Pairs,
+    ],
+    ids=["x and y", "one array twice", "columns", "reshaped", "in a data set"],
+)
+def test_views_of_one_array_are_sent_once(make):
+    array = views.base()
+    source = make(array)
+    if isinstance(source, list):
+        source = tuple(source)
+    peak = Peak()
+    batches, shared = first_batches(KERAS, source)
+    assert shared < _BASE_BYTES + _OTHER_BYTES
+    assert peak.growth() < 2 * _BASE_BYTES + _OTHER_BYTES
+    if isinstance(source, tuple):
+        for batch, expected in zip(batches[1], source, strict=True):
+            np.testing.assert_array_equal(batch, expected[8:16])
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["as the source", "in a data set"])
+def test_a_few_rows_of_a_large_array_are_not_sent_with_all_of_it(held):
+    """Of 400 MB that were never written."""
+    rows = np.zeros((50_000, 1000))[20_000:20_100]
+    peak = Peak()
+    batches, shared = first_batches(KERAS, Rows(rows) if held else rows)
+    assert peak.growth() < 3 * _OTHER_BYTES
+    assert shared < _OTHER_BYTES
+    assert batches[0].shape == (8, 1000)
+
+
+def test_a_view_that_is_changed_meanwhile_is_that_of_the_start():
+    """Workers have the array as it was when they were given it, and the user's own is writeable."""
+    array = np.arange(400.0).reshape(40, 10)
+    with SafeSequence(array[::2], 5, workers=2, use_multiprocessing=True) as sequence:
+        found = np.concatenate(list(batches_of(sequence)))
+        array[:] = 0
+    assert found[:, 0].tolist() == list(range(0, 400, 20))
+
+
+def test_what_a_process_writes_into_a_view_is_its_own():
+    """A data set that changes its array in a process changes no other's."""
+    array = np.zeros((40, 4))
+    first_batches(KERAS, Writing(array[::2]))
+    assert not array.any()
+
+
+def test_many_python_objects_take_no_processes_unasked():
+    """To send 400,000 dicts takes longer than processes save; the first batch is there at once."""
+    data_set = Annotated(400_000)
+    processes, longest, last = set(), 0.0, time.perf_counter()
+    end = last + 4.0
+    with SafeSequence(data_set, 16, shuffle=True, workers="auto") as sequence:
+        for batch in sequence:
+            now = time.perf_counter()
+            longest, last = max(longest, now - last), now
+            processes |= {*batch[:, -1].tolist()}
+            if now > end:
+                break
+    assert processes == {os.getpid()}
+    # Ten times what a batch takes, and what a busy machine may add; to pickle them takes longer.
+    assert longest < 1.5
+
+
+def test_many_python_objects_are_right_in_processes_that_are_asked_for():
+    """It takes as long as it takes."""
+    batches, _ = first_batches(KERAS, Annotated(4000))
+    assert batches[0][:, 0].tolist() == list(range(8))
+    assert os.getpid() not in batches[0][:, -1].tolist()

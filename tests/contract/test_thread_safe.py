@@ -1,0 +1,283 @@
+"""``thread_safe``: code of the user's runs in one thread at a time until it is declared."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adapters import RecordWriter, SafeSequence, open_records
+from tests.contract.front_ends import (
+    AUTO,
+    EIGHT_THREADS,
+    FRONT_ENDS,
+    GLUON,
+    KERAS,
+    NEEDS_MXNET,
+    batches_of,
+    loader_of,
+)
+from tests.contract.occupancy import (
+    LENGTH,
+    DataSet,
+    DeclaredDataSet,
+    DeclaredFunction,
+    DeclaredParse,
+    DeclaredStack,
+    Function,
+    Meeting,
+    Occupancy,
+    Parse,
+    Sampler,
+    Several,
+    Stack,
+)
+
+BATCH_SIZE = 4
+NUMBERS = list(range(LENGTH))
+
+
+def records(folder: Path, decode: Any = None) -> Any:
+    """Records of one byte, their number."""
+    path = folder / "numbers.tfrecord"
+    with RecordWriter(path, format="tfrecord") as writer:
+        for number in NUMBERS:
+            writer.write(bytes([number]))
+    return open_records(path, decode=decode)
+
+
+def arguments_of(part: str, watch: Any, folder: Path, declared: bool = False) -> dict[str, Any]:
+    """A data set and functions, one of which is watched."""
+    function = (DeclaredFunction if declared else Function)(watch)
+    if part == "__getitem__":
+        return {"source": (DeclaredDataSet if declared else DataSet)(watch)}
+    if part == "__getitems__":
+        data_set = Several(watch)
+        if declared:
+            data_set.thread_safe = True  # type: ignore[attr-defined]
+        return {"source": data_set}
+    if part == "decode":
+        return {"source": records(folder, (DeclaredParse if declared else Parse)(watch))}
+    if part == "sampler":
+        return {"source": np.arange(LENGTH), "sampler": Sampler(watch)}
+    if part == "collate":
+        collate = (DeclaredStack if declared else Stack)(watch)
+        return {"source": DeclaredDataSet(unwatched()), "collate": collate}
+    source: Any = NUMBERS if part == "transform" else np.arange(LENGTH)
+    return {"source": source, part: function}
+
+
+def unwatched() -> Any:
+    """What watches nothing."""
+
+    class Free:
+        inside = staticmethod(contextlib.nullcontext)
+
+    return Free()
+
+
+def read(front_end: str, workers: str = EIGHT_THREADS, epochs: int = 2, **arguments: Any) -> Any:
+    """All numbers that a loader gives, sorted."""
+    source = arguments.pop("source")
+    with loader_of(front_end, source, BATCH_SIZE, workers=workers, **arguments) as loader:
+        batches = list(batches_of(loader, epochs))
+    return sorted(np.concatenate(batches).tolist())
+
+
+def twice(numbers: list[int]) -> list[int]:
+    """Those of two epochs."""
+    return sorted(numbers * 2)
+
+
+PARTS = ["__getitem__", "__getitems__", "transform", "batch_transform", "collate", "decode"]
+DECLARABLE = [
+    *((part, KERAS) for part in PARTS),
+    *(pytest.param(part, GLUON, marks=NEEDS_MXNET) for part in PARTS),
+]
+ALL_PARTS = [*DECLARABLE, pytest.param("sampler", GLUON, marks=NEEDS_MXNET)]
+
+
+# --- without a declaration ---
+
+
+@pytest.mark.parametrize("workers", [EIGHT_THREADS, AUTO])
+@pytest.mark.parametrize(("part", "front_end"), ALL_PARTS)
+def test_one_thread_at_a_time_is_in_undeclared_code(part, front_end, workers, tmp_path):
+    watch = Occupancy()
+    # A pool of threads that Gluon is asked for declares the code, unless this takes it back.
+    undeclared = {"thread_safe": False} if (front_end, workers) == (GLUON, EIGHT_THREADS) else {}
+    arguments = arguments_of(part, watch, tmp_path)
+    assert read(front_end, workers, **undeclared, **arguments) == twice(NUMBERS)
+    assert watch.calls >= LENGTH // BATCH_SIZE
+    assert watch.most == 1
+
+
+@pytest.mark.parametrize("workers", [EIGHT_THREADS, AUTO])
+def test_all_undeclared_code_together_has_one_thread_in_it(workers, tmp_path):
+    """A data set and its transforms may share what they hold."""
+    watch = Occupancy()
+    found = read(
+        KERAS,
+        workers,
+        source=DataSet(watch),
+        transform=Function(watch),
+        collate=Stack(watch),
+        batch_transform=Function(watch),
+    )
+    assert found == twice(NUMBERS)
+    assert watch.most == 1
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+@pytest.mark.parametrize("workers", [EIGHT_THREADS, AUTO])
+def test_two_loaders_of_one_data_set_have_one_thread_in_it(workers, front_end):
+    """Training and validation read from the same object."""
+    data_set, undeclared = DataSet(Occupancy()), {}
+    if (front_end, workers) == (GLUON, EIGHT_THREADS):
+        undeclared = {"thread_safe": False}
+    loaders = [
+        loader_of(front_end, data_set, BATCH_SIZE, workers=workers, **undeclared) for _ in range(2)
+    ]
+    with loaders[0], loaders[1]:
+        for first, second in zip(*map(batches_of, loaders), strict=True):
+            assert first.tolist() == second.tolist()
+    assert data_set.watch.most == 1
+
+
+def test_threads_of_the_users_own_that_ask_by_number_take_turns():
+    """``seq[i]`` is safe to call from any thread; the data set is not."""
+    data_set, found = DataSet(Occupancy()), []
+    with SafeSequence(data_set, BATCH_SIZE, workers=0) as sequence:
+
+        def ask(start: int) -> None:
+            found.extend(n for i in range(start, 12, 4) for n in sequence[i].tolist())
+
+        threads = [threading.Thread(target=ask, args=(start,)) for start in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+    assert sorted(found) == NUMBERS
+    assert data_set.watch.most == 1
+
+
+def py_dataset(watch: Any, **options: Any) -> Any:
+    """A ``PyDataset`` of whole batches."""
+    import keras
+
+    class Batches(keras.utils.PyDataset):
+        def __len__(self) -> int:
+            return LENGTH // BATCH_SIZE
+
+        def __getitem__(self, index: int) -> Any:
+            with watch.inside():
+                return np.arange(index * BATCH_SIZE, (index + 1) * BATCH_SIZE)
+
+    return Batches(**options)
+
+
+@pytest.mark.parametrize("workers", [8, "auto"])
+def test_one_thread_at_a_time_asks_a_py_dataset(workers):
+    watch = Occupancy()
+    with SafeSequence(py_dataset(watch), workers=workers) as sequence:
+        found = np.concatenate(list(batches_of(sequence, 2)))
+    assert sorted(found.tolist()) == twice(NUMBERS)
+    assert watch.most == 1
+
+
+# --- with one ---
+
+
+@pytest.mark.parametrize(("part", "front_end"), DECLARABLE)
+def test_the_argument_declares_all_code(part, front_end, tmp_path):
+    watch = Meeting()
+    arguments = arguments_of(part, watch, tmp_path)
+    assert read(front_end, thread_safe=True, **arguments) == twice(NUMBERS)
+    assert watch.met
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_the_attribute_declares_what_has_it(part, tmp_path):
+    watch = Meeting()
+    arguments = arguments_of(part, watch, tmp_path, declared=True)
+    assert read(KERAS, **arguments) == twice(NUMBERS)
+    assert watch.met
+
+
+def test_a_function_has_the_attribute_too():
+    watch = Meeting()
+
+    def transform(sample: Any) -> Any:
+        with watch.inside():
+            return sample
+
+    transform.thread_safe = True  # type: ignore[attr-defined]
+    assert read(KERAS, source=NUMBERS, transform=transform) == twice(NUMBERS)
+    assert watch.met
+
+
+def test_the_attribute_declares_a_py_dataset():
+    watch = Meeting()
+    data_set = py_dataset(watch)
+    data_set.thread_safe = True
+    with SafeSequence(data_set, workers=8) as sequence:
+        found = np.concatenate(list(batches_of(sequence)))
+    assert sorted(found.tolist()) == NUMBERS
+    assert watch.met
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_false_takes_the_attribute_back(part, tmp_path):
+    watch = Occupancy()
+    arguments = arguments_of(part, watch, tmp_path, declared=True)
+    assert read(KERAS, thread_safe=False, **arguments) == twice(NUMBERS)
+    assert watch.most == 1
+
+
+def test_false_takes_a_py_datasets_attribute_back():
+    watch = Occupancy()
+    data_set = py_dataset(watch)
+    data_set.thread_safe = True
+    with SafeSequence(data_set, workers=8, thread_safe=False) as sequence:
+        list(batches_of(sequence))
+    assert watch.most == 1
+
+
+def test_an_attribute_that_is_false_declares_nothing():
+    data_set = DeclaredDataSet(Occupancy())
+    data_set.thread_safe = False
+    read(KERAS, source=data_set)
+    assert data_set.watch.most == 1
+
+
+def test_one_of_several_that_is_undeclared_is_entered_by_one_thread():
+    undeclared = Occupancy()
+    found = read(KERAS, source=DeclaredDataSet(Occupancy()), transform=Function(undeclared))
+    assert found == twice(NUMBERS)
+    assert undeclared.most == 1
+
+
+def test_what_is_declared_is_not_held_up_by_what_is_not():
+    """Samples are read by several threads, and one at a time transforms them."""
+    declared = Meeting()
+    read(KERAS, source=DeclaredDataSet(declared), transform=Function(Occupancy()))
+    assert declared.met
+
+
+@NEEDS_MXNET
+def test_a_pool_of_threads_that_gluon_is_asked_for_declares():
+    """``thread_pool=True`` says it, as with MXNet's own loader."""
+    watch = Meeting()
+    assert read(GLUON, source=DataSet(watch)) == twice(NUMBERS)
+    assert watch.met
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+@pytest.mark.parametrize("wrong", ["yes", 1.5, [True]], ids=str)
+def test_another_type_is_an_error(wrong, front_end):
+    with pytest.raises(TypeError, match="thread_safe"):
+        loader_of(front_end, np.arange(LENGTH), BATCH_SIZE, thread_safe=wrong)

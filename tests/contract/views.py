@@ -1,0 +1,123 @@
+"""Arrays that are views of others, and data sets over them; worker processes import this module."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+MIB = 2**20
+ROWS = 4000
+_COLUMNS = 1024
+
+
+def base() -> Any:
+    """31 MiB of float64 ``(4000, 1024)``, all different."""
+    return np.arange(ROWS * _COLUMNS, dtype=np.float64).reshape(ROWS, _COLUMNS)
+
+
+def on_disk(folder: Path) -> Any:
+    """The same in a file, as a memory map."""
+    base().tofile(folder / "base.bin")
+    return np.memmap(folder / "base.bin", np.float64, "r", shape=(ROWS, _COLUMNS))
+
+
+VIEWS: dict[str, Callable[[Path], Any]] = {
+    "the array": lambda folder: base(),
+    "every other row": lambda folder: base()[::2],
+    "from behind": lambda folder: base()[::-1],
+    "every other column": lambda folder: base()[:, ::2],
+    "columns from behind": lambda folder: base()[:, ::-1],
+    "some columns": lambda folder: base()[:, 100:200],
+    "transposed": lambda folder: base().T,
+    "Fortran order": lambda folder: np.asfortranarray(base()),
+    "three axes": lambda folder: base().reshape(ROWS, 32, 32).transpose(0, 2, 1),
+    "an axis of one": lambda folder: base()[:, None, :],
+    "broadcast rows": lambda folder: np.broadcast_to(np.arange(1024.0), (200_000, 1024)),
+    "broadcast columns": lambda folder: np.broadcast_to(np.arange(2e5)[:, None], (200_000, 1024)),
+    "windows": lambda folder: np.lib.stride_tricks.sliding_window_view(np.arange(1_179_648.0), 100),
+    "windows of rows": lambda folder: np.lib.stride_tricks.sliding_window_view(
+        base()[:, :64], 50, axis=0
+    ),
+    "as_strided": lambda folder: np.lib.stride_tricks.as_strided(
+        np.arange(1e6), (100_000, 500), (80, 8), writeable=False
+    )[:99_900],
+    "another dtype": lambda folder: base().view(np.uint8)[:, 8:16],
+    "a field": lambda folder: np.zeros(500_000, [("x", np.float64, 4), ("y", np.int64)])["x"],
+    "read-only": lambda folder: _read_only(base()[1:]),
+    "of bytes": lambda folder: np.frombuffer(base().tobytes(), np.float64).reshape(ROWS, -1)[5:],
+    "a memory map": on_disk,
+    "rows of a memory map": lambda folder: on_disk(folder)[100:2100],
+    "every other row of a memory map": lambda folder: on_disk(folder)[::2],
+    "a transposed memory map": lambda folder: on_disk(folder).T,
+    "an array over a memory map": lambda folder: np.asarray(on_disk(folder))[:, ::2],
+}
+"""Each with no more than 31 MiB of its own, however large it looks."""
+
+
+def _read_only(array: Any) -> Any:
+    array.flags.writeable = False
+    return array
+
+
+class Rows:
+    """Samples of an array that the data set holds.
+
+    Args:
+        array: Which.
+    """
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, number: int) -> Any:
+        return self.array[number]
+
+
+class Writing(Rows):
+    """Writes into its rows, as a normalization in place does."""
+
+    def __getitem__(self, number: int) -> Any:
+        if self.array.flags.writeable:
+            self.array[number] += 1
+        return self.array[number]
+
+
+class Pairs:
+    """Rows, and those one later, as two views of one array."""
+
+    def __init__(self, array: Any) -> None:
+        self.now, self.later = array[:-1], array[1:]
+
+    def __len__(self) -> int:
+        return len(self.now)
+
+    def __getitem__(self, number: int) -> Any:
+        return self.now[number], self.later[number]
+
+
+class Annotated:
+    """A list of dicts, as the annotations of a large data set are read from a file of JSON."""
+
+    def __init__(self, length: int) -> None:
+        self.rows = [
+            {"file": f"images/{n:012d}.jpg", "label": n % 80, "box": [n, n + 1, n + 2, n + 3]}
+            for n in range(length)
+        ]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, number: int) -> Any:
+        end = time.perf_counter() + 0.0002
+        while time.perf_counter() < end:
+            pass
+        row = self.rows[number]
+        return np.array([row["label"], *row["box"], os.getpid()])
