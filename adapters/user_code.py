@@ -1,24 +1,24 @@
-"""User code and its locks: one thread at a time, unless it is declared thread-safe.
+"""User code: in one thread at a time, unless it is declared thread-safe.
 
 A data set that seeks and reads in its own file handle, or a transform that fills one buffer, is
-right on one thread and silently wrong on two. So each object of the user's (data set, transform,
-collate, decode function) has one lock in this process, however many loaders share the object, and a
-``Gate`` holds the locks of all that a batch needs while they run.
+right on one thread and silently wrong on two; and two data sets may share one handle. So this
+process has one lock for all code of users' (data sets, transforms, collate and decode functions)
+that isn't thread-safe, and a ``Gate`` holds it while such code runs.
 
 A gate may be entered from any thread, and again from within. It blocks while another thread runs
-code that shares an object with it. It takes its locks in one order, so that two gates never wait
-for each other. A pickled gate has new locks in the other process.
+such code. A thread within that waits for another loader's workers lets them in, see
+``left_to_others``. Worker processes have a lock each.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import itertools
 import os
 import threading
 import types
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -71,37 +71,56 @@ class Gate:
     """
 
     def __init__(self, code: Iterable[tuple[str, Any]], thread_safe: bool | None = None) -> None:
-        self._code = [(name, each) for name, each in code if callable(each) or each is not None]
+        self._code = [(name, each) for name, each in code if each is not None]
         self._declared = thread_safe
-        unsafe: dict[_Object, str] = {}
         self._objects = [_object_of(owner_of(each)) for _, each in self._code]
-        for (name, each), known in zip(self._code, self._objects):
-            if not (is_thread_safe(each) if thread_safe is None else thread_safe):
-                unsafe.setdefault(known, name)
-        self.names = tuple(dict.fromkeys(unsafe.values()))
+        unsafe = [
+            name
+            for name, each in self._code
+            if not (is_thread_safe(each) if thread_safe is None else thread_safe)
+        ]
+        self.names = tuple(dict.fromkeys(unsafe))
         """The arguments whose code isn't thread-safe."""
-        self._locks = sorted(unsafe, key=lambda each: each.number)
 
     def __bool__(self) -> bool:
-        return bool(self._locks)
+        return bool(self.names)
 
     def __enter__(self) -> None:
-        taken = 0
-        try:
-            for each in self._locks:
-                each.lock.acquire()
-                taken += 1
-        except BaseException:  # Ctrl-C.
-            for each in self._locks[:taken]:
-                each.lock.release()
-            raise
+        if self.names:
+            _lock.acquire()
 
     def __exit__(self, *_: object) -> None:
-        for each in self._locks:
-            each.lock.release()
+        if self.names:
+            _lock.release()
 
     def __reduce__(self) -> Any:
         return Gate, (self._code, self._declared)
+
+
+_lock: Any = threading.RLock()
+
+
+@contextlib.contextmanager
+def left_to_others() -> Iterator[None]:
+    """For a thread that may be within a gate and waits for other threads, which may enter it."""
+    if not _lock._is_owned():
+        yield
+        return
+    held = _lock._release_save()
+    try:
+        yield
+    finally:
+        _lock._acquire_restore(held)
+
+
+def _renew_lock() -> None:
+    """In a forked process, where the thread that held it may not be."""
+    global _lock
+    if not _lock._is_owned():
+        _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 class _Object:
@@ -109,23 +128,16 @@ class _Object:
 
     def __init__(self, owner: Any) -> None:
         self.owner = owner
-        self.lock = threading.RLock()
-        self.number = next(_numbers)
         self.unused = dict(getattr(owner, "__dict__", ()))
         """Its attributes before a loader used it."""
 
 
-_numbers = itertools.count()
 _objects: weakref.WeakValueDictionary[int, _Object] = weakref.WeakValueDictionary()
-_making = threading.Lock()
 
 
 def _object_of(owner: Any) -> _Object:
-    with _making:
-        known = _objects.get(id(owner))
-        if known is None:
-            known = _objects[id(owner)] = _Object(owner)
-        return known
+    known = _objects.get(id(owner))
+    return known if known is not None else _objects.setdefault(id(owner), _Object(owner))
 
 
 def attributes_before_use(owner: Any) -> dict[str, Any] | None:
@@ -135,15 +147,3 @@ def attributes_before_use(owner: Any) -> dict[str, Any] | None:
     """
     known = _objects.get(id(owner))
     return None if known is None or known.owner is not owner else known.unused
-
-
-def _renew_locks() -> None:
-    """In a forked process, where the threads that held them are not."""
-    global _making
-    _making = threading.Lock()
-    for each in list(_objects.values()):
-        if not each.lock._is_owned():  # type: ignore[attr-defined]
-            each.lock = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_renew_locks)

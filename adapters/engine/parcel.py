@@ -39,9 +39,13 @@ from adapters.user_code import attributes_before_use
 
 log = logging.getLogger("adapters")
 
-# Of an epoch, what pickling the plan may take; each process takes as long to open it. 400,000 dicts
-# of annotations are 80 MB, 1 s to pickle and 2 s to open (two cores).
-_MOST_PART, _LEAST_SECONDS, _MOST_SECONDS, _MOST_BYTES = 0.1, 0.1, 5.0, 256 << 20
+# What pickling a plan may take of an epoch without processes; each process takes twice as long to
+# open it, and as much memory as its objects. 400,000 dicts of annotations take 1.2 s and 32 MB,
+# and 250 MB in each process (two cores).
+_MOST_PART, _LEAST_SECONDS, _MOST_SECONDS, _MOST_BYTES = 0.005, 0.1, 5.0, 256 << 20
+
+# How many times as large as a view its base may be, to be sent for it.
+_MOST_OF_BASE = 2
 
 # Modules that can't always be imported by themselves, and what knows how to.
 _IMPORTERS = {b"mxnet": "adapters.gluon"}
@@ -247,6 +251,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         super().__init__(*arguments, **options)
         self.generators: list[Any] = []
         """Random generators of the user's own, which travel with their state."""
+        self._sent: dict[int, np.ndarray[Any, Any]] = {}
+        """Arrays that views are sent by."""
         self.opened = False
         """Whether something was left out that the user's code has opened since."""
 
@@ -272,8 +278,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return renewed(value)
         if type(value) is np.memmap and (reduced := _reduce_memmap(value)) is not None:
             return reduced
-        if type(value) is np.ndarray and _has_gaps(value):
-            return _reduce_view(value)
+        if type(value) is np.ndarray and (reduced := self._reduce_view(value)) is not None:
+            return reduced
         if (reduced := _reduce_unused(value)) is not None:
             self.opened = True
             return reduced
@@ -282,29 +288,42 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return reduced
         return super().reducer_override(value)
 
+    def _reduce_view(self, view: np.ndarray[Any, Any]) -> Any:
+        """A view as a place in its base; None of what pickle itself takes as it lies in memory.
 
-_PICKLES_ITSELF = ("__reduce_ex__", "__reduce__", "__getstate__")
+        The base is sent once, for all its views. It isn't sent for a small part of it.
+        """
+        root = _root_of(view)
+        whole = root.flags.c_contiguous or root.flags.f_contiguous
+        if root is not view and whole and not root.dtype.hasobject:
+            mapped = type(root) is np.memmap and _reduce_memmap(root) is not None
+            if mapped or id(root) in self._sent or root.nbytes <= _MOST_OF_BASE * view.nbytes:
+                self._sent[id(root)] = root
+                ahead = view.__array_interface__["data"][0] - root.__array_interface__["data"][0]
+                return _open_view, (root, ahead, view.shape, view.strides, view.dtype)
+        # Pickle would put it into the stream, from which every worker makes a copy.
+        return np.ascontiguousarray(view).__reduce_ex__(5) if _has_gaps(view) else None
+
+
+# Of a class whose objects pickle themselves, or change between epochs.
+_OWN_STATE = ("__reduce_ex__", "__reduce__", "__getstate__", "on_epoch_begin", "on_epoch_end")
 
 
 def _reduce_unused(value: Any) -> Any:
-    """An object of the user's without what it opened on first use; None if it has nothing such."""
+    """An object of the user's as it was before its first use, if it has opened something since.
+
+    None if it hasn't. All of it is as it was, since what belongs to an open file may be anywhere.
+    """
     before, kind = attributes_before_use(value), type(value)
-    if before is None or isinstance(value, (type, types.FunctionType)):
+    if not before or isinstance(value, (type, types.FunctionType)):
         return None
-    if any(
-        getattr(kind, name, None) is not getattr(object, name, None) for name in _PICKLES_ITSELF
-    ):
+    if any(getattr(kind, name, None) is not getattr(object, name, None) for name in _OWN_STATE):
         return None
-    state = dict(vars(value))
-    opened = [name for name, now in state.items() if before.get(name, before) is not now]
-    opened = [name for name in opened if not _can_be_pickled(state[name])]
-    for name in opened:
-        if name in before:
-            state[name] = before[name]
-        else:
-            del state[name]
-    new: Any = copyreg
-    return (new.__newobj__, (kind,), state) if opened else None
+    new = [now for name, now in vars(value).items() if before.get(name, before) is not now]
+    if all(map(_can_be_pickled, new)):
+        return None
+    module: Any = copyreg
+    return module.__newobj__, (kind,), before
 
 
 def _can_be_pickled(value: Any) -> bool:
@@ -333,19 +352,16 @@ def _has_gaps(array: np.ndarray[Any, Any]) -> bool:
     return not (array.flags.c_contiguous or array.flags.f_contiguous or array.dtype.hasobject)
 
 
-def _reduce_view(view: np.ndarray[Any, Any]) -> Any:
-    """A strided view: of its base, where that is no larger; else a copy without gaps.
-
-    Pickle itself would put it into the stream, from which every worker makes a copy.
-    """
-    base = view
-    while type(base.base) is np.ndarray:
-        base = base.base
-    whole = base.flags.c_contiguous or base.flags.f_contiguous
-    if base is view or not whole or base.dtype.hasobject or base.nbytes > view.nbytes:
-        return np.ascontiguousarray(view).__reduce_ex__(5)
-    offset = view.__array_interface__["data"][0] - base.__array_interface__["data"][0]
-    return _open_view, (base, offset, view.shape, view.strides, view.dtype)
+def _root_of(view: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array that a view was made of, itself if it is none."""
+    root = view
+    while True:
+        base: Any = root.base
+        if type(base).__module__.endswith("stride_tricks"):  # What as_strided puts between.
+            base = base.base
+        if type(base) not in (np.ndarray, np.memmap):
+            return root
+        root = base
 
 
 def _open_view(

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from adapters import user_code
 from adapters.alignment import aligned_empty
 from adapters.batch.key import BatchKey
 from adapters.batch.plan import Allocate, Assembled, Layout, Plan
@@ -283,7 +284,11 @@ class Supply:
         if pending.state is EXPECTED:
             self._compute_here(pending)
         elif pending.state is not HERE:
-            self._wait(pending)
+            try:
+                self._wait(pending)
+            except Exception as error:
+                if not self._works_inline(pending, error):
+                    raise
         outcome = pending.outcome
         assert outcome is not None
         if pending.seconds:
@@ -296,9 +301,29 @@ class Supply:
         pending.outcome = self.compute(pending.key)
         pending.become(HERE)
 
+    def _works_inline(self, pending: Pending, error: Exception) -> bool:
+        """Compute inline a batch that failed in a process nobody asked for; whether that works.
+
+        A descriptor's number, say, can be sent to another process and means nothing there.
+        """
+        settings, choice = self._settings, self._choice
+        by_auto = settings.workers == "auto" and not settings.use_multiprocessing
+        processes = choice is not None and choice.kind == "processes"
+        if not (by_auto and processes and pending.state is FAILED):
+            return False
+        try:
+            pending.outcome = self.plan.batch(pending.key, aligned_empty)
+        except Exception:
+            return False
+        reason = f"inline, as batches fail in worker processes: {type(error).__name__}: {error}"
+        log.warning("%s", reason)
+        self._choice = Choice("inline", 0, 0, reason)
+        self._dispatcher.stop(for_good=False)
+        return True
+
     def _wait(self, pending: Pending) -> None:
         try:
-            with left_to_others():
+            with left_to_others(), user_code.left_to_others():
                 self._dispatcher.wait(pending, self._settings.timeout_seconds)
         except ClosedError:
             if pending.dropped or self.closed:

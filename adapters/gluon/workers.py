@@ -44,12 +44,8 @@ def settings_of(
     processes = _wants_processes(workers, thread_pool, own)
     obstacle = obstacle_to_processes(plan) if processes else None
     if obstacle and not obstacle.possible:
-        processes = False
-        if plan.not_thread_safe:
-            log.warning("batches are computed inline, as processes can't be used: %s", obstacle)
-            workers = 0
-        else:
-            log.warning("worker processes can't be used, so threads are: %s", obstacle)
+        log.warning("batches are computed inline, as processes can't be used: %s", obstacle)
+        processes, workers = False, 0
     if workers == "auto" and thread_pool is True:
         workers = usable_cpus()
     if workers and workers != "auto" and not processes and used.certainly:

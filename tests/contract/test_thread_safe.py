@@ -261,13 +261,6 @@ def test_one_of_several_that_is_undeclared_is_entered_by_one_thread():
     assert undeclared.most == 1
 
 
-def test_what_is_declared_is_not_held_up_by_what_is_not():
-    """Samples are read by several threads, and one at a time transforms them."""
-    declared = Meeting()
-    read(KERAS, source=DeclaredDataSet(declared), transform=Function(Occupancy()))
-    assert declared.met
-
-
 @NEEDS_MXNET
 def test_a_pool_of_threads_that_gluon_is_asked_for_declares():
     """``thread_pool=True`` says it, as with MXNet's own loader."""
