@@ -90,6 +90,13 @@ def fitted(image: NDArray[Any], wanted: Wanted) -> NDArray[Any]:
     return _in_channels(_in_dtype(image, wanted.dtype), wanted.channels)
 
 
+def opaque(image: NDArray[Any]) -> NDArray[Any]:
+    """The image without an alpha that says nothing."""
+    if image.ndim == 3 and image.shape[2] in _WITH_ALPHA and _is_opaque(image):
+        return image[:, :, : _WITH_ALPHA[image.shape[2]]]
+    return image
+
+
 def _in_dtype(image: NDArray[Any], dtype: np.dtype[Any] | None) -> NDArray[Any]:
     if dtype is None:
         return image.astype(image.dtype.newbyteorder("="), copy=False)

@@ -41,9 +41,9 @@ class ImageDecoder:
     it.
 
     Bits, channels and pages are lost only if that was asked for: 16 bits need ``dtype="uint16"`` or
-    ``"float32"``, transparency ``channels=4``, or ``channels=3`` written out to drop it, other bands
-    their number; anything else is an error that says so. A file of several pages or frames is one,
-    too, for which ``decode=`` takes a function.
+    ``"float32"``; transparency ``channels=4``, or ``channels=3`` written out to drop it; other
+    bands their number; anything else is an error that says so. A file of several pages or frames
+    is one, too, for which ``decode=`` takes a function.
 
     Args:
         size: Height and width of the result, or one number for both; None leaves the images' own.

@@ -1,7 +1,8 @@
 """What an ``ImageDecoder`` does before anything is drawn, and what it does after.
 
 ``before`` gives uint8 (height, width, 3), or uint16, or other channels where these are asked for,
-which is worth keeping; of float32, it keeps 8 bits. ``after`` makes of that, stored raw, what the whole decoder makes of the encoded image:
+which is worth keeping; of float32, it keeps 8 bits. ``after`` makes of that, stored raw, what the
+whole decoder makes of the encoded image:
 
     crop                            before                            after
     None, "center"                  decode, resize, cut               flip, mean, std

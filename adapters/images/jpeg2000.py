@@ -46,7 +46,7 @@ def decode(buffer: memoryview | bytes) -> NDArray[Any]:
     image = _opened(buffer)
     if _bits(buffer) > 8 and not image.mode.startswith("I;16"):
         raise ContentError(
-            "JPEG 2000 of 8 bits, or of one channel: Pillow has no more (convert it to PNG or TIFF)",
+            "JPEG 2000 of 8 bits, or of one channel, as Pillow reads it: convert it to PNG or TIFF",
             f"{_bits(buffer)} bits of {image.mode}",
         )
     try:

@@ -10,9 +10,10 @@ that claims to have more than ``MOST_PIXELS``, or holds several images.
 
 Resizing has half-pixel centres in all interpolations, so that an image and its mask stay aligned:
 bilinear without antialiasing is OpenCV's ``INTER_LINEAR``, which is also what MXNet does; nearest
-is its ``INTER_NEAREST_EXACT``, which is also what Pillow does. CMYK becomes RGB; ``bands`` says what
-becomes of other channels and of more bits. What EXIF says about the orientation is ignored, as
-MXNet and TensorFlow do, but for a TIFF's, which OpenCV heeds whatever it is told.
+is its ``INTER_NEAREST_EXACT``, which takes the pixel that Pillow takes, or one as near. CMYK
+becomes RGB; ``bands`` says what becomes of other channels and of more bits. What EXIF says about
+the orientation is ignored, as MXNet and TensorFlow do, but for a TIFF's, which OpenCV heeds
+whatever it is told.
 """
 
 from __future__ import annotations
@@ -45,6 +46,11 @@ INTERPOLATIONS = {
 """And what OpenCV calls them."""
 # Of a TIFF's photometric interpretation.
 _RGB_TIFF, _PALETTE_TIFF, _CMYK_TIFF = 2, 3, 5
+# Of its sample format, and its bits.
+_UNSIGNED, _SIGNED, _FLOATING = 1, 2, 3
+_READ_BY_OPENCV = {(_UNSIGNED, 8), (_UNSIGNED, 16), (_FLOATING, 32), (_FLOATING, 64)} | {
+    (_SIGNED, bits) for bits in (8, 16, 32)
+}
 
 
 def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
@@ -62,6 +68,8 @@ def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
         height, width = planes.size_of(buffer)
     elif head.startswith(jpeg2000.MAGICS):
         height, width = jpeg2000.size_of(buffer)
+    elif head[:4] == b"GIF8":
+        height, width = sizes.size_in_header(buffer) or (0, 0)
     else:
         height, width = _decoded(buffer, AS_STORED).shape[:2]
         if not (height and width):
@@ -281,13 +289,15 @@ def _tiff(buffer: memoryview | bytes) -> NDArray[Any]:
     tags = tiff.numbers(next(tiff.directories(buffer), []))
     bands, bits = tags.get(tiff.SAMPLES, 1), tags.get(tiff.BITS, 1)
     colours = tags.get(tiff.PHOTOMETRIC)
-    is_integer = tags.get(tiff.FORMAT, 1) == 1
-    if colours in (_PALETTE_TIFF, _CMYK_TIFF) or (bits <= 8 and is_integer and bands in (1, 3)):
+    number = tags.get(tiff.FORMAT, _UNSIGNED)
+    is_usual = bits <= 8 and number == _UNSIGNED and bands in (1, 3)
+    if is_usual or colours in (_PALETTE_TIFF, _CMYK_TIFF):
         image = _by_opencv(buffer, "IMREAD_COLOR")
         return image[:, :, :1] if bands == 1 and colours != _PALETTE_TIFF else image
-    if (bands in (1, 3) or (bands == 4 and colours == _RGB_TIFF)) and bits in (8, 16, 32, 64):
-        if not (bits == 32 and is_integer):
-            return _by_opencv(buffer)
+    is_together = bands == 1 or tags.get(tiff.PLANAR, 1) == 1
+    is_read = bands in (1, 3) or (bands == 4 and colours == _RGB_TIFF)
+    if is_read and is_together and (number, bits) in _READ_BY_OPENCV:
+        return _by_opencv(buffer)
     try:
         file = importlib.import_module("tifffile").TiffFile(io.BytesIO(buffer))
         page = file.pages[0]

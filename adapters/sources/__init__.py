@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from adapters.sources.features import Feature
     from adapters.sources.folders import names_images, open_images
     from adapters.sources.imagefiles import ImageSource
+    from adapters.sources.imagetuples import ImageTuples
     from adapters.sources.opening import open_guessed, open_records
     from adapters.sources.records import RecordSource
     from adapters.sources.specification import suggested
@@ -46,6 +47,7 @@ else:  # What programs with arrays don't need.
             "ExampleSource": "adapters.sources.examplesource",
             "Feature": "adapters.sources.features",
             "ImageSource": "adapters.sources.imagefiles",
+            "ImageTuples": "adapters.sources.imagetuples",
             "Images": "adapters.sources.contents",
             "RecordSource": "adapters.sources.records",
             "guessed": "adapters.sources.contents",
@@ -66,6 +68,7 @@ __all__ = [
     "ExampleSource",
     "Feature",
     "ImageSource",
+    "ImageTuples",
     "Images",
     "MapSource",
     "RecordSource",

@@ -63,8 +63,16 @@ def rng_of(number: int = 0, epoch: int = 0) -> np.random.Generator:
         ({"ratio": "ab"}, ValueError, r"ratio must be \(least, most\), got 'ab'"),
         ({"flip": "no"}, TypeError, r"flip must be True or False, got 'no'"),
         ({"flip": 0.5}, TypeError, r"flip must be True or False, got 0.5"),
-        ({"dtype": "float64"}, ValueError, r'dtype must be "uint8", "uint16" or "float32", got \'float64\''),
-        ({"dtype": "pixels"}, ValueError, r'dtype must be "uint8", "uint16" or "float32", got \'pixels\''),
+        (
+            {"dtype": "float64"},
+            ValueError,
+            r'dtype must be "uint8", "uint16" or "float32", got \'float64\'',
+        ),
+        (
+            {"dtype": "pixels"},
+            ValueError,
+            r'dtype must be "uint8", "uint16" or "float32", got \'pixels\'',
+        ),
         ({"dtype": None}, ValueError, r'dtype must be "uint8", "uint16" or "float32", got None'),
         ({"layout": "HWC"}, ValueError, r"layout must be one of 'NHWC', 'NCHW', got 'HWC'"),
         ({"mean": 1.0}, ValueError, r'mean and std need dtype="float32", got "uint8"'),
