@@ -68,9 +68,9 @@ def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
         height, width = planes.size_of(buffer)
     elif head.startswith(jpeg2000.MAGICS):
         height, width = jpeg2000.size_of(buffer)
-    elif head[:4] == b"GIF8":
-        height, width = sizes.size_in_header(buffer) or (0, 0)
-    else:
+    elif not tiff.is_tiff(buffer) and (claimed := sizes.size_in_header(buffer)) is not None:
+        height, width = claimed
+    else:  # Of a TIFF, which OpenCV may turn, too.
         height, width = _decoded(buffer, AS_STORED).shape[:2]
         if not (height and width):
             raise ContentError("an image", f"one of {height} x {width} pixels")
@@ -159,6 +159,10 @@ def cropped(
         image = fitted(planes.decode(buffer, crop.resized), wanted)
     else:
         image = _decoded(buffer, wanted, factor)
+        if factor == 1 and image.shape[:2] != crop.image:
+            height, width, _ = image.shape
+            claimed = " x ".join(map(str, crop.image))
+            raise ContentError(f"an image of {claimed} pixels", f"one of {height} x {width}")
     box = crop.box
     if crop.resized is not None:
         _, _, height, width = reduced((0, 0, *crop.image), factor, image.shape)

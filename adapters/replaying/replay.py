@@ -54,7 +54,7 @@ class Replay:
         if not (isinstance(self.batch, (tuple, list)) and len(self.batch) > 1):
             return None
         rows = [as_numpy(leaf) for leaf in flatten(self.batch[1])[0]]
-        if len(rows) != 1 or rows[0].ndim == 0 or len(rows[0]) != len(self.numbers):
+        if len(rows) != 1 or rows[0].ndim not in (1, 2) or len(rows[0]) != len(self.numbers):
             return None
         return [row.tolist() for row in rows[0]]
 

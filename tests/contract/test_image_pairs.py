@@ -21,6 +21,7 @@ from adapters import (
 from tests.contract.image_files import (
     NEAREST,
     encoded,
+    npy,
     palette,
 )
 from tests.sources.example_files import encoded as example
@@ -130,6 +131,23 @@ def test_masks_of_half_the_size_are_cut_where_their_images_are(tmp_path):
     source = open_images([(tmp_path / "a.png", tmp_path / "b.png")] * 30, decode=decode)
     for images, masks in batches(source, workers=0):
         assert np.abs(images[..., :1].astype(int) - masks).max() <= 6
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "NPY"])
+@pytest.mark.parametrize("crop", [None, "center", "random", "random_resized"])
+def test_bilinear_images_and_nearest_masks_are_of_the_same_box(kind, crop, tmp_path):
+    """Whatever draws for them and decodes them, in C or in Python: within a pixel of the ramp."""
+    shades = (np.arange(60)[:, None] + np.arange(90)).astype(np.uint8)
+    shaded = np.dstack([shades] * 3)
+    (tmp_path / "image").write_bytes(npy(shaded) if kind == "NPY" else encoded(shaded, kind))
+    (tmp_path / "mask").write_bytes(encoded(shades))
+    alike: dict[str, Any] = {"crop": crop, "flip": True}
+    alike |= {"resize_short": 48} if crop in ("center", "random") else {}
+    decode = ImageDecoder(40, **alike), ImageDecoder(40, **NEAREST, **alike)
+    source = open_images([(tmp_path / "image", tmp_path / "mask")] * 40, decode=decode)
+    for images, masks in batches(source, workers=0):
+        assert np.abs(images.astype(int) - masks).max() <= 5
+        assert np.abs(images.astype(int) - masks).mean() < 1
 
 
 def test_pairs_of_their_own_sizes(tmp_path):
