@@ -28,12 +28,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.images import frames, jpeg2000, npy, palettes, planes, png, sizes, tiff
+from adapters.images import exif, frames, jpeg2000, npy, palettes, planes, png, sizes, tiff
 from adapters.images.bands import AS_STORED, PLAIN, Wanted, fitted
 from adapters.images.geometry import Crop, reduced, reduction
 
 # 16,384 x 16,384: what the kernel has, too.
 MOST_PIXELS = 1 << 28
+_MOST_VALUES = 1 << 31
 _JPEG = b"\xff\xd8\xff"
 _COLOURS = {"Gray", "YCbCr", "RGB"}
 INTERPOLATIONS = {
@@ -289,7 +290,7 @@ def _other(buffer: memoryview | bytes, wanted: Wanted) -> NDArray[Any]:
 
 
 def _tiff(buffer: memoryview | bytes) -> NDArray[Any]:
-    """By OpenCV where it reads all that is there, else by tifffile."""
+    """Upright, by OpenCV where it reads all that is there, else by tifffile."""
     tags = tiff.numbers(next(tiff.directories(buffer), []))
     bands, bits = tags.get(tiff.SAMPLES, 1), tags.get(tiff.BITS, 1)
     colours = tags.get(tiff.PHOTOMETRIC)
@@ -302,15 +303,28 @@ def _tiff(buffer: memoryview | bytes) -> NDArray[Any]:
     is_read = bands in (1, 3) or (bands == 4 and colours == _RGB_TIFF)
     if is_read and is_together and (number, bits) in _READ_BY_OPENCV:
         return _by_opencv(buffer)
+    return _by_tifffile(buffer, tags)
+
+
+def _by_tifffile(buffer: memoryview | bytes, tags: dict[int, int]) -> NDArray[Any]:
+    bands = tags.get(tiff.SAMPLES, 1)
+    if tags.get(tiff.HEIGHT, 0) * tags.get(tiff.WIDTH, 0) * bands > _MOST_VALUES:
+        raise ContentError(f"a TIFF of at most {_MOST_VALUES:,} values", f"one of {bands} bands")
     try:
-        file = importlib.import_module("tifffile").TiffFile(io.BytesIO(buffer))
-        page = file.pages[0]
-        image = page.asarray()
+        module = importlib.import_module("tifffile")
     except ImportError:
-        raise ImportError("TIFF of such bands needs tifffile: pip install tifffile") from None
+        raise ImportError(
+            f"a TIFF of {bands} bands of {tags.get(tiff.BITS, 1)} bits needs tifffile: "
+            "pip install tifffile"
+        ) from None
+    try:
+        with module.TiffFile(io.BytesIO(buffer)) as file:
+            page = file.pages[0]
+            image = page.asarray()
     except Exception as error:
         raise ContentError("a TIFF image", f"what tifffile refuses: {error}") from error
-    return np.moveaxis(image, 0, -1) if page.axes == "SYX" else image
+    image = np.moveaxis(image, 0, -1) if page.axes == "SYX" else image
+    return exif.upright(image, tags.get(tiff.ORIENTATION, 1))
 
 
 def _check_size(height: int, width: int) -> None:
