@@ -23,7 +23,7 @@ _NAME = b"Exif\0\0"
 
 
 def orientation(buffer: memoryview | bytes) -> int:
-    """1 to 8 as EXIF has it; 1 of an image without, or one that nobody can read."""
+    """1 to 8 as EXIF has it; 1 of an image without, or of a damaged one."""
     block = _of_jpeg(buffer) if bytes(buffer[:3]) == _JPEG else _of_png(buffer)
     if not tiff.is_tiff(block):
         return 1

@@ -21,7 +21,7 @@ _ERRORS = (OSError, SyntaxError, ValueError)
 
 
 def indices(buffer: memoryview | bytes) -> NDArray[np.uint8] | None:
-    """(height, width); None of what has no palette, or one of grey levels in their order.
+    """Indices (height, width); None of what has no palette, or one of grey levels in their order.
 
     Raises:
         ContentError: It is damaged.

@@ -36,7 +36,7 @@ def size_in_header(buffer: memoryview | bytes) -> tuple[int, int] | None:
 
 
 def _tiff(view: memoryview) -> tuple[int, int]:
-    """Of the first directory, which is the first image's."""
+    """Size in the first directory, which is the first image's."""
     found = {tiff.WIDTH: 0, tiff.HEIGHT: 0}
     for tag, kind, value in next(tiff.directories(view), []):
         if tag in found:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from adapters.errors import ContentError
 from adapters.images import ImageDecoder
 from adapters.records import recordio, wire
+from adapters.sources.contents import check_alike
 from adapters.sources.features import Field
 from adapters.sources.headers import has_header, in_header, values_in
 
@@ -39,6 +40,9 @@ class Examples:
         # A sample with leaf numbers in the leaves' places.
         self.skeleton: Any = tuple(named.values()) if as_tuple else named
         self._varies = any(field.varies for field in fields)
+        decoders = [field.decoder for field in fields if field.decoder is not None]
+        if any(decoder.interpolation == "nearest" for decoder in decoders):
+            check_alike(decoders)  # Of an image and its mask.
         self.draws = any(field.decoder is not None and field.decoder.draws for field in fields)
 
     def sample(self, payload: memoryview, format: str, rng: np.random.Generator | None) -> Any:

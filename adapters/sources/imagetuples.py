@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 
 from adapters.foretold import Window
 from adapters.generators import DECODE, RngOf, generator
-from adapters.images import ImageDecoder
 from adapters.remote.urls import is_url
+from adapters.sources.contents import check_alike
 from adapters.sources.files import is_named_like_an_image, runs_below
 from adapters.sources.imagefiles import ImageSource
 from adapters.sources.origin import Origin
 from adapters.sources.source import Leaf, Source
 
-_GEOMETRY = ("crop", "area", "ratio", "flip")
 _MOST_NAMED = 3
 
 
@@ -162,23 +161,6 @@ class ImageTuples(Source):
     def way(self, transformed: bool) -> str:
         """How samples come from it, for people."""
         return f"{len(self.parts)} files a sample: {self.parts[0].way(transformed)}"
-
-
-def check_alike(decoders: Sequence[ImageDecoder | None]) -> None:
-    """Let decoders pass that crop and flip alike.
-
-    Raises:
-        ValueError: Two of them don't.
-    """
-    known = [decoder for decoder in decoders if decoder is not None]
-    for decoder in known[1:]:
-        for name in _GEOMETRY:
-            first, other = getattr(known[0], name), getattr(decoder, name)
-            if first != other:
-                raise ValueError(
-                    f"decode must crop and flip all images of a sample alike, got {name}={first!r} "
-                    f"and {name}={other!r}: give each decoder the same crop, area, ratio and flip"
-                )
 
 
 def columns_of_list(items: Any, count: int) -> list[list[str]]:

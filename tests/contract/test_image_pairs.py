@@ -186,6 +186,9 @@ def test_decoders_that_would_tear_a_pair_apart_are_refused(tmp_path, other):
     (second,) = [ImageDecoder(24, **NEAREST, **{"crop": "random_resized", "flip": True, **other})]
     with pytest.raises(ValueError, match="decode must crop and flip all images of a sample alike"):
         open_images(pairs(tmp_path), decode=(first, second))
+    opened("records", tmp_path).close()
+    with pytest.raises(ValueError, match="decode must crop and flip all images of a sample alike"):
+        open_records(tmp_path / "pairs.tfrecord", decode={"image": first, "mask": second})
 
 
 @pytest.mark.parametrize(
