@@ -84,7 +84,7 @@ def test_the_indices_of_a_palette_are_the_ids(kind, channels):
     decoder = ImageDecoder(channels=channels, interpolation="nearest")
     stored = np.array(Image.open(io.BytesIO(content)))
     np.testing.assert_array_equal(decoder.decode(content)[:, :, 0], stored)
-    assert kind == "GIF" or (stored == IDS).all()  # As a GIF, Pillow numbers its colours anew.
+    assert kind == "GIF" or (stored == IDS).all()  # As a GIF, Pillow renumbers its colours.
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4])
