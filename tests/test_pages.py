@@ -75,6 +75,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the files that the pages name."""
     here = tmp_path_factory.mktemp("files")
     folder(here / "photos")
+    for part in ("images", "masks"):
+        folder(here / "street" / part)
     photos = open_images(here / "photos").select([0, 1, 2] * 40)
     pack(photos, here / "train-00000.tfrecord", format="tfrecord")
     payloads = [

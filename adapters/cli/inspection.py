@@ -159,7 +159,7 @@ def contact_sheet(paths: Sequence[str], count: int, out: str) -> int:
         ContentError: No record and no file is an image.
         OSError: ``out`` can't be written.
     """
-    decoder = ImageDecoder(_TILE_PIXELS, crop="center")
+    decoder = ImageDecoder(_TILE_PIXELS, crop="center", channels=3)
     tiles: list[NDArray[Any]] = []
     for make in _tiles(paths, decoder):
         if len(tiles) == count:

@@ -8,7 +8,7 @@ from adapters.lazily import bound
 
 if TYPE_CHECKING:
     from adapters.images.decoder import ImageDecoder
-    from adapters.images.pixels import decode, size_of
+    from adapters.images.pixels import decode, size_of, stored
 else:  # Arrays need the kernel's copies of rows alone.
     __getattr__ = bound(
         __name__,
@@ -16,7 +16,8 @@ else:  # Arrays need the kernel's copies of rows alone.
             "ImageDecoder": "adapters.images.decoder",
             "decode": "adapters.images.pixels",
             "size_of": "adapters.images.pixels",
+            "stored": "adapters.images.pixels",
         },
     )
 
-__all__ = ["ImageDecoder", "decode", "size_of"]
+__all__ = ["ImageDecoder", "decode", "size_of", "stored"]

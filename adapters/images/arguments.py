@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_DTYPES = ("uint8", "float32")
+from adapters.images.bands import Unwritten
+
+_DTYPES = ("uint8", "uint16", "float32")
 
 
 def size_of_row(size: Any) -> tuple[int, int] | None:
@@ -44,13 +46,13 @@ def one_of(name: str, value: Any, allowed: Sequence[Any]) -> Any:
 
 
 def dtype_of(value: Any) -> np.dtype[Any]:
-    """uint8 or float32."""
+    """uint8, uint16 or float32."""
     try:
         name = np.dtype(value).name
     except TypeError:
         name = ""
     if value is None or name not in _DTYPES:
-        raise ValueError(f'dtype must be "uint8" or "float32", got {value!r}')
+        raise ValueError(f'dtype must be "uint8", "uint16" or "float32", got {value!r}')
     dtype: np.dtype[Any] = np.dtype(name)
     return dtype
 
@@ -66,7 +68,22 @@ def interval(name: str, value: Any) -> tuple[float, float]:
     return least, most
 
 
-def channels(name: str, value: Any) -> NDArray[np.float32] | None:
+def channels_of(value: Any) -> int | None:
+    """A number of channels, or None."""
+    if value is None or isinstance(value, Unwritten):
+        return value
+    try:
+        channels = operator.index(value)
+    except TypeError:
+        raise TypeError(
+            f"channels must be a number, like 1 or 3, or None for those stored, got {value!r}"
+        ) from None
+    if isinstance(value, (bool, np.bool_)) or channels < 1:
+        raise ValueError(f"channels must be >= 1, or None for those stored, got {value!r}")
+    return channels
+
+
+def of_channels(name: str, value: Any, channels: int | None) -> NDArray[np.float32] | None:
     """A number, or one per channel."""
     if value is None:
         return None
@@ -74,6 +91,10 @@ def channels(name: str, value: Any) -> NDArray[np.float32] | None:
         array = np.array(value, np.float32)
     except (TypeError, ValueError):
         raise TypeError(f"{name} must be a number or one per channel, got {value!r}") from None
-    if array.shape not in ((), (1,), (3,)) or not np.isfinite(array).all():
-        raise ValueError(f"{name} must be a finite number or one per channel (RGB), got {value!r}")
+    fits = array.ndim == 1 and array.size and channels in (None, array.size)
+    if not (array.shape in ((), (1,)) or fits) or not np.isfinite(array).all():
+        called = " (RGB)" if channels == 3 else f" ({channels})" if channels else ""
+        raise ValueError(
+            f"{name} must be a finite number or one per channel{called}, got {value!r}"
+        )
     return array

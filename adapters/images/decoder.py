@@ -14,9 +14,18 @@ from numpy.typing import NDArray
 from adapters.errors import ContentError
 from adapters.generators import RngOf
 from adapters.images import drawn, kernel
-from adapters.images.arguments import channels, dtype_of, interval, one_of, side, size_of_row
+from adapters.images.arguments import (
+    channels_of,
+    dtype_of,
+    interval,
+    of_channels,
+    one_of,
+    side,
+    size_of_row,
+)
+from adapters.images.bands import RGB, Wanted
 from adapters.images.geometry import Crop, cut, random_resized, short_side, whole
-from adapters.images.pixels import MOST_PIXELS, decode_into, size_of
+from adapters.images.pixels import INTERPOLATIONS, MOST_PIXELS, cropped, size_of
 
 _CROPS = (None, "center", "random", "random_resized")
 _LAYOUTS = ("NHWC", "NCHW")
@@ -25,10 +34,16 @@ _LAYOUTS = ("NHWC", "NCHW")
 class ImageDecoder:
     """Decodes, crops, resizes, flips and normalises images; ``decode=`` of ``open_records``.
 
-    Resizing is bilinear, with half-pixel centres and without antialiasing; a JPEG that is to become
-    at most half as large is decoded at a half, a quarter or an eighth of its size before; pictures
-    that are stored raw or as YUV planes are not made smaller before. What EXIF says about the
-    orientation is ignored; of a TIFF, OpenCV heeds it.
+    Resizing is bilinear unless ``interpolation`` says otherwise, with half-pixel centres and
+    without antialiasing; a JPEG that is to become at most half as large is decoded at a half, a
+    quarter or an eighth of its size before; pictures that are stored raw or as YUV planes are not
+    made smaller before. What EXIF says about the orientation is ignored; of a TIFF, OpenCV heeds
+    it.
+
+    Bits, channels and pages are lost only if that was asked for: 16 bits need ``dtype="uint16"`` or
+    ``"float32"``; transparency ``channels=4``, or ``channels=3`` written out to drop it; other
+    bands their number; anything else is an error that says so. A file of several pages or frames
+    is one, too, for which ``decode=`` takes a function.
 
     Args:
         size: Height and width of the result, or one number for both; None leaves the images' own.
@@ -40,10 +55,18 @@ class ImageDecoder:
         area: For ``"random_resized"``: the least and the most part of the image.
         ratio: For ``"random_resized"``: the least and the most width / height.
         flip: Turn every other image, at random, left to right.
-        dtype: ``"uint8"``, or ``"float32"``: also 0 to 255, before ``mean`` and ``std``.
+        dtype: ``"uint8"``; ``"uint16"``; or ``"float32"``, before ``mean`` and ``std``. The numbers
+            are those stored, 0 to 255 or 0 to 65,535, or those of a floating-point TIFF, whatever
+            the dtype; nothing is scaled.
         layout: Of a batch: ``"NHWC"`` or ``"NCHW"``.
-        mean: To be subtracted, in the units of the pixels, 0 to 255; a number, or one per channel.
+        mean: To be subtracted, in the units of the pixels; a number, or one per channel.
         std: To be divided by after that, likewise.
+        channels: 3, RGB, is also made of grey images, palettes and CMYK, and of RGBA that is
+            opaque; written out, it drops an alpha that isn't. 1 makes grey of colours, and with
+            ``interpolation="nearest"`` gives the indices of a palette, as masks have them. 4 is
+            RGBA. Any other number takes images of just as many bands, None those of each image.
+        interpolation: ``"bilinear"``; ``"nearest"``, for masks, whose pixels are class ids: no
+            other values come out of it; ``"area"``; ``"cubic"`` or ``"bicubic"``.
 
     Raises:
         TypeError: An argument of the wrong type.
@@ -55,6 +78,8 @@ class ImageDecoder:
         >>> test = ImageDecoder(224, crop="center", resize_short=256)
         >>> test.shape
         (224, 224, 3)
+        >>> ImageDecoder(224, channels=1, interpolation="nearest").shape  # of a mask
+        (224, 224, 1)
     """
 
     def __init__(
@@ -70,6 +95,8 @@ class ImageDecoder:
         layout: str = "NHWC",
         mean: float | Sequence[float] | None = None,
         std: float | Sequence[float] | None = None,
+        channels: int | None = RGB,
+        interpolation: str = "bilinear",
     ) -> None:
         self.size = size_of_row(size)
         self.crop = one_of("crop", crop, _CROPS)
@@ -81,16 +108,18 @@ class ImageDecoder:
         self.flip = bool(flip)
         self.dtype = dtype_of(dtype)
         self.layout = one_of("layout", layout, _LAYOUTS)
-        self.mean = channels("mean", mean)
-        self.std = channels("std", std)
+        self.channels = channels_of(channels)
+        self.interpolation = one_of("interpolation", interpolation, tuple(INTERPOLATIONS))
+        self.mean = of_channels("mean", mean, self.channels)
+        self.std = of_channels("std", std, self.channels)
         self._check()
 
     @property
     def shape(self) -> tuple[int, ...] | None:
         """Of a result; None where it depends on the image."""
-        if self.size is None:
+        if self.size is None or self.channels is None:
             return None
-        return (3, *self.size) if self.layout == "NCHW" else (*self.size, 3)
+        return self._laid_out(self.size, int(self.channels))
 
     @property
     def draws(self) -> bool:
@@ -140,18 +169,20 @@ class ImageDecoder:
             out: The row to write, of ``shape`` and ``dtype``, contiguous; a new array otherwise.
 
         Returns:
-            ``out``, or (height, width, 3), or (3, height, width), of ``dtype``.
+            ``out``, or (height, width, channels), or (channels, height, width), of ``dtype``.
 
         Raises:
-            ContentError: Not an image, or a damaged one; a ValueError.
+            ContentError: Not an image, or a damaged one, or one of which something would be lost;
+                a ValueError.
         """
         if self.draws and rng is None:
             raise ValueError("rng must be a numpy.random.Generator for a random crop or flip")
         crop = self.crop_of(*size_of(buffer), rng)
         if out is None:
-            height, width = self.size or (crop.height, crop.width)
-            shape = (3, height, width) if self.layout == "NCHW" else (height, width, 3)
-            out = np.empty(shape, self.dtype)
+            goal = self.size or (crop.height, crop.width)
+            if self.channels is None:
+                return self._finished(cropped(buffer, crop, goal, self._wanted))
+            out = np.empty(self._laid_out(goal, self.channels), self.dtype)
         if self._by_kernel([buffer], [crop], [0], out[np.newaxis]):
             self._decode(buffer, crop, out)
         return out
@@ -224,7 +255,7 @@ class ImageDecoder:
     ) -> Sequence[int]:
         """Have the kernel do what it can by itself; the places of the other images."""
         fits = out.flags.c_contiguous and (out.shape[1:], out.dtype) == (self.shape, self.dtype)
-        if type(self) is not ImageDecoder or not fits:
+        if type(self) is not ImageDecoder or not fits or not self._wanted.by_kernel:
             return range(len(rows))
         cut = _CROPS.index(self.crop)
         asked = drawn.asked_of(cut, self.resize_short, self.area, self.ratio, self.flip)
@@ -268,21 +299,46 @@ class ImageDecoder:
         out: NDArray[Any],
     ) -> list[int]:
         """Which images the kernel left undone."""
+        if not self._wanted.by_kernel:
+            return [place for place, crop in enumerate(crops) if crop is not None]
         table = None if self.dtype == np.uint8 else self._table
         return kernel.decode_rows(buffers, crops, rows, out, self.layout == "NCHW", table)
 
     def _decode(self, buffer: memoryview | bytes, crop: Crop, out: NDArray[Any]) -> None:
-        if self.layout == "NHWC" and self.dtype == np.uint8:
-            decode_into(buffer, crop, out)
-            return
         channels_last = out.transpose(1, 2, 0) if self.layout == "NCHW" else out
-        pixels = np.empty(channels_last.shape, np.uint8)
-        decode_into(buffer, crop, pixels)
-        if self.dtype == np.uint8:
-            channels_last[...] = pixels
-            return
-        for channel, values in enumerate(self._table):
-            channels_last[:, :, channel] = values[pixels[:, :, channel]]
+        goal = channels_last.shape[0], channels_last.shape[1]
+        if channels_last.flags.c_contiguous and self.dtype != np.float32:
+            cropped(buffer, crop, goal, self._wanted, out)
+        else:
+            self._finished(cropped(buffer, crop, goal, self._wanted), out)
+
+    def _finished(self, pixels: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Pixels in the layout, normalised."""
+        channels = pixels.shape[2]
+        for name in ("mean", "std"):
+            given = getattr(self, name)
+            if given is not None and given.size not in (1, channels):
+                raise ContentError(
+                    f"an image of {given.size} channels, as {name} has them", f"one of {channels}"
+                )
+        if out is None:
+            out = np.empty(self._laid_out(pixels.shape[:2], channels), self.dtype)
+        channels_last = out.transpose(1, 2, 0) if self.layout == "NCHW" else out
+        values: Any = pixels
+        if self.mean is not None:
+            values = np.subtract(values, self.mean, dtype=np.float32)
+        if self.std is not None:
+            values = np.divide(values, self.std, dtype=np.float32)
+        channels_last[...] = values
+        return out
+
+    def _laid_out(self, goal: tuple[int, ...], channels: int) -> tuple[int, ...]:
+        """A shape in the layout."""
+        return (channels, *goal) if self.layout == "NCHW" else (*goal, channels)
+
+    @functools.cached_property
+    def _wanted(self) -> Wanted:
+        return Wanted(self.channels, self.dtype, self.interpolation)
 
     @functools.cached_property
     def _table(self) -> NDArray[np.float32]:
@@ -302,7 +358,8 @@ class ImageDecoder:
                 value = value.tolist()
             elif isinstance(value, np.dtype):
                 value = value.name
-            if name != "size" and value != parameter.default:
+            same_kind = type(value) is type(parameter.default)  # A 3 that was written out isn't.
+            if name != "size" and (value != parameter.default or not same_kind):
                 given.append(f"{name}={value!r}")
         return f"ImageDecoder({', '.join(given)})"
 
@@ -317,7 +374,7 @@ class ImageDecoder:
             )
         if self.area[1] > 1:
             raise ValueError(f"area must be a part of the image, 0 to 1, got {self.area!r}")
-        if self.dtype == np.uint8 and (self.mean is not None or self.std is not None):
-            raise ValueError('mean and std need dtype="float32", got "uint8"')
+        if self.dtype != np.float32 and (self.mean is not None or self.std is not None):
+            raise ValueError(f'mean and std need dtype="float32", got "{self.dtype.name}"')
         if self.std is not None and not (self.std > 0).all():
             raise ValueError(f"std must be > 0, got {self.std.tolist()!r}")

@@ -1,7 +1,8 @@
 """What an ``ImageDecoder`` does before anything is drawn, and what it does after.
 
-``before`` gives uint8 (height, width, 3), which is worth keeping; ``after`` makes of that, stored
-raw, what the whole decoder makes of the encoded image:
+``before`` gives uint8 (height, width, 3), or uint16, or other channels where these are asked for,
+which is worth keeping; of float32, it keeps 8 bits. ``after`` makes of that, stored raw, what the
+whole decoder makes of the encoded image:
 
     crop                            before                            after
     None, "center"                  decode, resize, cut               flip, mean, std
@@ -19,6 +20,9 @@ in RGB.
 from __future__ import annotations
 
 import copy
+import functools
+
+import numpy as np
 
 from adapters.images.decoder import ImageDecoder
 
@@ -29,12 +33,18 @@ def halves(decoder: ImageDecoder) -> tuple[ImageDecoder, ImageDecoder]:
     Args:
         decoder: No subclass, of which nobody knows what it does.
     """
+    first = functools.partial(
+        ImageDecoder,
+        dtype="uint16" if decoder.dtype == np.uint16 else "uint8",
+        channels=decoder.channels,
+        interpolation=decoder.interpolation,
+    )
     if decoder.crop == "random_resized" or (decoder.crop == "random" and not decoder.resize_short):
-        return ImageDecoder(), decoder
+        return first(), decoder
     if decoder.crop == "random":
         # A picture whose shorter side is right already isn't resized, and cut as it would be.
-        return ImageDecoder(resize_short=decoder.resize_short), decoder
-    before = ImageDecoder(decoder.size, crop=decoder.crop, resize_short=decoder.resize_short)
+        return first(resize_short=decoder.resize_short), decoder
+    before = first(decoder.size, crop=decoder.crop, resize_short=decoder.resize_short)
     after = copy.copy(decoder)
     after.crop = after.resize_short = None
     return before, after

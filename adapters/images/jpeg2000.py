@@ -18,6 +18,10 @@ from adapters.errors import ContentError
 MAGICS = b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51"
 # What Pillow raises for what is damaged.
 _ERRORS = (OSError, SyntaxError, ValueError)
+_MODES = ("L", "LA", "RGB", "RGBA")
+# Behind the codestream's magic: two bytes each of length and capabilities, eight numbers of 4 bytes
+# about sizes and tiles, and 2 bytes with the number of components.
+_DEPTH_AT = 4 + 2 + 2 + 32 + 2
 
 
 def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
@@ -30,24 +34,34 @@ def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
     return height, width
 
 
-def decode(buffer: memoryview | bytes) -> NDArray[np.uint8]:
-    """The image, without transparency; of 16 bits, the upper 8.
+def decode(buffer: memoryview | bytes) -> NDArray[Any]:
+    """The image as it is stored; Pillow keeps 16 bits of one channel.
 
     Returns:
-        uint8 (height, width, 3), RGB.
+        uint8 or uint16 (height, width), or uint8 (height, width, channels).
 
     Raises:
-        ContentError: It is damaged.
+        ContentError: It is damaged, or several channels have more than 8 bits.
     """
     image = _opened(buffer)
+    if _bits(buffer) > 8 and not image.mode.startswith("I;16"):
+        raise ContentError(
+            "JPEG 2000 of 8 bits, or of one channel, as Pillow reads it: convert it to PNG or TIFF",
+            f"{_bits(buffer)} bits of {image.mode}",
+        )
     try:
         image.load()
     except _ERRORS as error:
         raise _damaged(error) from error
     if image.mode.startswith("I;16"):
-        grey = (np.asarray(image) >> 8).astype(np.uint8)
-        return np.repeat(grey[:, :, np.newaxis], 3, axis=2)
-    return np.array(image.convert("RGB"))
+        return np.array(image, np.uint16)
+    return np.array(image if image.mode in _MODES else image.convert("RGB"))
+
+
+def _bits(buffer: memoryview | bytes) -> int:
+    """Bits of the first component, by the codestream's header."""
+    at = bytes(buffer).find(MAGICS[1])
+    return (buffer[at + _DEPTH_AT] & 0x7F) + 1 if 0 <= at < len(buffer) - _DEPTH_AT else 8
 
 
 def _opened(buffer: memoryview | bytes) -> Any:

@@ -2,22 +2,25 @@
 
 JPEG goes through libjpeg-turbo (simplejpeg), which is asked for a half, a quarter or an eighth of
 the size where that is still as large as the row; arrays in NPY's format, which is how raw images
-are stored, are looked at where they lie; YUV planes are ``planes``'s, JPEG 2000 is ``jpeg2000``'s;
-the rest goes through OpenCV. All release the GIL while they work. What is cut short or damaged is
-refused where that can be told, rather than decoded as far as it goes: a JPEG of which the decoder
-says so, a PNG with a wrong CRC, whatever OpenCV refuses. Nor is anything decoded that claims to
-have more than ``MOST_PIXELS``.
+are stored, are looked at where they lie; YUV planes are ``planes``'s, JPEG 2000 is ``jpeg2000``'s,
+TIFFs of other bands than OpenCV reads are tifffile's; the rest goes through OpenCV. What is cut
+short or damaged is refused where that can be told, rather than decoded as far as it goes: a JPEG of
+which the decoder says so, a PNG with a wrong CRC, whatever OpenCV refuses. Nor is anything decoded
+that claims to have more than ``MOST_PIXELS``, or holds several images.
 
-Resizing is bilinear with half-pixel centres and without antialiasing (OpenCV's ``INTER_LINEAR``,
-which is also what MXNet does). Grey, palette, CMYK, transparent and 16-bit images become 8-bit RGB,
-as MXNet has it; what EXIF says about the orientation is ignored, as MXNet and TensorFlow do, but
-for a TIFF's, which OpenCV heeds whatever it is told.
+Resizing has half-pixel centres in all interpolations, so that an image and its mask stay aligned:
+bilinear without antialiasing is OpenCV's ``INTER_LINEAR``, which is also what MXNet does; nearest
+is its ``INTER_NEAREST_EXACT``, which takes the pixel that Pillow takes, or one as near. CMYK
+becomes RGB; ``bands`` says what becomes of other channels and of more bits. What EXIF says about
+the orientation is ignored, as MXNet and TensorFlow do, but for a TIFF's, which OpenCV heeds
+whatever it is told.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import io
 from types import ModuleType
 from typing import Any
 
@@ -25,14 +28,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.images import jpeg2000, npy, planes, png, sizes
+from adapters.images import exif, frames, jpeg2000, npy, palettes, planes, png, sizes, tiff
+from adapters.images.bands import AS_STORED, PLAIN, Wanted, fitted
 from adapters.images.geometry import Crop, reduced, reduction
 from adapters.signatures import HEAD_BYTES, recognized
 
 # 16,384 x 16,384: what the kernel has, too.
 MOST_PIXELS = 1 << 28
+_MOST_VALUES = 1 << 31
 _JPEG = b"\xff\xd8\xff"
 _COLOURS = {"Gray", "YCbCr", "RGB"}
+INTERPOLATIONS = {
+    "bilinear": "INTER_LINEAR",
+    "nearest": "INTER_NEAREST_EXACT",
+    "area": "INTER_AREA",
+    "cubic": "INTER_CUBIC",
+    "bicubic": "INTER_CUBIC",
+}
+"""And what OpenCV calls them."""
+# Of a TIFF's photometric interpretation.
+_RGB_TIFF, _PALETTE_TIFF, _CMYK_TIFF = 2, 3, 5
+# Of its sample format, and its bits.
+_UNSIGNED, _SIGNED, _FLOATING = 1, 2, 3
+_READ_BY_OPENCV = {(_UNSIGNED, 8), (_UNSIGNED, 16), (_FLOATING, 32), (_FLOATING, 64)} | {
+    (_SIGNED, bits) for bits in (8, 16, 32)
+}
 
 
 def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
@@ -50,10 +70,10 @@ def size_of(buffer: memoryview | bytes) -> tuple[int, int]:
         height, width = planes.size_of(buffer)
     elif head.startswith(jpeg2000.MAGICS):
         height, width = jpeg2000.size_of(buffer)
-    else:
-        image = decode(buffer)
-        _check_pixels(image)
-        height, width = image.shape[:2]
+    elif not tiff.is_tiff(buffer) and (claimed := sizes.size_in_header(buffer)) is not None:
+        height, width = claimed
+    else:  # Of a TIFF, which OpenCV may turn, too.
+        height, width = _decoded(buffer, AS_STORED).shape[:2]
         if not (height and width):
             raise ContentError("an image", f"one of {height} x {width} pixels")
         return height, width
@@ -68,23 +88,27 @@ def decode(buffer: memoryview | bytes) -> NDArray[Any]:
         uint8 (height, width, 3), RGB; an array in NPY's format as it is, without a copy.
 
     Raises:
-        ContentError: Not an image, or a damaged one, or one that is too large.
+        ContentError: Not an image, or a damaged one, or one that is too large, or of which bits,
+            bands or pages would be lost.
     """
-    head = bytes(buffer[:8])
-    if head.startswith(npy.MAGIC):
+    if bytes(buffer[:8]).startswith(npy.MAGIC):
         return npy.read(buffer)
-    if head.startswith(_JPEG):
-        return _jpeg(buffer, 1)
-    if head.startswith(planes.MAGIC):
-        size_of(buffer)
-        return planes.decode(buffer)
-    if head == png.MAGIC:
-        size_of(buffer)
-        return _other(png.still(buffer))
-    if head.startswith(jpeg2000.MAGICS):
-        size_of(buffer)
-        return jpeg2000.decode(buffer)
-    return _other(buffer)
+    return _decoded(buffer, PLAIN)
+
+
+def stored(buffer: memoryview | bytes) -> NDArray[Any]:
+    """An encoded image with all its bits and channels.
+
+    Returns:
+        ``(height, width, channels)``: grey, grey and alpha, RGB, RGBA, or other bands; an array in
+        NPY's format as it is, without a copy.
+
+    Raises:
+        ContentError: Not an image, or a damaged one, or one that is too large or of several pages.
+    """
+    if bytes(buffer[:8]).startswith(npy.MAGIC):
+        return npy.read(buffer)
+    return _decoded(buffer, AS_STORED)
 
 
 def decode_into(buffer: memoryview | bytes, crop: Crop, row: NDArray[np.uint8]) -> None:
@@ -98,56 +122,125 @@ def decode_into(buffer: memoryview | bytes, crop: Crop, row: NDArray[np.uint8]) 
     Raises:
         ContentError: Not an image, or a damaged one.
     """
-    goal = row.shape[0], row.shape[1]
+    cropped(buffer, crop, (row.shape[0], row.shape[1]), PLAIN, row)
+
+
+def cropped(
+    buffer: memoryview | bytes,
+    crop: Crop,
+    goal: tuple[int, int],
+    wanted: Wanted,
+    row: NDArray[Any] | None = None,
+) -> NDArray[Any]:
+    """Decode what is wanted of an image.
+
+    Args:
+        buffer: The encoded image.
+        crop: The part of it.
+        goal: Height and width of the result.
+        wanted: Its channels and dtype.
+        row: Written whole, if there is one: (*goal, channels) of the dtype, contiguous.
+
+    Returns:
+        (*goal, channels), of the dtype that is wanted, but uint8 of 8 bits for float32; the row, if
+        there is one.
+
+    Raises:
+        ContentError: Not an image, or a damaged one, or one of which something would be lost.
+    """
     head = bytes(buffer[:8])
     is_yuv = head.startswith(planes.MAGIC)
-    if is_yuv and (crop.resized is None or crop.box[2:] == goal):
+    if is_yuv and wanted.by_kernel and (crop.resized is None or crop.box[2:] == goal):
+        row = np.empty((*goal, 3), np.uint8) if row is None else row
         planes.decode_into(buffer, crop, row)
-        return
-    cv2 = _cv2()
-    if head.startswith(_JPEG):
+        return row
+    factor = 1
+    if head.startswith(_JPEG) and wanted.interpolation == "bilinear":
         factor = reduction(crop, goal)
-        image = _jpeg(buffer, factor)
-    elif is_yuv:
-        factor = 1
-        image = planes.decode(buffer, crop.resized)
+    if is_yuv and wanted.interpolation == "bilinear":
+        image = fitted(planes.decode(buffer, crop.resized), wanted)
     else:
-        factor = 1
-        image = _in_rgb(decode(buffer))
+        image = _decoded(buffer, wanted, factor)
+        if factor == 1 and image.shape[:2] != crop.image:
+            height, width, _ = image.shape
+            claimed = " x ".join(map(str, crop.image))
+            raise ContentError(f"an image of {claimed} pixels", f"one of {height} x {width}")
     box = crop.box
     if crop.resized is not None:
         _, _, height, width = reduced((0, 0, *crop.image), factor, image.shape)
         image = image[:height, :width]
         if image.shape[:2] != crop.resized:
-            image = cv2.resize(image, crop.resized[::-1], interpolation=cv2.INTER_LINEAR)
+            image = _resized(image, crop.resized, wanted)
     else:
         box = reduced(box, factor, image.shape)
     top, left, height, width = box
     part = image[top : top + height, left : left + width]
-    if part.shape[:2] == goal:
+    if part.shape[:2] != goal:
+        part = _resized(part, goal, wanted, row)
+    if row is None:
+        return np.ascontiguousarray(part[:, ::-1] if crop.flip else part)
+    if part is not row:
         row[...] = part
-    else:
-        cv2.resize(part, goal[::-1], dst=row, interpolation=cv2.INTER_LINEAR)
     if crop.flip:
-        cv2.flip(row, 1, dst=row)
+        row[...] = _cv2().flip(row, 1).reshape(row.shape)
+    return row
 
 
-def _jpeg(buffer: memoryview | bytes, factor: int) -> NDArray[np.uint8]:
+def _resized(
+    image: NDArray[Any], goal: tuple[int, int], wanted: Wanted, row: NDArray[Any] | None = None
+) -> NDArray[Any]:
+    """The image in another size; in the row, where OpenCV can write there."""
+    cv2 = _cv2()
+    how = getattr(cv2, INTERPOLATIONS[wanted.interpolation])
+    row = row if image.shape[2:] == (3,) else None
+    try:
+        resized: NDArray[Any] = cv2.resize(image, goal[::-1], dst=row, interpolation=how)
+    except cv2.error as error:
+        raise ContentError(
+            "an image that OpenCV resizes", f"{image.dtype} {image.shape}: {error}"
+        ) from error
+    return resized if row is not None else resized.reshape(*goal, image.shape[2])
+
+
+def _decoded(buffer: memoryview | bytes, wanted: Wanted, factor: int = 1) -> NDArray[Any]:
+    """A whole image, (height, width, channels); a JPEG at 1 / ``factor`` of its size."""
+    head = bytes(buffer[:8])
+    if head.startswith(_JPEG):
+        image = _jpeg(buffer, factor, wanted.channels in (1, None))
+    elif head.startswith(npy.MAGIC):
+        image = npy.read(buffer)
+    elif head.startswith(planes.MAGIC):
+        size_of(buffer)
+        image = planes.decode(buffer)
+    elif head == png.MAGIC:
+        size_of(buffer)
+        image = _png(buffer, wanted)
+    elif head.startswith(jpeg2000.MAGICS):
+        size_of(buffer)
+        image = jpeg2000.decode(buffer)
+    else:
+        image = _other(buffer, wanted)
+    return fitted(image, wanted)
+
+
+def _jpeg(buffer: memoryview | bytes, factor: int, keeps_grey: bool = False) -> NDArray[np.uint8]:
     """A JPEG at 1 / ``factor`` of its size, rounded up; 1, 2, 4 or 8."""
     height, width, colour_space = _jpeg_header(buffer)
     _check_size(height, width)
     height, width = -(-height // factor), -(-width // factor)
-    channels = 3 if colour_space in _COLOURS else 4
+    kind = "RGB" if colour_space in _COLOURS else "CMYK"
+    if colour_space == "Gray" and keeps_grey:
+        kind = "GRAY"
     try:
         image: NDArray[np.uint8] = _simplejpeg().decode_jpeg(
             buffer,
-            "RGB" if channels == 3 else "CMYK",
+            kind,
             min_height=height if factor > 1 else 0,
             min_width=width if factor > 1 else 0,
         )
     except ValueError as error:
         raise ContentError("a JPEG image", f"a damaged one: {error}") from error
-    if channels == 3:
+    if kind != "CMYK":
         return image
     # As OpenCV has it, and so MXNet: what is stored is how little ink there is.
     black = image[:, :, 3:].astype(np.uint16)
@@ -165,6 +258,76 @@ def _jpeg_header(buffer: memoryview | bytes) -> tuple[int, int, str]:
     return height, width, colour_space
 
 
+def _png(buffer: memoryview | bytes, wanted: Wanted) -> NDArray[Any]:
+    bits, kind = png.colours(buffer)
+    if kind == png.PALETTE and wanted.indices:
+        indices = _by_opencv(png.as_grey(buffer))
+        return indices // np.uint8(255 // ((1 << bits) - 1))
+    image = _by_opencv(png.still(buffer))
+    if kind == png.GREY_ALPHA:
+        return image[:, :, [0, 3]]
+    transparent = png.transparent_grey(buffer) if kind == png.GREY else None
+    if transparent is None:
+        return image
+    most = 255 if bits <= 8 else 65535
+    level = transparent * (most // ((1 << bits) - 1))
+    return np.stack([image, np.where(image == level, 0, most).astype(image.dtype)], axis=2)
+
+
+def _other(buffer: memoryview | bytes, wanted: Wanted) -> NDArray[Any]:
+    claimed = sizes.size_in_header(buffer)
+    if claimed is not None:
+        _check_size(*claimed)
+    images = frames.count(buffer)
+    if images > 1:
+        raise ContentError(
+            "a file of one image (a function as decode= makes one array of several)",
+            f"one of {images} pages or frames",
+        )
+    indices = palettes.indices(buffer) if wanted.indices else None
+    if indices is not None:
+        return indices
+    return _tiff(buffer) if tiff.is_tiff(buffer) else _by_opencv(buffer)
+
+
+def _tiff(buffer: memoryview | bytes) -> NDArray[Any]:
+    """Upright, by OpenCV where it reads all that is there, else by tifffile."""
+    tags = tiff.numbers(next(tiff.directories(buffer), []))
+    bands, bits = tags.get(tiff.SAMPLES, 1), tags.get(tiff.BITS, 1)
+    colours = tags.get(tiff.PHOTOMETRIC)
+    number = tags.get(tiff.FORMAT, _UNSIGNED)
+    is_usual = bits <= 8 and number == _UNSIGNED and bands in (1, 3)
+    if is_usual or colours in (_PALETTE_TIFF, _CMYK_TIFF):
+        image = _by_opencv(buffer, "IMREAD_COLOR")
+        return image[:, :, :1] if bands == 1 and colours != _PALETTE_TIFF else image
+    is_together = bands == 1 or tags.get(tiff.PLANAR, 1) == 1
+    is_read = bands in (1, 3) or (bands == 4 and colours == _RGB_TIFF)
+    if is_read and is_together and (number, bits) in _READ_BY_OPENCV:
+        return _by_opencv(buffer)
+    return _by_tifffile(buffer, tags)
+
+
+def _by_tifffile(buffer: memoryview | bytes, tags: dict[int, int]) -> NDArray[Any]:
+    bands = tags.get(tiff.SAMPLES, 1)
+    if tags.get(tiff.HEIGHT, 0) * tags.get(tiff.WIDTH, 0) * bands > _MOST_VALUES:
+        raise ContentError(f"a TIFF of at most {_MOST_VALUES:,} values", f"one of {bands} bands")
+    try:
+        module = importlib.import_module("tifffile")
+    except ImportError:
+        raise ImportError(
+            f"a TIFF of {bands} bands of {tags.get(tiff.BITS, 1)} bits needs tifffile: "
+            "pip install tifffile"
+        ) from None
+    try:
+        with module.TiffFile(io.BytesIO(buffer)) as file:
+            page = file.pages[0]
+            image = page.asarray()
+    except Exception as error:
+        raise ContentError("a TIFF image", f"what tifffile refuses: {error}") from error
+    image = np.moveaxis(image, 0, -1) if page.axes == "SYX" else image
+    return exif.upright(image, tags.get(tiff.ORIENTATION, 1))
+
+
 def _check_size(height: int, width: int) -> None:
     if not 0 < height * width <= MOST_PIXELS:
         raise ContentError(
@@ -172,15 +335,13 @@ def _check_size(height: int, width: int) -> None:
         )
 
 
-def _other(buffer: memoryview | bytes) -> NDArray[np.uint8]:
+def _by_opencv(buffer: memoryview | bytes, flag: str = "IMREAD_UNCHANGED") -> NDArray[Any]:
+    """As it is stored, or as 8-bit RGB with the flag for that."""
     cv2 = _cv2()
-    claimed = sizes.size_in_header(buffer)
-    if claimed is not None:
-        _check_size(*claimed)
     encoded = np.frombuffer(buffer, np.uint8)
-    flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+    flags = getattr(cv2, flag) | cv2.IMREAD_IGNORE_ORIENTATION
     try:
-        image: NDArray[np.uint8] | None = cv2.imdecode(encoded, flags) if len(encoded) else None
+        image: NDArray[Any] | None = cv2.imdecode(encoded, flags) if len(encoded) else None
     except cv2.error as error:
         raise ContentError("an image", f"what OpenCV refuses: {error}") from error
     if image is None and bytes(buffer[:4]) == b"GIF8":
@@ -193,35 +354,11 @@ def _other(buffer: memoryview | bytes) -> NDArray[np.uint8]:
         found = recognized(bytes(buffer[:HEAD_BYTES]))
         raise ContentError("an image", found or f"{len(encoded)} bytes that begin with {shown}")
     _check_size(*image.shape[:2])
-    cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)
+    if image.shape[2:] == (3,) and image.dtype != np.float64:
+        cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)
+    elif image.ndim == 3:
+        image = np.ascontiguousarray(image[:, :, [2, 1, 0, 3][: image.shape[2]]])
     return image
-
-
-def _check_pixels(image: NDArray[Any]) -> None:
-    """Whether an array that was stored raw is an image.
-
-    Raises:
-        ContentError: It isn't.
-    """
-    if (
-        image.dtype != np.uint8
-        or image.ndim not in (2, 3)
-        or image.shape[2:] not in ((), (1,), (3,))
-    ):
-        raise ContentError(
-            "uint8 (height, width), (height, width, 1) or (height, width, 3)",
-            f"{image.dtype} {image.shape}",
-        )
-
-
-def _in_rgb(image: NDArray[Any]) -> NDArray[np.uint8]:
-    """An array that was stored raw, as three channels."""
-    _check_pixels(image)
-    if image.shape[2:] == (3,):
-        return image
-    return np.ascontiguousarray(
-        np.broadcast_to(image.reshape(*image.shape[:2], 1), (*image.shape[:2], 3))
-    )
 
 
 @functools.cache

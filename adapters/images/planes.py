@@ -66,7 +66,7 @@ def encode(pixels: NDArray[np.uint8]) -> bytes:
     """
     if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or pixels.shape[2:] not in _CHANNELS:
         raise ContentError(
-            "uint8 (height, width), or with 1 or 3 channels, for YUV",
+            'uint8 (height, width), or with 1 or 3 channels, for YUV; encoding="raw" takes any',
             f"{pixels.dtype} {pixels.shape}",
         )
     height, width = pixels.shape[:2]

@@ -11,11 +11,8 @@ import struct
 from collections.abc import Callable
 
 from adapters.errors import ContentError
+from adapters.images import tiff
 
-_TIFF_WIDTH, _TIFF_HEIGHT = 256, 257
-# Of a directory's entries, libtiff takes no more; of types, TIFF allows these for a size.
-_TIFF_MOST_ENTRIES = 4096
-_TIFF_NUMBERS = {3: "H", 4: "I", 16: "Q"}
 _PNM = re.compile(rb"P[1-6fF](?:\s(?:\s|#[^\r\n]*[\r\n])*(\d+))(?:\s(?:\s|#[^\r\n]*[\r\n])*(\d+))")
 _HDR = re.compile(rb"-Y\s*\+?(\d+)\s*\+X\s*\+?(\d+)")
 _HDR_MOST_BYTES = 1 << 16
@@ -39,25 +36,14 @@ def size_in_header(buffer: memoryview | bytes) -> tuple[int, int] | None:
 
 
 def _tiff(view: memoryview) -> tuple[int, int]:
-    """TIFF 6.0, and BigTIFF: of the first directory, which is the first image's."""
-    order = "<" if view[0] == ord("I") else ">"
-    is_big = struct.unpack_from(f"{order}H", view, 2) == (43,)
-    offset, count = "QQ" if is_big else "IH"
-    (at,) = struct.unpack_from(order + offset, view, 8 if is_big else 4)
-    if at > len(view):
-        raise ValueError(f"its directory would lie at byte {at}")
-    (entries,) = struct.unpack_from(order + count, view, at)
-    at += struct.calcsize(order + count)
-    entry = struct.Struct(f"{order}HHQ8s" if is_big else f"{order}HHI4s")
-    found = {_TIFF_WIDTH: 0, _TIFF_HEIGHT: 0}
-    directory = view[at : at + entry.size * min(entries, _TIFF_MOST_ENTRIES)]
-    for tag, kind, _, value in entry.iter_unpack(directory):
+    """Size in the first directory, which is the first image's."""
+    found = {tiff.WIDTH: 0, tiff.HEIGHT: 0}
+    for tag, kind, value in next(tiff.directories(view), []):
         if tag in found:
-            if kind not in _TIFF_NUMBERS:
+            if value is None:
                 raise ValueError(f"a size of type {kind}")
-            (size,) = struct.unpack_from(order + _TIFF_NUMBERS[kind], value)
-            found[tag] = max(found[tag], size)
-    return found[_TIFF_HEIGHT], found[_TIFF_WIDTH]
+            found[tag] = max(found[tag], value)
+    return found[tiff.HEIGHT], found[tiff.WIDTH]
 
 
 def _bmp(view: memoryview) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import ContentError
-from adapters.images import ImageDecoder, planes, size_of
-from adapters.images import decode as decode_image
+from adapters.images import ImageDecoder, exif, npy, planes, size_of
+from adapters.images import stored as decode_stored
+from adapters.images.bands import AS_STORED, opaque
+from adapters.images.pixels import cropped
 from adapters.packing.inputs import Item
 from adapters.records import CODECS
 
@@ -52,21 +55,26 @@ class Encoder:
         return codec.encode(codec.envelope.pack(image, item.label, item.number))
 
     def image(self, content: bytes | NDArray[Any]) -> bytes:
-        """The image as the record holds it.
+        """The image as the record holds it; upright, where it is encoded again.
 
         Raises:
             ContentError: Not an image, or a damaged one.
         """
         if isinstance(content, bytes) and self._is_kept(content):
-            decode_image(content)  # To see that it can be.
+            decode_stored(content)  # To see that it can be.
             return content
         if self.resize is not None:
             pixels = _resized(content if isinstance(content, bytes) else _npy(content), self.resize)
         else:
-            pixels = decode_image(content) if isinstance(content, bytes) else content
+            pixels = decode_stored(content) if isinstance(content, bytes) else content
+        if isinstance(content, bytes):
+            pixels = exif.upright(pixels, exif.orientation(content))
+        if self.encoding == "raw":
+            return _npy(pixels)
+        pixels = opaque(pixels)
         if self.encoding == "yuv420":
             return planes.encode(pixels)
-        return _npy(pixels) if self.encoding == "raw" else _jpeg(pixels, self.quality or _QUALITY)
+        return _jpeg(pixels, self.quality or _QUALITY)
 
     def _is_kept(self, content: bytes) -> bool:
         if self.encoding != "jpeg" or self.quality is not None or not content.startswith(_JPEG):
@@ -81,7 +89,27 @@ def _resized(encoded: bytes, short: int) -> NDArray[Any]:
             f"an image of at most {_MOST_PIXELS} pixels a side, resized",
             f"one of {height} x {width}, whose shorter side is to have {short}",
         )
-    return ImageDecoder(resize_short=short).decode(encoded)
+    decoder = ImageDecoder(resize_short=short)
+    array = npy.read(encoded) if encoded.startswith(npy.MAGIC) else None
+    if array is None:
+        by_kernel = encoded.startswith((_JPEG, planes.MAGIC))
+        channels: tuple[int, ...] = (3,)
+        if encoded.startswith(_JPEG) and _is_grey(encoded):
+            channels = (1,)
+    else:
+        by_kernel = array.dtype == np.uint8 and array.shape[2:] in ((), (1,), (3,))
+        channels = array.shape[2:]
+    if by_kernel:
+        resized = decoder.decode(encoded)[:, :, : math.prod(channels)]
+    else:
+        crop = decoder.crop_of(height, width, None)
+        resized = cropped(encoded, crop, (crop.height, crop.width), AS_STORED)
+    return resized[:, :, 0] if not channels else resized
+
+
+def _is_grey(jpeg: bytes) -> bool:
+    header = importlib.import_module("simplejpeg").decode_jpeg_header(jpeg)
+    return bool(header[2] == "Gray")
 
 
 def _jpeg(pixels: NDArray[Any], quality: int) -> bytes:

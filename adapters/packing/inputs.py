@@ -204,6 +204,12 @@ class _Samples(Sequence[Item]):
                 f"source must give (image, label), got {type(sample).__name__} for sample {number}"
             )
         image, label = sample
+        if getattr(label, "ndim", 0) > 1:
+            raise TypeError(
+                "source must give (image, label) with a number as label, or several, got an array "
+                f"{label.shape} for sample {number}: images and their masks become records by a "
+                "RecordWriter, as two features"
+            )
         content = _as_content(image)
         size = len(content) if isinstance(content, bytes) else content.nbytes
         return Item(f"sample {number}", number, _plain(label), partial(_held, content), size)

@@ -55,11 +55,13 @@ def pack(
         format: ``"recordio"``: the image behind MXNet's IRHeader; or ``"tfrecord"``: in a
             tf.train.Example, as ``image/encoded``, ``image/class/label`` and ``image/id``.
         shard_bytes: The most that a file may have, unless one record is larger.
-        resize: Pixels of the shorter side, bilinear, as ``ImageDecoder(resize_short=...)``.
+        resize: Pixels of the shorter side, bilinear, as ``ImageDecoder(resize_short=...)``. What is
+            encoded again, for this or another reason, is packed upright where EXIF turns it.
         quality: Of JPEGs, 1 to 100. None keeps JPEGs that aren't resized as they are, and takes 95
             for others.
         encoding: ``"jpeg"``; or ``"raw"``, arrays in NPY's format, larger, and with nothing to
-            decode; or ``"yuv420"``, half as large as RGB, and for the eye the same.
+            decode, which hold any bits and channels, where others hold 8 bits of grey or RGB; or
+            ``"yuv420"``, half as large as RGB, and for the eye the same.
         workers: Threads, or ``"auto"``: one for each CPU that this process may use. With an
             ``executor``, how many tasks it does at a time; ``"auto"`` asks it.
         on_error: What happens with a file that is no image, or a damaged one: ``"raise"``, or

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from adapters.errors import ContentError, RecordError
-from adapters.images import decode as decode_image
+from adapters.images import stored as decode_stored
 from adapters.packing.manifest import Manifest, sha256_of
 from adapters.records.files import Paths, expanded
 from adapters.records.index import misfit, parse
@@ -175,7 +175,7 @@ def _problems(
 
 def _image_problem(shard: Shard, number: int, images: Images) -> str | None:
     try:
-        decode_image(images.split(shard.read(number), shard.format)[0])
+        decode_stored(images.split(shard.read(number), shard.format)[0])
     except ContentError as error:
         offset, name = int(shard.offsets[number]), shard.storage.name
         return str(RecordError(name, number, offset, error.expected, error.found))

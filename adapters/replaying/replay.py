@@ -20,7 +20,7 @@ from adapters.batch.key import BatchKey
 from adapters.batch.sourceplan import SourcePlan
 from adapters.errors import ContentError, RecordError
 from adapters.generators import DECODE, generator
-from adapters.images import decode
+from adapters.images import decode, stored
 from adapters.replaying.pictures import as_numpy, picture_of, pictures_of
 from adapters.replaying.sheet import png, sheet
 from adapters.sources.origin import Origin
@@ -54,7 +54,7 @@ class Replay:
         if not (isinstance(self.batch, (tuple, list)) and len(self.batch) > 1):
             return None
         rows = [as_numpy(leaf) for leaf in flatten(self.batch[1])[0]]
-        if len(rows) != 1 or rows[0].ndim == 0 or len(rows[0]) != len(self.numbers):
+        if len(rows) != 1 or rows[0].ndim not in (1, 2) or len(rows[0]) != len(self.numbers):
             return None
         return [row.tolist() for row in rows[0]]
 
@@ -62,11 +62,15 @@ class Replay:
         """The sample in this row of the batch before it was cropped and transformed.
 
         Returns:
-            Of a stored image the whole image, uint8 (height, width, 3); else the source's sample.
+            Of a stored image the whole image, uint8 (height, width, 3), or with all its bits and
+            bands; else the source's sample.
         """
         encoded = self.origins[row].encoded
         if encoded is not None:
-            return decode(encoded)
+            try:
+                return decode(encoded)
+            except ContentError:  # Of more bits or bands.
+                return stored(encoded)
         return self.fetched(int(self.numbers[row]))
 
     def sheet(self, path: str | os.PathLike[str]) -> Path:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from adapters.sources.features import Feature
     from adapters.sources.folders import names_images, open_images
     from adapters.sources.imagefiles import ImageSource
+    from adapters.sources.imagetuples import ImageTuples
     from adapters.sources.opening import open_guessed, open_records
     from adapters.sources.records import RecordSource
     from adapters.sources.specification import suggested
@@ -48,6 +49,7 @@ else:  # What programs with arrays don't need.
             "ExampleSource": "adapters.sources.examplesource",
             "Feature": "adapters.sources.features",
             "ImageSource": "adapters.sources.imagefiles",
+            "ImageTuples": "adapters.sources.imagetuples",
             "Images": "adapters.sources.contents",
             "Points": "adapters.sources.targets",
             "RecordSource": "adapters.sources.records",
@@ -70,6 +72,7 @@ __all__ = [
     "ExampleSource",
     "Feature",
     "ImageSource",
+    "ImageTuples",
     "Images",
     "MapSource",
     "Points",

@@ -6,7 +6,7 @@ batch, where all samples have one shape.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,6 +20,7 @@ from adapters.records.envelope import IMAGE, LABEL, no_feature
 from adapters.records.tensor import refuse_tensor
 from adapters.sources.origin import Origin
 
+_GEOMETRY = ("crop", "area", "ratio", "flip")
 _SHORT = {"image": IMAGE, "label": LABEL}
 
 
@@ -193,6 +194,23 @@ def content_of(decode: Any, fields: Mapping[str, str] | None) -> Content:
         'decode must be None, "image", "example", an ImageDecoder, a mapping of names to Features '
         f"or a function of bytes, got {decode!r}"
     )
+
+
+def check_alike(decoders: Sequence[ImageDecoder | None]) -> None:
+    """Let decoders pass that crop and flip alike.
+
+    Raises:
+        ValueError: Two of them don't.
+    """
+    known = [decoder for decoder in decoders if decoder is not None]
+    for decoder in known[1:]:
+        for name in _GEOMETRY:
+            first, other = getattr(known[0], name), getattr(decoder, name)
+            if first != other:
+                raise ValueError(
+                    f"decode must crop and flip all images of a sample alike, got {name}={first!r} "
+                    f"and {name}={other!r}: give each decoder the same crop, area, ratio and flip"
+                )
 
 
 def check_fields(fields: Any) -> None:

@@ -17,6 +17,7 @@ from adapters.errors import ContentError
 from adapters.images import ImageDecoder
 from adapters.records import irheader, recordio, wire
 from adapters.records.tensor import Tensor, refuse_tensor, tensor_in
+from adapters.sources.contents import check_alike
 from adapters.sources.features import Field
 from adapters.sources.headers import has_header, in_header, values_in
 from adapters.sources.specification import REMEDY
@@ -53,6 +54,8 @@ class Examples:
         self.draws = any(maker is not None and maker.draws for maker in makers)
         decoders = [field.decoder for field in self._read if field.decoder is not None]
         self._moves = any(each.crop is not None or each.flip for each in decoders)
+        if any(each.interpolation == "nearest" for each in decoders):
+            check_alike(decoders)  # Of an image and its mask.
 
     def sample(self, payload: memoryview, format: str, rng: np.random.Generator | None) -> Any:
         """The sample; its images and targets are cropped and flipped by the same random numbers.

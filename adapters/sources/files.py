@@ -179,11 +179,16 @@ def runs_of_classes(root: str, classes: Iterable[str]) -> Iterator[tuple[int, st
     """
     above = (os.path.realpath(root),)
     for label, name in enumerate(classes):
-        for folder, names in _runs_below(os.path.join(root, name), above):
+        for folder, names in runs_below(os.path.join(root, name), above):
             yield label, folder, names
 
 
-def _runs_below(folder: str, above: tuple[str, ...]) -> Iterator[Run]:
+def runs_below(folder: str, above: tuple[str, ...]) -> Iterator[Run]:
+    """Files below a folder, sorted by name; what is a folder of ``above`` by a link isn't one.
+
+    Raises:
+        OSError: A folder that can't be read.
+    """
     place = os.path.realpath(folder)
     if place in above:
         return
@@ -192,7 +197,7 @@ def _runs_below(folder: str, above: tuple[str, ...]) -> Iterator[Run]:
     for name in sorted([*files, *folders]) if folders else sorted(files):
         if name in folders:
             yield folder, names
-            yield from _runs_below(os.path.join(folder, name), (*above, place))
+            yield from runs_below(os.path.join(folder, name), (*above, place))
             names = []
         else:
             names.append(name)

@@ -7,7 +7,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,13 @@ from adapters.sources.files import (
     runs_of,
 )
 from adapters.sources.imagefiles import ImageSource
+from adapters.sources.imagetuples import (
+    ImageTuples,
+    columns_of_folders,
+    columns_of_list,
+    columns_of_table,
+    paths_in,
+)
 from adapters.sources.keeping import kept_images
 from adapters.sources.labels import by_folder, classes_argument, encoded, listed
 from adapters.sources.objectreading import Listed, ObjectReading
@@ -44,15 +51,42 @@ _LIST = ".lst"
 _MOST_LABELS = 100
 
 
+_Decode = str | ImageDecoder | Callable[[bytes], Any] | None
+
+
+@overload
 def open_images(
     where: Any,
     *,
-    decode: str | ImageDecoder | Callable[[bytes], Any] | None = None,
+    decode: _Decode = None,
     classes: Iterable[str] | None = None,
     columns: Sequence[Any] | None = None,
     root: str | os.PathLike[str] | None = None,
     cache: str | os.PathLike[str] | Cache | None = None,
-) -> ImageSource:
+) -> ImageSource: ...
+
+
+@overload
+def open_images(
+    where: Any,
+    *,
+    decode: tuple[_Decode, ...],
+    classes: None = None,
+    columns: Sequence[Any] | None = None,
+    root: str | os.PathLike[str] | None = None,
+    cache: str | os.PathLike[str] | Cache | None = None,
+) -> ImageTuples: ...
+
+
+def open_images(
+    where: Any,
+    *,
+    decode: _Decode | tuple[_Decode, ...] = None,
+    classes: Iterable[str] | None = None,
+    columns: Sequence[Any] | None = None,
+    root: str | os.PathLike[str] | None = None,
+    cache: str | os.PathLike[str] | Cache | None = None,
+) -> ImageSource | ImageTuples:
     """Open files that are an image each as one source with random access, without packing them.
 
     Nothing is read of a file before its sample is asked for. Links are followed. Files, folders,
@@ -69,6 +103,10 @@ def open_images(
         decode: What a file becomes. None or ``"image"``: uint8 (height, width, 3), RGB, as large as
             the image is; of an ``.npy`` file, its array as it is. An ``ImageDecoder``: array as it
             says, straight into its place in the batch. A function: what that makes of the bytes.
+            A tuple of these: a sample is a tuple of as many images, an image and its mask, say,
+            which are all cropped and flipped alike. ``where`` is a list of tuples of files then; or
+            a tuple of folders whose images have the same names, but for the endings; or a table
+            with ``columns=("image", "mask")``.
         classes: The names of the classes, in the order of their labels; else all there are, sorted.
             Files of other classes are left out. Of labels that are numbers: what these are called.
         columns: Of a table: the names of the column of files and of that of labels, or several;
@@ -85,6 +123,8 @@ def open_images(
         A source of samples (image, label), where one label is a Python number, several are float32
         or int64 ``(labels,)``. It has ``files``, ``labels`` and ``classes``; ``len``, ``[i]``,
         slices, iteration, ``read(i)``, ``close`` and ``with``, as what ``open_records`` returns.
+        With a tuple of decoders, one of samples that are tuples of images: ``files`` has tuples,
+        and there are no labels.
 
     Raises:
         ConnectionError: A store doesn't answer within a minute, or what the environment variable
@@ -110,6 +150,8 @@ def open_images(
         >>> images.classes, images.labels.tolist(), images[1][0].shape
         (['ant', 'bee'], [0, 1], (32, 32, 3))
     """
+    if isinstance(decode, (tuple, list)):
+        return _tuples(where, decode, classes, columns, root, cache_of(cache))
     content = _content(decode)
     names = classes_argument(classes)
     if columns is not None and (isinstance(columns, (str, set, frozenset)) or not len(columns)):
@@ -131,11 +173,75 @@ def open_images(
     paths = [_placed(begin, path) for path in table.paths]
     if not paths:
         raise ValueError("where must hold at least one image, got a list or a table of none")
+    _refuse_files_as_labels(table, begin)
     labels, names, chosen = encoded(
         by_folder(paths) if table.labels is None else table.labels, names
     )
     own = paths if chosen is None else itertools.compress(paths, chosen.tolist())
     return _opened(Files(runs_of(own)), labels, names, content, kept)
+
+
+def _tuples(
+    where: Any,
+    decode: Sequence[Any],
+    classes: Any,
+    columns: Sequence[Any] | None,
+    root: Any,
+    cache: Cache | None,
+) -> ImageTuples:
+    """Samples of as many images as there are decoders."""
+    if len(decode) < 2:
+        raise ValueError(f"decode must be a tuple of two decoders or more, got {decode!r}")
+    if classes is not None:
+        raise ValueError("classes are for labels, and with a tuple as decode there are none")
+    contents, begin = [_content(each) for each in decode], ""
+    is_path = isinstance(where, (str, os.PathLike))
+    if isinstance(where, (tuple, list)) and where and all(map(_is_folder, where)):
+        if len(where) != len(decode):
+            raise ValueError(
+                f"decode must have a decoder for each of {len(where)} folders, got {len(decode)}"
+            )
+        _refuse_for_folders(columns, root)
+        found = columns_of_folders(where)
+    elif (is_path and _is_table(os.fspath(where))) or hasattr(where, "columns"):
+        table, begin = _table(where, columns, None)
+        found = columns_of_table(table.paths, table.labels, len(decode))
+    else:
+        if columns is not None:
+            raise ValueError("columns are for tables, got a list as where")
+        found = columns_of_list(where, len(decode))
+    begin = begin if root is None else _begin(root)
+    parts = []
+    for paths, content in zip(found, contents):
+        files = Files(runs_of([_placed(begin, path) for path in paths]))
+        labels = np.zeros(len(paths), np.int64)
+        parts.append(_opened(files, labels, None, content, cache))
+    return ImageTuples(parts)
+
+
+def _is_folder(path: Any) -> bool:
+    if not isinstance(path, (str, os.PathLike)):
+        return False
+    place = as_path(os.fspath(path))
+    return clean(place).endswith("/") if is_url(place) else os.path.isdir(place)
+
+
+def _refuse_files_as_labels(table: Table, begin: str) -> None:
+    """Raise an error where what should be labels is the files of masks, say.
+
+    Raises:
+        ValueError: It is.
+    """
+    name = paths_in(table.labels)
+    if name is None:
+        return
+    path = _placed(begin, name)
+    if is_url(path) or os.path.isfile(path):
+        raise ValueError(
+            f"where must have labels beside its files, got {clean(path)!r}, which is a file: for "
+            "samples of an image and its mask, decode=(ImageDecoder(224), ImageDecoder(224, "
+            'channels=1, interpolation="nearest"))'
+        )
 
 
 def _opened(

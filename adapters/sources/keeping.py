@@ -40,7 +40,7 @@ from adapters.sources.records import RecordSource
 from adapters.sources.slotparts import Array, Numbers, Texts
 
 # Of what stands in slots, and of the values that decoding gives: another one is another file.
-_VERSION = 1
+_VERSION = 2
 
 
 def kept_records(files: RecordFiles, content: Content, cache: Cache) -> RecordSource:

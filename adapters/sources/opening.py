@@ -58,7 +58,8 @@ def open_records(
             ``VarLenFeature``, ``RaggedFeature`` or ``FixedLenSequenceFeature``; a dict of arrays,
             and of NumPy's numbers where a shape is ``()``. Other features aren't read. Where all
             are numbers of one shape, batches are gathered without a step for each record; several
-            images of a sample are cropped and flipped alike. In MXNet's records, ``"label"``,
+            images of a sample are cropped and flipped alike, if their decoders ask for the same;
+            that of a mask needs ``interpolation="nearest"``. In MXNet's records, ``"label"``,
             ``"id"`` and ``"id2"`` are those of the IRHeader, and every other name is the payload.
         fields: What features are called in the record: for images, ``{"image/encoded": ...,
             "image/class/label": ...}`` or ``{"image": ..., "label": ...}``, if otherwise; for

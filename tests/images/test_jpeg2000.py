@@ -5,25 +5,26 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
 
+from adapters import ImageDecoder
 from adapters.errors import ContentError
 from adapters.images import decode, size_of
 from tests.images.pictures import encoded, picture
 
-PHOTO, RGBA = picture(37, 53), picture(37, 53, 4)
+PHOTO = picture(37, 53)
 SIXTEEN = PHOTO[:, :, 0].astype(np.uint16) * 256 + 255
 KINDS: dict[str, tuple[bytes, Any]] = {
     "RGB": (encoded(PHOTO, "JPEG2000"), PHOTO),
-    "RGBA": (encoded(RGBA, "JPEG2000"), RGBA[:, :, :3]),
+    "RGBA": (encoded(PHOTO, "JPEG2000", "RGBA"), PHOTO),
     "grey": (encoded(PHOTO[:, :, :1], "JPEG2000"), PHOTO[:, :, :1].repeat(3, 2)),
     "grey and alpha": (
         encoded(Image.fromarray(PHOTO[:, :, 0]), "JPEG2000", "LA"),
         PHOTO[:, :, :1].repeat(3, 2),
     ),
-    "16 bits, grey": (encoded(SIXTEEN, "JPEG2000"), PHOTO[:, :, :1].repeat(3, 2)),
     "in tiles": (encoded(PHOTO, "JPEG2000", tile_size=(16, 16)), PHOTO),
     "a codestream by itself": (encoded(PHOTO, "JPEG2000", no_jp2=True), PHOTO),
 }
@@ -37,6 +38,19 @@ def test_it_becomes_8_bit_rgb(name):
     assert (found.dtype, size_of(content)) == (np.uint8, (37, 53))
     np.testing.assert_array_equal(found, expected)
     found[0, 0] = 1  # One's own memory.
+
+
+def test_16_bits_are_kept():
+    found = ImageDecoder(channels=1, dtype="uint16").decode(encoded(SIXTEEN, "JPEG2000"))
+    np.testing.assert_array_equal(found[:, :, 0], SIXTEEN)
+
+
+def test_16_bits_of_colours_are_refused():
+    """Pillow would give 8 of them."""
+    image = np.dstack([SIXTEEN] * 3)
+    content = cv2.imencode(".jp2", image, [cv2.IMWRITE_JPEG2000_COMPRESSION_X1000, 1000])[1]
+    with pytest.raises(ContentError, match="found 16 bits of RGB"):
+        ImageDecoder(dtype="uint16").decode(content.tobytes())
 
 
 def test_a_flipped_bit_in_the_header_gives_an_error_or_an_image():

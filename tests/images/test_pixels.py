@@ -44,11 +44,10 @@ JPEGS = {
     "CMYK": encoded(PHOTO, "JPEG", "CMYK"),
     "rotated by EXIF": rotated(),
 }
-SIXTEEN = PHOTO[:, :, 0].astype(np.uint16) * 256 + 255
 PNGS = {
     "RGB": (encoded(PHOTO, "PNG"), PHOTO),
     "grey": (encoded(PHOTO[:, :, :1], "PNG"), PHOTO[:, :, :1].repeat(3, 2)),
-    "RGBA": (encoded(picture(37, 53, 4), "PNG"), picture(37, 53, 4)[:, :, :3]),
+    "RGBA": (encoded(PHOTO, "PNG", "RGBA"), PHOTO),
     "grey and alpha": (
         encoded(Image.fromarray(PHOTO[:, :, 0]), "PNG", "LA"),
         PHOTO[:, :, :1].repeat(3, 2),
@@ -56,11 +55,6 @@ PNGS = {
     "palette": (
         encoded(PHOTO, "PNG", "P"),
         np.array(Image.open(io.BytesIO(encoded(PHOTO, "PNG", "P"))).convert("RGB")),
-    ),
-    "16 bits, grey": (encoded(SIXTEEN, "PNG"), PHOTO[:, :, :1].repeat(3, 2)),
-    "16 bits, RGB": (
-        cv2.imencode(".png", PHOTO[:, :, ::-1].astype(np.uint16) * 256)[1].tobytes(),
-        PHOTO,
     ),
     "one bit": (
         encoded(Image.fromarray(PHOTO[:, :, 0] > 99), "PNG"),
@@ -142,15 +136,10 @@ def test_a_raw_grey_image_gets_three_channels_in_a_row(shape):
 
 @pytest.mark.parametrize(
     "array",
-    [
-        np.zeros((4, 4, 3), np.float32),
-        np.zeros((4, 4, 2), np.uint8),
-        np.zeros(4, np.uint8),
-        np.zeros((2, 4, 4, 3), np.uint8),
-    ],
+    [np.zeros((4, 4, 3), "c8"), np.zeros(4, np.uint8), np.zeros((2, 4, 4, 3), np.uint8)],
 )
 def test_a_raw_array_that_is_no_image_is_said_to_be_none(array):
-    with pytest.raises(ContentError, match=r"expected uint8 \(height, width\).*found .*\(.*4"):
+    with pytest.raises(ContentError, match=r"expected numbers as \(height, width\).*found .*\(.*4"):
         size_of(npy(array))
 
 

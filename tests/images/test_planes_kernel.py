@@ -148,7 +148,7 @@ def test_no_step_in_python_touches_the_pixels(kind, monkeypatch):
     def called(*arguments: Any) -> None:
         raise AssertionError("the other way")
 
-    monkeypatch.setattr("adapters.images.decoder.decode_into", called)
+    monkeypatch.setattr("adapters.images.decoder.cropped", called)
     monkeypatch.setattr("adapters.images.decoder.size_of", called)
     contents = [content_of(kind, picture(40 + n, 60 - n)) for n in range(9)]
     for decoder in (

@@ -55,15 +55,14 @@ WHOLE = {
     "TIFF, LZW": encoded(PHOTO, "TIFF", compression="tiff_lzw"),
     "BMP": encoded(PHOTO, "BMP"),
     "WebP": encoded(PHOTO, "WEBP"),
-    "WebP with a canvas": encoded(picture(37, 53, 4), "WEBP"),
+    "WebP with a canvas": encoded(PHOTO, "WEBP", exif=Image.Exif()),
     "Sun": by_cv2(".ras"),
     "PPM": encoded(PHOTO, "PPM"),
     "PGM": encoded(PHOTO[:, :, :1], "PPM"),
     "PBM": encoded(Image.fromarray(PHOTO[:, :, 0] > 99), "PPM"),
-    "PFM": by_cv2(".pfm", PHOTO.astype(np.float32)),
     "PAM": by_cv2(".pam"),
-    "HDR": by_cv2(".hdr", PHOTO.astype(np.float32)),
 }
+HDR = by_cv2(".hdr", PHOTO.astype(np.float32))
 TOO_LARGE = {
     "TIFF": encoded(Image.new("1", (17_000, 17_000)), "TIFF", compression="group4"),
     "BMP": claiming(WHOLE["BMP"], 18, "<ii", HUGE, HUGE),
@@ -74,7 +73,7 @@ TOO_LARGE = {
     "Sun": claiming(WHOLE["Sun"], 4, ">II", HUGE, HUGE),
     "PPM": WHOLE["PPM"].replace(b"53 37", b"# 5 5\n 65500 #\n65500", 1),
     "PBM": b"P4\n# 1 1\n65500\n65500\n" + bytes(99),
-    "HDR": re.sub(rb"-Y 37 \+X 53", rb"-Y 65500 +X 65500", WHOLE["HDR"]),
+    "HDR": re.sub(rb"-Y 37 \+X 53", rb"-Y 65500 +X 65500", HDR),
 }
 
 

@@ -1,0 +1,48 @@
+"""Indices into the palette of a GIF, BMP or TIFF, by Pillow: OpenCV gives colours alone.
+
+Of a PNG, ``png.as_grey`` has them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.errors import ContentError
+from adapters.images import tiff
+
+_KINDS = {b"GI": "Gif", b"BM": "Bmp", b"II": "Tiff", b"MM": "Tiff"}
+_PALETTE = 3  # Of a TIFF's photometric interpretation.
+_ERRORS = (OSError, SyntaxError, ValueError)
+
+
+def indices(buffer: memoryview | bytes) -> NDArray[np.uint8] | None:
+    """Indices (height, width); None of what has no palette, or one of grey levels in their order.
+
+    Raises:
+        ContentError: It is damaged.
+        ImportError: Pillow isn't installed.
+    """
+    name = _KINDS.get(bytes(buffer[:2]))
+    if name is None or (name == "Bmp" and int.from_bytes(buffer[28:30], "little") > 8):
+        return None
+    if name == "Tiff":
+        tags = tiff.numbers(next(tiff.directories(buffer), []))
+        if tags.get(tiff.PHOTOMETRIC) != _PALETTE:
+            return None
+    try:
+        plugin: Any = importlib.import_module(f"PIL.{name}ImagePlugin")
+    except ImportError:
+        raise ImportError(
+            "the indices of a GIF, BMP or TIFF with a palette need Pillow: pip install pillow"
+        ) from None
+    try:
+        image = getattr(plugin, f"{name}ImageFile")(io.BytesIO(buffer))
+        image.load()
+    except _ERRORS as error:
+        raise ContentError("an image", f"what Pillow refuses: {error}") from error
+    return np.array(image, np.uint8) if image.mode == "P" else None

@@ -1,0 +1,261 @@
+"""``ImageTuples``: samples of several image files each, such as an image and its mask."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.foretold import Window
+from adapters.generators import DECODE, RngOf, generator
+from adapters.remote.urls import is_url
+from adapters.sources.contents import check_alike
+from adapters.sources.files import is_named_like_an_image, runs_below
+from adapters.sources.imagefiles import ImageSource
+from adapters.sources.origin import Origin
+from adapters.sources.source import Leaf, Source
+
+_MOST_NAMED = 3
+
+
+class ImageTuples(Source):
+    """What ``open_images`` returns for a tuple of decoders: samples (image, mask), say.
+
+    All images of a sample are cropped and flipped alike: each is drawn for by the sample's own
+    generator from its beginning. Any thread may ask; a process gets its own by pickling.
+
+    Args:
+        parts: The images of each column, equally many.
+
+    Raises:
+        ValueError: Decoders that crop or flip each in another way.
+    """
+
+    stored = False
+    holds_images = True
+
+    def __init__(self, parts: Sequence[ImageSource]) -> None:
+        self.parts = tuple(parts)
+        check_alike([part.decoder for part in parts])
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        return len(self.parts[0])
+
+    @property
+    def files(self) -> list[tuple[str, ...]]:
+        """The paths of each sample, as they were given."""
+        return list(zip(*(part.files for part in self.parts)))
+
+    def sample(self, number: int, rng: np.random.Generator | None = None) -> tuple[Any, ...]:
+        """The images of this number, with their random crop and flip by ``rng``."""
+        if rng is None and self.draws:
+            rng = generator(0, 0, number, DECODE)
+        state: Any = None if rng is None else rng.bit_generator.state
+        images = []
+        for part in self.parts:
+            if rng is not None:
+                rng.bit_generator.state = state
+            images.append(part.sample(number, rng)[0])
+        return tuple(images)
+
+    def origin(self, number: int, rng: np.random.Generator) -> Origin:
+        """The first file of a sample, and what is cut out of its image."""
+        return self.parts[0].origin(number, rng)
+
+    def close(self) -> None:
+        """Let go of memory; no file is open but while it is read."""
+        for part in self.parts:
+            part.close()
+
+    def __enter__(self) -> ImageTuples:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- a batch at a time ---
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...] | None:
+        """Shape and dtype of all images; None where one depends on the file, or a function."""
+        known = [part.leaves[0] for part in self.parts if part.leaves is not None]
+        return tuple(known) if len(known) == len(self.parts) else None
+
+    def fill(
+        self, numbers: NDArray[np.int64], rng_of: RngOf | None, rows: Sequence[NDArray[Any]]
+    ) -> list[tuple[int, Exception]]:
+        """Write images into rows of a batch, an array for each column."""
+        failures: dict[int, Exception] = {}
+        no_labels = np.empty(len(numbers), np.int64)
+        for part, images in zip(self.parts, rows):
+            for row, error in part.fill(numbers, rng_of, (images, no_labels)):
+                failures.setdefault(row, error)
+        return list(failures.items())
+
+    def fetch(self, numbers: NDArray[np.int64]) -> None:
+        """Read files, and forget them."""
+        for part in self.parts:
+            part.fetch(numbers)
+
+    def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
+        """Begin to fetch files of a store."""
+        for part in self.parts:
+            part.expect(numbers, elsewhere)
+
+    def bring(self, numbers: NDArray[np.int64]) -> None:
+        """Begin to fetch files of a store, all at once."""
+        for part in self.parts:
+            part.bring(numbers)
+
+    def will_read(self, first: int, last: int, window: Window | None = None) -> None:
+        """Have these files read ahead."""
+        for part in self.parts:
+            part.will_read(first, last, window)
+
+    # --- traits ---
+
+    @property
+    def store_is_cached(self) -> bool | None:
+        """Whether a cache keeps what is fetched from a store; None where all files are local."""
+        known = [each for part in self.parts if (each := part.store_is_cached) is not None]
+        return all(known) if known else None
+
+    @property
+    def sample_bytes(self) -> float | None:
+        """Bytes of the files of a sample, on average."""
+        sizes = [part.sample_bytes for part in self.parts]
+        known = [size for size in sizes if size is not None]
+        return sum(known) if len(known) == len(sizes) else None
+
+    @property
+    def own_code(self) -> tuple[Any, ...]:
+        """The user's own functions."""
+        return tuple(code for part in self.parts for code in part.own_code)
+
+    @property
+    def makes_samples(self) -> bool:
+        """Whether code of the user's own makes one of the images."""
+        return any(part.makes_samples for part in self.parts)
+
+    @property
+    def draws(self) -> bool:
+        """Whether a sample depends on its generator."""
+        return any(part.draws for part in self.parts)
+
+    @property
+    def decodes(self) -> bool:
+        """Whether ``ImageDecoder``s make all images."""
+        return all(part.decodes for part in self.parts)
+
+    def remedy(self, shape: tuple[int, ...]) -> str:
+        """What makes arrays of unequal shapes equal, for people."""
+        return (
+            "images of several sizes need an ImageDecoder with a size for each, or a transform "
+            "that pads, crops or resizes them alike"
+        )
+
+    def way(self, transformed: bool) -> str:
+        """How samples come from it, for people."""
+        return f"{len(self.parts)} files a sample: {self.parts[0].way(transformed)}"
+
+
+def columns_of_list(items: Any, count: int) -> list[list[str]]:
+    """Paths of each column of a list of tuples.
+
+    Raises:
+        TypeError: Something else than tuples of so many paths.
+        ValueError: None of them.
+    """
+    rule = f"where must be {count} folders, a table, or a list of tuples of {count} files"
+    if isinstance(items, (str, bytes, os.PathLike, dict)) or not hasattr(items, "__iter__"):
+        raise TypeError(
+            f"{rule} with decode=({'..., ' * (count - 1)}...), got {items!r:.80}: "
+            "list(zip(images, masks)) makes pairs"
+        )
+    rows: list[list[str]] = []
+    for place, item in enumerate(items):
+        given = list(item) if isinstance(item, (tuple, list, np.ndarray)) else [item]
+        if len(given) != count or not all(isinstance(each, (str, os.PathLike)) for each in given):
+            raise TypeError(
+                f"{rule}, got {item!r:.80} in place {place}: list(zip(images, masks)) makes pairs"
+            )
+        rows.append([os.fspath(each) for each in given])
+    if not rows:
+        raise ValueError("where must hold at least one sample, got a list of none")
+    return [list(column) for column in zip(*rows)]
+
+
+def columns_of_folders(folders: Sequence[Any]) -> list[list[str]]:
+    """Paths of the images in each folder, matched by their names without the endings.
+
+    Raises:
+        ValueError: A folder on a store, no images, or a name that isn't in all folders.
+    """
+    roots = [os.fspath(folder) for folder in folders]
+    if any(map(is_url, roots)):
+        raise ValueError(
+            "where must be folders of this machine to be matched by name: give the files of a "
+            "store as a list of tuples"
+        )
+    found = [_by_stem(root) for root in roots]
+    for root, names in zip(roots, found):
+        if not names:
+            raise ValueError(f"where must hold at least one image in each folder, got {root!r}")
+    stems = found[0].keys()
+    for root, names in zip(roots[1:], found[1:]):
+        odd = sorted(stems ^ names.keys())
+        if odd:
+            shown = ", ".join(map(repr, odd[:_MOST_NAMED])) + ", ..." * (len(odd) > _MOST_NAMED)
+            raise ValueError(
+                f"where must be folders with images of the same names but for the endings, got "
+                f"{len(odd)} in only one of {roots[0]!r} and {root!r} ({shown}): give others as a "
+                "list of tuples of files"
+            )
+    return [[names[stem] for stem in stems] for names in found]
+
+
+def _by_stem(root: str) -> dict[str, str]:
+    """Paths by what they are called below the folder, without the ending; sorted."""
+    named: dict[str, str] = {}
+    for folder, names in runs_below(root, ()):
+        for name in filter(is_named_like_an_image, names):
+            path = os.path.join(folder, name)
+            stem = os.path.splitext(os.path.relpath(path, root))[0]
+            if stem in named:
+                raise ValueError(
+                    f"where must be folders with one image of each name, got {named[stem]!r} and "
+                    f"{path!r}: give a list of tuples of files"
+                )
+            named[stem] = path
+    return {stem: named[stem] for stem in sorted(named)}
+
+
+def paths_in(labels: Sequence[Any] | None) -> str | None:
+    """The first of labels that looks like the path of an image; None if it doesn't."""
+    first = next(iter(labels or ()), None)
+    first = first[0] if isinstance(first, (tuple, list)) and first else first
+    if isinstance(first, os.PathLike):
+        first = os.fspath(first)
+    return first if isinstance(first, str) and is_named_like_an_image(first) else None
+
+
+def columns_of_table(paths: list[str], labels: Sequence[Any] | None, count: int) -> list[list[str]]:
+    """Paths of each column of a table.
+
+    Raises:
+        ValueError: Other columns than so many of paths.
+    """
+    rows: Iterator[Any] = iter(labels or ())
+    others = [list(row) if isinstance(row, (tuple, list)) else [row] for row in rows]
+    wrong = next((row for row in others if not all(isinstance(each, str) for each in row)), None)
+    if not others or len(others[0]) != count - 1 or wrong is not None:
+        raise ValueError(
+            f"columns must name {count} columns of files for {count} decoders, as in "
+            f'columns=("image", "mask"), got {1 + len(others[0] if others else ())} columns'
+            + (f", of which one holds {wrong!r}" if wrong else "")
+        )
+    return [paths, *(list(column) for column in zip(*others))]

@@ -1,0 +1,222 @@
+"""An image and its mask stay a pair: as files, and as features of records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adapters import (
+    Cache,
+    ImageDecoder,
+    RecordError,
+    RecordWriter,
+    SafeSequence,
+    open_images,
+    open_records,
+    pack,
+)
+from tests.contract.image_files import (
+    NEAREST,
+    encoded,
+    npy,
+    palette,
+)
+from tests.sources.example_files import encoded as example
+
+RNG = np.random.default_rng(8)
+
+# --- pairs ---
+
+SIZES = [(30, 40), (52, 31), (44, 44), (25, 60)]
+
+
+def ramp(number: int) -> np.ndarray:
+    """A mask, and an image, of which each pixel says where it was."""
+    height, width = SIZES[number % len(SIZES)]
+    return (np.arange(height)[:, None] * 4 + np.arange(width) + number).astype(np.uint8)
+
+
+def pairs(folder: Path, count: int = 12) -> list[tuple[str, str]]:
+    names = []
+    for part in ("images", "masks"):
+        (folder / part).mkdir()
+    for number in range(count):
+        image, mask = folder / f"images/{number:02}.png", folder / f"masks/{number:02}.png"
+        image.write_bytes(encoded(np.dstack([ramp(number)] * 3)))
+        mask.write_bytes(encoded(palette(ramp(number))))
+        names.append((str(image), str(mask)))
+    return names
+
+
+def decoders(dtype: str = "uint16") -> tuple[ImageDecoder, ImageDecoder]:
+    """Of an image, nearest as well, so that it can be compared; of its mask in another dtype."""
+    alike: dict[str, Any] = {"crop": "random_resized", "flip": True}
+    return (
+        ImageDecoder(24, interpolation="nearest", **alike),
+        ImageDecoder(24, dtype=dtype, **NEAREST, **alike),
+    )
+
+
+def batches(source: Any, **options: Any) -> list[tuple[np.ndarray, np.ndarray]]:
+    with SafeSequence(source, 5, shuffle=True, seed=3, **options) as sequence:
+        return [tuple(np.array(each) for each in sequence[index]) for index in range(len(sequence))]
+
+
+WORKERS = [
+    {"workers": 0},
+    {"workers": 2},
+    {"workers": 2, "use_multiprocessing": True},
+]
+
+
+@pytest.mark.parametrize("options", WORKERS, ids=["inline", "threads", "processes"])
+@pytest.mark.parametrize("kind", ["files", "folders", "table", "records", "cache"])
+def test_an_image_and_its_mask_are_cropped_and_flipped_alike(kind, options, tmp_path):
+    source = opened(kind, tmp_path)
+    found = batches(source, **options)
+    assert sum(len(images) for images, _ in found) == 12
+    for images, masks in found:
+        assert (images.dtype, masks.dtype) == (np.uint8, np.uint16)
+        np.testing.assert_array_equal(images, masks.repeat(3, 3))
+    again = batches(opened(kind, tmp_path), workers=0)
+    for (image, mask), (other, own) in zip(found, again):
+        np.testing.assert_array_equal(image, other)
+        np.testing.assert_array_equal(mask, own)
+    source.close()
+
+
+def opened(kind: str, folder: Path, dtype: str = "uint16") -> Any:
+    decode = decoders(dtype)
+    names = pairs(folder) if not (folder / "images").exists() else None
+    names = names or [
+        (str(each), str(each).replace("images", "masks"))
+        for each in sorted((folder / "images").iterdir())
+    ]
+    if kind == "files":
+        return open_images(names, decode=decode)
+    if kind == "cache":
+        return open_images(names, decode=decode, cache=Cache(folder / "kept", 10**8, decoded=True))
+    if kind == "folders":
+        return open_images((folder / "images", folder / "masks"), decode=decode)
+    if kind == "table":
+        lines = ["image,mask", *(f"images/{Path(a).name},masks/{Path(b).name}" for a, b in names)]
+        (folder / "pairs.csv").write_text("\n".join(lines))
+        return open_images(folder / "pairs.csv", decode=decode, columns=("image", "mask"))
+    path = folder / "pairs.tfrecord"
+    if not path.exists():
+        with RecordWriter(path, format="tfrecord") as writer:
+            for image, mask in names:
+                values = {"image": [Path(image).read_bytes()], "mask": [Path(mask).read_bytes()]}
+                writer.write(example(values))
+    named = dict(zip(("image", "mask"), decode))
+    return open_records(path, decode=named, outputs=("image", "mask"))
+
+
+def test_a_sample_by_itself_is_a_pair_too(tmp_path):
+    source = open_images(pairs(tmp_path), decode=decoders())
+    image, mask = source[3]
+    np.testing.assert_array_equal(image, mask.repeat(3, 2))
+    assert (len(source), len(source[2:4]), source.files[0][1][-6:]) == (12, 2, "00.png")
+
+
+def test_masks_of_half_the_size_are_cut_where_their_images_are(tmp_path):
+    """In proportion: to the pixel of the smaller one."""
+    image = np.dstack([np.arange(80)[:, None] + np.arange(100)] * 3).astype(np.uint8)
+    (tmp_path / "a.png").write_bytes(encoded(image))
+    (tmp_path / "b.png").write_bytes(encoded(image[::2, ::2, 0].copy()))
+    decode = decoders()
+    source = open_images([(tmp_path / "a.png", tmp_path / "b.png")] * 30, decode=decode)
+    for images, masks in batches(source, workers=0):
+        assert np.abs(images[..., :1].astype(int) - masks).max() <= 6
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "NPY"])
+@pytest.mark.parametrize("crop", [None, "center", "random", "random_resized"])
+def test_bilinear_images_and_nearest_masks_are_of_the_same_box(kind, crop, tmp_path):
+    """Whatever draws for them and decodes them, in C or in Python: within a pixel of the ramp."""
+    shades = (np.arange(60)[:, None] + np.arange(90)).astype(np.uint8)
+    shaded = np.dstack([shades] * 3)
+    (tmp_path / "image").write_bytes(npy(shaded) if kind == "NPY" else encoded(shaded, kind))
+    (tmp_path / "mask").write_bytes(encoded(shades))
+    alike: dict[str, Any] = {"crop": crop, "flip": True}
+    alike |= {"resize_short": 48} if crop in ("center", "random") else {}
+    decode = ImageDecoder(40, **alike), ImageDecoder(40, **NEAREST, **alike)
+    source = open_images([(tmp_path / "image", tmp_path / "mask")] * 40, decode=decode)
+    for images, masks in batches(source, workers=0):
+        assert np.abs(images.astype(int) - masks).max() <= 5
+        assert np.abs(images.astype(int) - masks).mean() < 1
+
+
+def test_pairs_of_their_own_sizes(tmp_path):
+    decode = ImageDecoder(flip=True), ImageDecoder(flip=True, **NEAREST)
+    for image, mask in open_images(pairs(tmp_path), decode=decode):
+        np.testing.assert_array_equal(image[:, :, :1], mask)
+
+
+def test_files_of_masks_are_not_taken_for_names_of_classes(tmp_path):
+    with pytest.raises(ValueError, match=r'decode=\(ImageDecoder.*interpolation="nearest"\)'):
+        open_images(pairs(tmp_path), decode=ImageDecoder(24))
+    with pytest.raises(ValueError, match=r"labels beside its files.*masks/00.png"):
+        open_images([(Path(image), Path(mask)) for image, mask in pairs_there(tmp_path)])
+
+
+def pairs_there(folder: Path) -> list[tuple[str, str]]:
+    images = sorted((folder / "images").iterdir())
+    return [(str(each), str(each).replace("images", "masks")) for each in images]
+
+
+def test_a_class_may_be_called_like_a_file(tmp_path):
+    (image, _), *_ = pairs(tmp_path)
+    assert open_images([(image, "a.png")]).classes == ["a.png"]
+
+
+def test_folders_that_do_not_match_are_an_error_that_names_what(tmp_path):
+    pairs(tmp_path)
+    (tmp_path / "masks/03.png").rename(tmp_path / "masks/3_mask.png")
+    with pytest.raises(ValueError, match=r"2 in only one of .*'03', '3_mask'.*list of tuples"):
+        open_images((tmp_path / "images", tmp_path / "masks"), decode=decoders())
+
+
+@pytest.mark.parametrize("other", [{"crop": None}, {"flip": False}, {"area": (0.5, 1)}])
+def test_decoders_that_would_tear_a_pair_apart_are_refused(tmp_path, other):
+    first, _ = decoders()
+    (second,) = [ImageDecoder(24, **NEAREST, **{"crop": "random_resized", "flip": True, **other})]
+    with pytest.raises(ValueError, match="decode must crop and flip all images of a sample alike"):
+        open_images(pairs(tmp_path), decode=(first, second))
+    opened("records", tmp_path).close()
+    with pytest.raises(ValueError, match="decode must crop and flip all images of a sample alike"):
+        open_records(tmp_path / "pairs.tfrecord", decode={"image": first, "mask": second})
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ([("a.png", "b.png", "c.png")], "list of tuples of 2 files, got .* in place 0"),
+        (["a.png", "b.png"], r"list\(zip\(images, masks\)\)"),
+        ("a.png", "got 'a.png'"),
+        ([("a.png", 3)], "in place 0"),
+    ],
+)
+def test_other_places_than_pairs_are_named(where, message):
+    with pytest.raises(TypeError, match=message):
+        open_images(where, decode=decoders())
+
+
+def test_a_damaged_mask_is_named(tmp_path):
+    names = pairs(tmp_path)
+    Path(names[4][1]).write_bytes(b"no image")
+    source = open_images(names, decode=decoders())
+    with pytest.raises(RecordError, match=r"masks/04\.png"):
+        batches(source, workers=0)
+    found = batches(source, workers=0, on_error="skip")
+    for images, masks in found:
+        np.testing.assert_array_equal(images, masks.repeat(3, 3))
+
+
+def test_pairs_are_not_packed_as_images_with_labels(tmp_path):
+    source = open_images(pairs(tmp_path), decode=decoders())
+    with pytest.raises(TypeError, match="RecordWriter"):
+        pack(source, tmp_path / "x.rec", format="recordio")
