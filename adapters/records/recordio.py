@@ -188,6 +188,29 @@ def end(storage: Storage, offset: int) -> int:
     return start + (length + 3 & ~3)
 
 
+def following(storage: Storage, last: int | None, broken: int) -> int:
+    """Where the next record begins that ends where another one does, or at the file's end.
+
+    Args:
+        storage: The file.
+        last: The record before, whose length may be wrong.
+        broken: Where no whole record begins.
+    """
+    position = (broken if last is None else last) + 4  # All records begin at multiples of 4.
+    while position + HEADER.size <= storage.size:
+        window = storage.read(position, min(_WINDOW_BYTES, storage.size - position))
+        words = np.frombuffer(window, "<u4", len(window) // 4)
+        places: list[int] = np.flatnonzero(words == MAGIC).tolist()
+        for begin in (position + 4 * place for place in places):
+            try:
+                if _may_follow(storage.read(end(storage, begin), HEADER.size)):
+                    return begin
+            except RecordError:
+                continue
+        position += 4 * len(words)
+    return storage.size
+
+
 def _part(storage: Storage, offset: int, number: int, first: bool) -> tuple[int, int, int]:
     if offset % 4:  # A magic number may stand there, in a payload.
         expected = "a record's offset, a multiple of 4"
@@ -220,12 +243,16 @@ def _check(storage: Storage, start: int, length: int, number: int) -> None:
 def _check_next(storage: Storage, offset: int, number: int) -> None:
     """Where a record ends, the file does, or another begins; else its length is wrong."""
     header = storage.read(offset, 8)
-    if len(header) and (
-        len(header) < 8
-        or header[:4] != _MAGIC_BYTES
-        or HEADER.unpack(header)[1] >> 29 not in (_WHOLE, _FIRST)
-    ):
+    if not _may_follow(header):
         raise RecordError(storage.name, number, offset, "the next record", header.hex(" "))
+
+
+def _may_follow(header: memoryview) -> bool:
+    """Whether this is behind a record: nothing, a header, or one that the file's end cuts short."""
+    if len(header) < HEADER.size:
+        return header[:4] == _MAGIC_BYTES[: len(header)]
+    magic, word = HEADER.unpack(header)
+    return magic == MAGIC and word >> 29 in (_WHOLE, _FIRST)
 
 
 def _no_header(
@@ -260,4 +287,5 @@ CODEC = Codec(
     suffixes=(".rec", ".recordio"),
     envelope=BEHIND_HEADER,
     kernel_kind=2,  # RECORDIO_IRHEADER
+    following=following,
 )
