@@ -20,7 +20,6 @@ import logging
 import os
 import tempfile
 import zlib
-from pathlib import Path
 
 import numpy as np
 import platformdirs
@@ -46,7 +45,7 @@ def load(storage: MappedStorage, codec: Codec) -> Index | None:
     """The index that was kept of this file; None if there is none that fits."""
     path = _path_of(storage)
     try:
-        with path.open("rb") as file:
+        with open(path, "rb") as file:
             about = json.loads(file.readline(4096))
             body = file.read()
         if about != _about(storage, codec, body):
@@ -72,9 +71,10 @@ def keep(index: Index, storage: MappedStorage, codec: Codec) -> None:
     body = np.concatenate([index.offsets, sizes]).astype("<i8").tobytes()
     content = json.dumps(_about(storage, codec, body)).encode() + b"\n" + body
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _make_room(path.parent, len(content))
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent)  # Of mode 0600.
+        folder = os.path.dirname(path)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        _make_room(folder, len(content))
+        descriptor, temporary = tempfile.mkstemp(dir=folder)  # Of mode 0600.
         try:
             with open(descriptor, "wb") as file:
                 file.write(content)
@@ -87,9 +87,9 @@ def keep(index: Index, storage: MappedStorage, codec: Codec) -> None:
         log.debug("%s can't be written: %s", path, error)
 
 
-def _path_of(storage: MappedStorage) -> Path:
+def _path_of(storage: MappedStorage) -> str:
     digest = hashlib.sha256(os.fsencode(os.path.abspath(storage.name))).hexdigest()
-    return Path(platformdirs.user_cache_dir("loader-adapters")) / "indexes" / digest
+    return os.path.join(platformdirs.user_cache_dir("loader-adapters"), "indexes", digest)
 
 
 def _about(storage: MappedStorage, codec: Codec, body: bytes) -> dict[str, object]:
@@ -103,7 +103,7 @@ def _about(storage: MappedStorage, codec: Codec, body: bytes) -> dict[str, objec
     }
 
 
-def _make_room(folder: Path, size: int) -> None:
+def _make_room(folder: str, size: int) -> None:
     """Remove what wasn't used for longest, now and then, where there is too much."""
     global _kept_bytes, _kept_files
     _kept_bytes, _kept_files = _kept_bytes + size, _kept_files + 1

@@ -12,7 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adapters import RecordError, RecordWriter, SafeSequence, gluon_loader, open_records
+from adapters import (
+    Feature,
+    ImageDecoder,
+    RecordError,
+    RecordWriter,
+    SafeSequence,
+    gluon_loader,
+    open_records,
+    pack,
+)
 from adapters.cli import main
 
 FORMATS = ("recordio", "tfrecord")
@@ -289,3 +298,46 @@ def test_commands_refuse_a_file_of_which_nothing_is_whole(format, tmp_path, caps
     for words in (["index", path], ["convert", path, tmp_path / "b.rec"], ["verify", path]):
         assert main([*map(str, words)]) == 1
     assert sorted(each.name for each in tmp_path.iterdir()) == [path.name]
+
+
+SIZE = 40
+IMAGES = np.random.default_rng(0).integers(0, 256, (SIZE, 6, 6, 3), np.uint8)
+DECODES = {
+    "raw images": "image",
+    "decoded images": ImageDecoder(6),
+    "numbers": {"label": Feature("int64")},
+}
+
+
+@verifications
+@pytest.mark.parametrize("where", ["end", "middle"])
+@pytest.mark.parametrize("decode", list(DECODES.values()), ids=list(DECODES))
+@formats
+def test_batches_have_all_but_the_damaged_ones(format, decode, where, verify, tmp_path):
+    path = tmp_path / f"a{SUFFIXES[format]}"
+    pack((IMAGES, range(SIZE)), path, format=format, encoding="raw")
+    path.with_suffix(".idx").unlink()
+    content = bytearray(path.read_bytes())
+    number = SIZE - 1 if where == "end" else 20
+    if where == "end":
+        del content[-1:]
+    else:
+        source = open_records(path)
+        before = [len(source.read(each)) for each in range(number)]
+        content[begins(format, [bytes(each) for each in before])[-1] + 4] ^= 1
+    path.write_bytes(content)
+    fields = None if format == "recordio" else {"label": "image/class/label"}
+    source = open_records(
+        path, decode=decode, fields=fields if isinstance(decode, dict) else None, verify=verify
+    )
+    labels = [*range(number), (number + 1) % SIZE, *range(number + 1, SIZE)]
+    for _ in range(2):
+        sequence = SafeSequence(source, 8, on_error="skip", workers=2)
+        for step in range(len(sequence)):
+            batch, expected = sequence[step], labels[8 * step : 8 * step + 8]
+            if isinstance(decode, dict):
+                assert np.asarray(batch["label"]).tolist() == expected
+            else:
+                assert np.array_equal(np.asarray(batch[0]), IMAGES[expected])
+                assert np.asarray(batch[1]).tolist() == expected
+        sequence.close()
