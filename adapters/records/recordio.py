@@ -12,6 +12,7 @@ There is no checksum. Source: dmlc-core, ``include/dmlc/recordio.h``.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from array import array
 
@@ -189,7 +190,7 @@ def end(storage: Storage, offset: int) -> int:
 
 
 def following(storage: Storage, last: int | None, broken: int) -> int:
-    """Where the next record begins that ends where another one does, or at the file's end.
+    """Where the next record begins: a header of one that ends in the file, as data hold none.
 
     Args:
         storage: The file.
@@ -202,11 +203,9 @@ def following(storage: Storage, last: int | None, broken: int) -> int:
         words = np.frombuffer(window, "<u4", len(window) // 4)
         places: list[int] = np.flatnonzero(words == MAGIC).tolist()
         for begin in (position + 4 * place for place in places):
-            try:
-                if _may_follow(storage.read(end(storage, begin), HEADER.size)):
-                    return begin
-            except RecordError:
-                continue
+            with contextlib.suppress(RecordError):
+                end(storage, begin)
+                return begin
         position += 4 * len(words)
     return storage.size
 
@@ -243,16 +242,11 @@ def _check(storage: Storage, start: int, length: int, number: int) -> None:
 def _check_next(storage: Storage, offset: int, number: int) -> None:
     """Where a record ends, the file does, or another begins; else its length is wrong."""
     header = storage.read(offset, 8)
-    if not _may_follow(header):
+    right = header[:4] == _MAGIC_BYTES[: len(header)]  # The file's end may cut it short.
+    if len(header) == HEADER.size:
+        right = right and HEADER.unpack(header)[1] >> 29 in (_WHOLE, _FIRST)
+    if not right:
         raise RecordError(storage.name, number, offset, "the next record", header.hex(" "))
-
-
-def _may_follow(header: memoryview) -> bool:
-    """Whether this is behind a record: nothing, a header, or one that the file's end cuts short."""
-    if len(header) < HEADER.size:
-        return header[:4] == _MAGIC_BYTES[: len(header)]
-    magic, word = HEADER.unpack(header)
-    return magic == MAGIC and word >> 29 in (_WHOLE, _FIRST)
 
 
 def _no_header(

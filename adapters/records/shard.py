@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from adapters.errors import RecordError
 from adapters.records.codec import Codec
-from adapters.records.formats import CODECS
+from adapters.records.formats import CODECS, codec_of
 from adapters.records.index import Index
 from adapters.records.inflated import InflatedObject
 from adapters.records.recovery import searched
@@ -22,7 +22,7 @@ from adapters.records.remoteindex import remote_index_of
 from adapters.records.sidecar import index_of
 from adapters.records.storage import InflatedFile, MappedFile
 from adapters.remote import Cache, is_url
-from adapters.remote.urls import head_in
+from adapters.remote.urls import clean, head_in
 
 log = logging.getLogger("adapters")
 
@@ -249,8 +249,17 @@ def _opened(
             inflated.name, None, 0, f"a compressed {titles}", f"{head.hex(' ')} in it"
         )
     if format == "auto" and head:
-        raise RecordError(storage.name, None, 0, f"a {_titles(asked)} file", head.hex(" "))
+        named = codec_of(clean(os.fspath(path)))
+        if named is None or not _is_damaged(storage, named):
+            raise RecordError(storage.name, None, 0, f"a {_titles(asked)} file", head.hex(" "))
+        return storage, named
     return storage, asked[0]
+
+
+def _is_damaged(storage: MappedFile | RemoteFile, codec: Codec) -> bool:
+    """Whether a file that doesn't begin like one of this format has records of it."""
+    whole = storage.stream() if isinstance(storage, RemoteFile) else storage
+    return codec.following is not None and codec.following(whole, None, 0) < storage.size
 
 
 def _titles(codecs: list[Codec]) -> str:

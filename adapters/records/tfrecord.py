@@ -30,8 +30,10 @@ FOOTER = struct.Struct("<I")
 # What a record is larger than its payload.
 OVERHEAD_BYTES = HEADER.size + FOOTER.size
 _WINDOW_BYTES = 1 << 20
+# What is searched first behind damage, which is a record as a rule.
+_SHORT_BYTES = 4096
 # How far it is searched for the end of a damaged record that holds what looks like records.
-_MOST_SEARCHED_BYTES = 64 << 20
+_MOST_SEARCHED_BYTES = 8 << 20
 
 
 def encode(payload: bytes) -> bytes:
@@ -185,14 +187,15 @@ def following(storage: Storage, last: int | None, broken: int) -> int:
 
 def _headers(storage: Storage, start: int) -> Iterator[int]:
     """Where bytes from ``start`` on are a length, of data that are there, and its CRC."""
-    size = storage.size - OVERHEAD_BYTES + 1
+    size, most = storage.size - OVERHEAD_BYTES + 1, _SHORT_BYTES
     while start < size:
-        count = min(_WINDOW_BYTES, size - start)
+        count, most = min(most, size - start), min(2 * most, _WINDOW_BYTES)
         window = storage.read(start, count + HEADER.size - 1)
         lengths: NDArray[np.uint64] = np.ndarray(count, "<u8", window, 0, (1,))
         left = np.arange(size - 1 - start, size - 1 - start - count, -1).astype(np.uint64)
-        places = np.flatnonzero(lengths <= left)
         found: NDArray[np.uint32] = np.ndarray(count, "<u4", window, 8, (1,))
+        # What is most common in damaged files is zeros.
+        places = np.flatnonzero((lengths <= left) & ((lengths > 0) | (found > 0)))
         right = masked_crcs_of(window, places, places + 8) == found[places]
         yield from (start + places[right]).tolist()
         start += count

@@ -203,6 +203,16 @@ def test_records_in_a_damaged_record_are_not_taken_for_the_files_own(where, behi
     assert taken_apart(open_records(path)) == expected
 
 
+@formats
+def test_a_first_record_that_is_damaged_hides_no_other(format, tmp_path):
+    """The name tells the format then."""
+    path = written(tmp_path, format, RECORDS)
+    content = bytearray(path.read_bytes())
+    content[1] ^= 1
+    path.write_bytes(content)
+    assert taken_apart(open_records(path)) == [None, *RECORDS[1:]]
+
+
 @pytest.mark.parametrize("bit", range(64))
 def test_recordio_goes_on_at_the_next_header(bit, tmp_path):
     """Whatever is wrong with a header; there is no CRC, so the record before may be in doubt."""
