@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 from adapters.cli import arguments
 from adapters.cli.progress import bar
+from adapters.errors import RecordError
 from adapters.packing import convert, verify
 from adapters.records import CODECS
 from adapters.records.files import expanded
-from adapters.records.index import Index, text_of, write_atomically
+from adapters.records.index import text_of, write_atomically
 from adapters.records.remoteindex import put_index
 from adapters.records.shard import INFLATED, Shard
 from adapters.records.sidecar import place_of_command
@@ -35,8 +37,9 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_index(options: argparse.Namespace) -> int:
-    """``adapters index``."""
+    """``adapters index``; 1 if records are damaged, which are left out."""
     paths, written = expanded(arguments.files(options.files)), []
+    damage: list[RecordError] = []
     with bar("index", "file") as progress:
         for done, path in enumerate(paths):
             progress(done, len(paths))
@@ -45,18 +48,21 @@ def run_index(options: argparse.Namespace) -> int:
                 raise ValueError(
                     f"{clean(path)} is compressed: its records have no offsets to be listed"
                 )
-            text = text_of(Index(shard.offsets, shard.sizes), shard.codec)
+            damage += shard.damage.values()
+            if damage and len(shard.damage) == len(shard):
+                raise damage[-1]
+            text = text_of(shard.whole, shard.codec)
             if is_url(path):
                 target = put_index(path, text)
             else:
                 place = place_of_command(path)
                 write_atomically(place, text)
                 target = str(place)
-            written.append(f"{target}: {len(shard)} records")
+            written.append(f"{target}: {len(shard) - len(shard.damage)} records")
         progress(len(paths), len(paths))
     for line in written:
         print(line)
-    return 0
+    return _left_out("index", damage)
 
 
 def run_verify(options: argparse.Namespace) -> int:
@@ -70,10 +76,20 @@ def run_verify(options: argparse.Namespace) -> int:
 
 
 def run_convert(options: argparse.Namespace) -> int:
-    """``adapters convert``."""
+    """``adapters convert``; 1 if records are damaged, which are left out."""
+    damage: list[RecordError] = []
     format = options.format or arguments.format_of(options.out)
     with bar("convert", "record") as progress:
         files = arguments.files(options.files)
-        count = convert(files, options.out, format=format, progress=progress)
+        count = convert(
+            files, options.out, format=format, progress=progress, on_damage=damage.append
+        )
     print(f"{options.out}: {count} records")
-    return 0
+    return _left_out("convert", damage)
+
+
+def _left_out(command: str, damage: list[RecordError]) -> int:
+    """Say which records are not in what was written; the status of the command."""
+    for error in damage:
+        print(f"adapters {command}: left out: {error}", file=sys.stderr)
+    return 1 if damage else 0

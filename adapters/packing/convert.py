@@ -19,6 +19,7 @@ def convert(
     *,
     format: str,
     progress: Callable[[int, int], Any] | None = None,
+    on_damage: Callable[[RecordError], Any] | None = None,
 ) -> int:
     """Write the records of one or several files into one file of another format.
 
@@ -31,25 +32,36 @@ def convert(
         out: The new file; an index comes beside it.
         format: ``"recordio"`` or ``"tfrecord"``.
         progress: Called with the records that are done and all there are.
+        on_damage: Called for each damaged record, which is left out; None raises.
 
     Returns:
-        How many records.
+        How many records were written.
 
     Raises:
         OSError: Files can't be read or written.
-        RecordError: A damaged record, one that isn't an image where the first one is, or is one
-            where that isn't, or a label that the format can't hold.
+        RecordError: A damaged record, or nothing but these; one that isn't an image where the first
+            one is, or is one where that isn't, or a label that the format can't hold.
         ValueError: An unknown format.
     """
     if format not in CODECS:
         raise ValueError(f"format must be {listed()}, got {format!r}")
-    files = RecordFiles(paths)
+    files, count = RecordFiles(paths), 0
     images = Images(None, {})
-    holds_images = len(files) > 0 and guessed(files.read(0), files.locate(0)[0].format) == "image"
+    holds_images: bool | None = None
+    damage: RecordError | None = None
     with RecordWriter(out, format=format) as writer:
         for number in range(len(files)):
             shard, own = files.locate(number)
-            payload = shard.read(own)
+            try:
+                payload = shard.read(own)
+            except RecordError as error:
+                if on_damage is None:
+                    raise
+                damage = error
+                on_damage(error)
+                continue
+            if holds_images is None:
+                holds_images = guessed(payload, shard.format) == "image"
             try:
                 if shard.format == format:
                     writer.write(bytes(payload))
@@ -67,6 +79,9 @@ def convert(
                 raise RecordError(
                     shard.storage.name, own, offset, error.expected, error.found
                 ) from error
+            count += 1
             if progress is not None:
                 progress(number + 1, len(files))
-    return len(files)
+        if damage is not None and not count:
+            raise damage
+    return count

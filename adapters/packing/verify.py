@@ -133,24 +133,18 @@ def _problems(
     path: str, progress: Callable[[int, int], Any] | None, is_part: bool
 ) -> Iterator[str | None]:
     """None for each record that is right, and a line for what is wrong; parts may be empty."""
-    end: RecordError | None = None
     try:
-        try:
-            shard = Shard(path, "auto", True, index="search")
-        except RecordError as error:
-            # What is before the damage can be read all the same.
-            end, shard = error, Shard(path, "auto", True, index="readable")
+        shard = Shard(path, "auto", True, index="search")
     except RecordError as error:
         yield str(error)
         return
     except OSError as error:
         yield f"{clean(path)}: {error.strerror or error}"
         return
-    if end is not None:
-        yield str(end)
-    else:
-        if not len(shard) and not is_part:
-            yield f"{clean(path)}: no records"
+    yield from map(str, shard.damage.values())
+    if not len(shard) and not is_part:
+        yield f"{clean(path)}: no records"
+    if not shard.damage:
         yield from _index_problems(shard, path)
     images, holds_images = Images(None, {}), False
     others: list[int] = []  # They are wrong if any other record is an image.
@@ -159,6 +153,8 @@ def _problems(
             progress(number + 1, len(shard))
         if number % _AT_ONCE == 0:
             shard.bring(number, number + _AT_ONCE)
+        if number in shard.damage:
+            continue
         try:
             payload = shard.read(number)
         except RecordError as error:

@@ -42,6 +42,21 @@ class Read(Protocol):
         ...
 
 
+class Following(Protocol):
+    """Finds the next whole record behind damage."""
+
+    def __call__(self, storage: Storage, last: int | None, broken: int) -> int:
+        """Where it begins; the file's size if there is none.
+
+        Args:
+            storage: The file.
+            last: Where the record begins that ends at ``broken``, by its header; None if there is
+                none. It may be the damaged one: what is returned then lies before ``broken``.
+            broken: Where a record should begin, and none does that is whole.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class Codec:
     """One format.
@@ -66,6 +81,8 @@ class Codec:
         kernel_kind: What the image kernel calls such records, if it finds image and label in them
             as ``read`` and ``envelope`` do; else 0.
         compressible: Whether a file may as well be compressed as a whole, with GZIP or ZLIB.
+        following: Where the next whole record begins in a damaged file; None if a file that can't
+            be scanned is refused as a whole.
 
     Functions of a module, so that it can be sent to a process.
     """
@@ -85,6 +102,7 @@ class Codec:
     crcs_fit: Callable[[NDArray[np.uint8]], NDArray[np.bool_]] | None = None
     kernel_kind: int = 0
     compressible: bool = False
+    following: Following | None = None
 
     @property
     def suffix(self) -> str:

@@ -12,6 +12,7 @@ from adapters.images.kernel import load
 _MASK_DELTA = 0xA282EAD8
 
 try:
+    from google_crc32c import extend as _extend
     from google_crc32c import value as _value
 
     available = True
@@ -23,6 +24,9 @@ except ImportError:  # Only TFRecord needs it.
             "TFRecord files need google-crc32c: pip install 'loader-adapters[records]'"
         )
 
+    def _extend(crc: int, data: Any) -> int:
+        raise ImportError("google-crc32c")
+
 
 def masked_crc(data: bytes | memoryview) -> int:
     """The CRC-32C of ``data``, masked so that a CRC of data that hold CRCs stays a good one.
@@ -30,7 +34,18 @@ def masked_crc(data: bytes | memoryview) -> int:
     Source: TensorFlow, ``tensorflow/core/lib/hash/crc32c.h``.
     """
     crc: int = _value(data if isinstance(data, bytes) else bytes(data))
+    return masked(crc)
+
+
+def masked(crc: int) -> int:
+    """A CRC-32C as it is stored."""
     return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
+
+
+def extended(crc: int, data: memoryview) -> int:
+    """The CRC-32C, not masked, of data of which ``crc`` is that of the first part; 0 of none."""
+    longer: int = _extend(crc, bytes(data))
+    return longer
 
 
 def masked_crcs_of(

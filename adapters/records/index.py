@@ -11,8 +11,9 @@ import itertools
 import os
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -37,10 +38,13 @@ class Index(NamedTuple):
     Args:
         offsets: Of their first bytes; int64 ``(records,)``.
         sizes: With headers and padding; int64 ``(records,)``, or None where the index doesn't say.
+        damage: What is wrong with records that aren't whole, by their numbers. They have the file's
+            size for an offset, and 1 for a size, so that none is read there.
     """
 
     offsets: NDArray[np.int64]
     sizes: NDArray[np.int64] | None
+    damage: Mapping[int, RecordError] = MappingProxyType({})
 
 
 def parse(text: bytes, codec: Codec) -> Index:

@@ -17,7 +17,7 @@ class InflatedObject(InflatedFile):
         remote: The object.
 
     Raises:
-        RecordError: The compressed data are damaged, or end too early.
+        RecordError: The compressed data are damaged, so that none can be inflated.
     """
 
     def __init__(self, remote: RemoteFile) -> None:
@@ -34,7 +34,7 @@ class InflatedObject(InflatedFile):
     def _opened(self) -> IO[bytes]:
         file = tempfile.TemporaryFile()  # noqa: SIM115 - it is the caller's to close.
         try:
-            inflate(self.name, cast(IO[bytes], _Reader(self._remote)), file)
+            self.damage = inflate(self.name, cast(IO[bytes], _Reader(self._remote)), file)
             self._remote.close()
             return self._inflated(file)
         except BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from typing import IO, Any
 
@@ -11,11 +12,24 @@ from adapters.errors import RecordError
 _INFLATED_BYTES = 64 << 10
 
 
-def inflate(name: str, compressed: IO[bytes], file: IO[bytes]) -> None:
-    """Write what compressed data hold.
+def inflate(name: str, compressed: IO[bytes], file: IO[bytes]) -> RecordError | None:
+    """Write what compressed data hold, up to damage if there is any.
 
     Several members after each other, with zeros between them, are one stream, as gzip has it.
+
+    Returns:
+        What is wrong: the data are damaged, or end too early.
+
+    Raises:
+        RecordError: They are, before anything could be inflated.
     """
+    damage = _inflated(name, compressed, file)
+    if damage is not None and not file.tell():
+        raise damage
+    return damage
+
+
+def _inflated(name: str, compressed: IO[bytes], file: IO[bytes]) -> RecordError | None:
     inflater: Any = None
     read = 0
     while block := compressed.read(_INFLATED_BYTES):
@@ -26,14 +40,24 @@ def inflate(name: str, compressed: IO[bytes], file: IO[bytes]) -> None:
                 if not block:
                     break
                 inflater = zlib.decompressobj(zlib.MAX_WBITS | 32)  # GZIP or ZLIB, by its header.
+            before = inflater.copy()
             try:
                 file.write(inflater.decompress(block))
             except zlib.error as error:
-                raise RecordError(
-                    name, None, read - len(block), "GZIP or ZLIB data", f"damage: {error}"
-                ) from error
+                _write_until_damage(before, block, file)
+                at = read - len(block)
+                return RecordError(name, None, at, "GZIP or ZLIB data", f"damage: {error}")
             block = inflater.unused_data
             if inflater.eof:
                 inflater = None
-    if inflater is not None:
-        raise RecordError(name, None, read, "the end of the compressed data", "the file's end")
+    if inflater is None:
+        return None
+    file.write(inflater.flush())
+    return RecordError(name, None, read, "the end of the compressed data", "the file's end")
+
+
+def _write_until_damage(inflater: Any, block: bytes, file: IO[bytes]) -> None:
+    """Write what a damaged block holds before the damage."""
+    with contextlib.suppress(zlib.error):
+        for place in range(len(block)):
+            file.write(inflater.decompress(block[place : place + 1]))

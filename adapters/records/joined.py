@@ -44,8 +44,8 @@ def joined(shards: Sequence[Shard]) -> list[Shard]:
     The records of all keep their order.
 
     Args:
-        shards: Of any kind; remote and compressed ones, and those whose index doesn't fit the file,
-            stay by themselves.
+        shards: Of any kind; remote, compressed and damaged ones, and those whose index doesn't fit
+            the file, stay by themselves.
     """
     alone = len(shards) < 2 or len(shards) > _MOST_FILES_OF_ALL
     if alone or sum(map(len, shards)) > _MOST_RECORDS:
@@ -100,6 +100,7 @@ class JoinedShard(Shard):
         sizes = [shard.sizes for shard in shards if shard.sizes is not None]
         self.sizes = np.concatenate(sizes) if sizes else None
         self._most = None
+        self.damage = {}  # Shards with damage stay by themselves.
         self.checked = np.concatenate([shard.checked for shard in shards])
         for shard, first, last in zip(shards, self._firsts.tolist(), self._firsts[1:].tolist()):
             shard.checked = self.checked[first:last]  # What one has checked, the other needn't.

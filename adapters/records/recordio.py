@@ -12,6 +12,7 @@ There is no checksum. Source: dmlc-core, ``include/dmlc/recordio.h``.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from array import array
 
@@ -188,6 +189,27 @@ def end(storage: Storage, offset: int) -> int:
     return start + (length + 3 & ~3)
 
 
+def following(storage: Storage, last: int | None, broken: int) -> int:
+    """Where the next record begins: a header of one that ends in the file, as data hold none.
+
+    Args:
+        storage: The file.
+        last: The record before, whose length may be wrong.
+        broken: Where no whole record begins.
+    """
+    position = (broken if last is None else last) + 4  # All records begin at multiples of 4.
+    while position + HEADER.size <= storage.size:
+        window = storage.read(position, min(_WINDOW_BYTES, storage.size - position))
+        words = np.frombuffer(window, "<u4", len(window) // 4)
+        places: list[int] = np.flatnonzero(words == MAGIC).tolist()
+        for begin in (position + 4 * place for place in places):
+            with contextlib.suppress(RecordError):
+                end(storage, begin)
+                return begin
+        position += 4 * len(words)
+    return storage.size
+
+
 def _part(storage: Storage, offset: int, number: int, first: bool) -> tuple[int, int, int]:
     if offset % 4:  # A magic number may stand there, in a payload.
         expected = "a record's offset, a multiple of 4"
@@ -220,11 +242,10 @@ def _check(storage: Storage, start: int, length: int, number: int) -> None:
 def _check_next(storage: Storage, offset: int, number: int) -> None:
     """Where a record ends, the file does, or another begins; else its length is wrong."""
     header = storage.read(offset, 8)
-    if len(header) and (
-        len(header) < 8
-        or header[:4] != _MAGIC_BYTES
-        or HEADER.unpack(header)[1] >> 29 not in (_WHOLE, _FIRST)
-    ):
+    right = header[:4] == _MAGIC_BYTES[: len(header)]  # The file's end may cut it short.
+    if len(header) == HEADER.size:
+        right = right and HEADER.unpack(header)[1] >> 29 in (_WHOLE, _FIRST)
+    if not right:
         raise RecordError(storage.name, number, offset, "the next record", header.hex(" "))
 
 
@@ -260,4 +281,5 @@ CODEC = Codec(
     suffixes=(".rec", ".recordio"),
     envelope=BEHIND_HEADER,
     kernel_kind=2,  # RECORDIO_IRHEADER
+    following=following,
 )

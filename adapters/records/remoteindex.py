@@ -17,6 +17,7 @@ from adapters.errors import RecordError
 from adapters.records.codec import Codec
 from adapters.records.formats import codec_of
 from adapters.records.index import Index, misfit, parse, resembles, text_of
+from adapters.records.recovery import searched
 from adapters.records.remotefile import RemoteFile
 from adapters.records.sidecar import SUFFIX, warn_of_what_is_behind, without_gaps
 from adapters.remote.client import client_of
@@ -34,7 +35,7 @@ def remote_index_of(storage: RemoteFile, codec: Codec, verify: bool) -> Index:
 
     Raises:
         ConnectionError: The store doesn't answer.
-        RecordError: The file is damaged, so that no index can be built.
+        RecordError: The file holds no record.
     """
     names = [beside(storage.url, SUFFIX, replace) for replace in (True, False)]
     for name, found in zip(names, side_by_side(text_of_object, names)):
@@ -104,7 +105,7 @@ def _kept(storage: RemoteFile, codec: Codec) -> Index | None:
 
 
 def _built(storage: RemoteFile, codec: Codec, verify: bool) -> Index:
-    index = Index(*codec.scan(storage.stream(), verify))
-    if storage.has_cache and len(index.offsets):
+    index = searched(storage.stream(), codec, verify)
+    if storage.has_cache and len(index.offsets) and not index.damage:
         storage.cached().keep_index(text_of(index, codec))
     return index

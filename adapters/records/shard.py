@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
+from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
@@ -11,16 +13,19 @@ from numpy.typing import NDArray
 
 from adapters.errors import RecordError
 from adapters.records.codec import Codec
-from adapters.records.formats import CODECS
+from adapters.records.formats import CODECS, codec_of
 from adapters.records.index import Index
 from adapters.records.inflated import InflatedObject
+from adapters.records.recovery import searched
 from adapters.records.remotefile import RemoteFile
 from adapters.records.remoteindex import remote_index_of
 from adapters.records.sidecar import index_of
 from adapters.records.storage import InflatedFile, MappedFile
 from adapters.remote import Cache, is_url
-from adapters.remote.urls import head_in
+from adapters.remote.urls import clean, head_in
 from adapters.signatures import HEAD_BYTES, recognized
+
+log = logging.getLogger("adapters")
 
 # Of a file that is of no format.
 _SHOWN_BYTES = 16
@@ -35,14 +40,13 @@ class Shard:
         path: The file.
         format: One of ``CODECS``, or ``"auto"``.
         verify: Check a record's CRC the first time that it is read.
-        index: Where the records are. None: what the index beside the file says, which is written
-            where there is none. "search": what the file itself says; "readable": that, up to the
-            first record of which the end can't be told.
+        index: Where the records are. None: what the index beside the file says, or the file itself
+            if there is none. "search": what the file itself says.
         cache: Where to keep what is read of it.
 
     Raises:
         OSError: The file can't be read.
-        RecordError: It is of neither format, or damaged so that it can't be indexed.
+        RecordError: It is of neither format, or holds no record.
     """
 
     def __init__(
@@ -50,7 +54,7 @@ class Shard:
         path: str | os.PathLike[str],
         format: str,
         verify: bool,
-        index: Index | Literal["search", "readable"] | None = None,
+        index: Index | Literal["search"] | None = None,
         cache: Cache | None = None,
     ) -> None:
         self.storage, self.codec = _opened(path, format, cache)
@@ -58,20 +62,31 @@ class Shard:
         self.verify = verify
         if index == "search" or (index is None and isinstance(storage, INFLATED)):
             whole = storage.stream() if isinstance(storage, RemoteFile) else storage
-            index = Index(*self.codec.scan(whole, verify))
-        elif index == "readable":
-            index = _readable(storage, self.codec)
+            index = searched(whole, self.codec, verify)
         elif index is None:
             if isinstance(storage, RemoteFile) and is_url(storage.name):
                 index = remote_index_of(storage, self.codec, verify)
             else:
                 index = index_of(storage, self.codec, verify)
+        if isinstance(storage, INFLATED) and storage.damage is not None:
+            index = _cut_short(index, storage)
         self.offsets = index.offsets
         self.sizes = index.sizes
         # Where those end that an index gives no sizes of; found out when first asked for.
         self._most: NDArray[np.int64] | None = None
-        # Of a record whose CRC was right once; threads that check twice do no harm.
-        self.checked = np.full(len(self.offsets), not verify)
+        self.damage: Mapping[int, RecordError] = dict(index.damage)
+        """What is wrong with records that aren't whole, by their numbers."""
+        # Of a record whose CRC was right once; threads that check twice do no harm. In a damaged
+        # file, all are looked at.
+        self.checked = np.full(len(self.offsets), not verify and not self.damage)
+        if self.damage:
+            log.warning(
+                "%s: %d of %d records can't be read, as the file is damaged: %s",
+                storage.name,
+                len(self.damage),
+                len(self.offsets),
+                next(iter(self.damage.values())),
+            )
 
     @property
     def format(self) -> str:
@@ -104,7 +119,12 @@ class Shard:
         size = None if self.sizes is None else int(self.sizes[number])
         if isinstance(self.storage, RemoteFile):
             self.storage.touch(*self.extents(np.array([number])))
-        payload = self.codec.read(self.storage, offset, number, verify, size)
+        try:
+            payload = self.codec.read(self.storage, offset, number, verify, size)
+        except RecordError:
+            if number not in self.damage:
+                raise
+            raise RecordError(*self.damage[number].args) from None
         if verify:
             self.checked[number] = True
         return payload
@@ -122,9 +142,20 @@ class Shard:
 
     def stretch(self, first: int, last: int) -> tuple[int, int]:
         """Where records ``first`` to ``last - 1`` begin, and how many bytes they take."""
-        begin = int(self.offsets[first])
-        end = int(self.offsets[last]) if last < len(self) else self.storage.size
+        begin = self.begin_of(first)
+        end = self.begin_of(last) if last < len(self) else self.storage.size
         return begin, end - begin
+
+    @property
+    def whole(self) -> Index:
+        """Where the records are that are whole."""
+        left = np.delete(np.arange(len(self)), [*self.damage])
+        return Index(self.offsets[left], None if self.sizes is None else self.sizes[left])
+
+    def begin_of(self, number: int) -> int:
+        """The byte at which a record begins, or what is in the place of one that isn't whole."""
+        damage = self.damage.get(number)
+        return int(self.offsets[number]) if damage is None else damage.offset
 
     def touch(self, numbers: NDArray[np.int64], size: int) -> memoryview:
         """All of the file, of which these records may be read; those of a remote one are fetched.
@@ -177,16 +208,16 @@ INFLATED = (InflatedFile, InflatedObject)
 """Files whose records have no offsets in what is stored."""
 
 
-def _readable(storage: MappedFile | RemoteFile, codec: Codec) -> Index:
-    offsets, position = [], 0
-    while position < storage.size:
-        try:
-            end = codec.end(storage, position)
-        except RecordError:
-            break
-        offsets.append(position)
-        position = end
-    return Index(np.array(offsets, np.int64), None)
+def _cut_short(index: Index, storage: InflatedFile) -> Index:
+    """The index of an inflated file that says where the compressed data end, in its last place."""
+    found, last = storage.damage, len(index.offsets) - 1
+    assert found is not None
+    if last in index.damage:
+        error = RecordError(storage.name, last, found.offset, found.expected, found.found)
+        return index._replace(damage={**index.damage, last: error})
+    offsets = np.append(index.offsets, storage.size)
+    sizes = None if index.sizes is None else np.append(index.sizes, 1)
+    return Index(offsets, sizes, {**index.damage, last + 1: found})
 
 
 def _opened(
@@ -211,17 +242,29 @@ def _opened(
         compressible = [codec for codec in asked if codec.compressible]
         if found := _begun(head, compressible):
             return inflated, found[0]
+        if inflated.damage is not None:
+            raise inflated.damage
         if not head or format != "auto":
             return inflated, compressible[0]
         titles = _titles(compressible)
         raise RecordError(inflated.name, None, 0, f"a compressed {titles}", f"{_shown(head)} in it")
-    if (format == "auto" and head) or recognized(head):
-        raise RecordError(storage.name, None, 0, f"a {_titles(asked)} file", _shown(head))
+    other = recognized(head)
+    if (format == "auto" and head) or other:
+        named = None if other or format != "auto" else codec_of(clean(os.fspath(path)))
+        if named is None or not _is_damaged(storage, named):
+            raise RecordError(storage.name, None, 0, f"a {_titles(asked)} file", _shown(head))
+        return storage, named
     return storage, asked[0]
 
 
 def _shown(head: bytes) -> str:
     return recognized(head) or head[:_SHOWN_BYTES].hex(" ")
+
+
+def _is_damaged(storage: MappedFile | RemoteFile, codec: Codec) -> bool:
+    """Whether a file that doesn't begin like one of this format has records of it."""
+    whole = storage.stream() if isinstance(storage, RemoteFile) else storage
+    return codec.following is not None and codec.following(whole, None, 0) < storage.size
 
 
 def _titles(codecs: list[Codec]) -> str:

@@ -5,8 +5,9 @@
 free or the file's already; ``train.rec.idx`` is the file's **own** name.
 
 ============================  ====================================================================
-who reads                     the shared one if it fits, else the own one if it does; else an index
-                              is built, and written where there is no file yet (``index_of``)
+who reads                     the shared one if it fits, else the own one if it does; else one that
+                              was kept, or is built and kept, in the user's cache folder, see
+                              ``indexcache`` (``index_of``)
 who writes the file           the shared one where it is free, or that of the file that is replaced;
                               else the own one (``place_of_writer``)
 who renames or removes it     as who writes; indexes of the file that is replaced go (``follow``,
@@ -28,9 +29,11 @@ from pathlib import Path
 import numpy as np
 
 from adapters.errors import RecordError
+from adapters.records import indexcache
 from adapters.records.codec import Codec
 from adapters.records.formats import CODECS, codec_of
-from adapters.records.index import Index, misfit, parse, resembles, text_of, write_atomically
+from adapters.records.index import Index, misfit, parse, resembles
+from adapters.records.recovery import searched
 from adapters.records.storage import MappedFile, MappedStorage, Storage
 
 log = logging.getLogger("adapters")
@@ -64,13 +67,12 @@ def record_files(names: Sequence[str], manifests: bool = False) -> list[str]:
 
 
 def index_of(storage: MappedStorage, codec: Codec, verify: bool) -> Index:
-    """The index of a file: read where there is one that fits, else built and written.
+    """The index of a file: read if there is one that fits, else built and kept.
 
     Raises:
-        RecordError: The file is damaged, so that no index can be built.
+        RecordError: The file holds no record.
     """
-    paths = candidates(storage.name)
-    for path in paths:
+    for path in candidates(storage.name):
         text = b""
         try:
             text, modified_ns = path.read_bytes(), path.stat().st_mtime_ns
@@ -88,14 +90,11 @@ def index_of(storage: MappedStorage, codec: Codec, verify: bool) -> Index:
             warn_of_what_is_behind(path, index, storage, codec)
             return index if newer or index.sizes is not None else without_gaps(index, storage)
         log.warning("%s is not used, as it doesn't fit %s: %s", path, storage.name, obstacle)
-    index = Index(*codec.scan(storage, verify))
-    target = next((path for path in paths if not path.exists()), None)
-    if target is None or not len(index.offsets):
-        return index
-    try:
-        write_atomically(target, text_of(index, codec))
-    except OSError as error:  # A folder that can't be written to.
-        log.debug("%s can't be written: %s", target, error)
+    kept = indexcache.load(storage, codec)
+    if kept is not None:
+        return kept
+    index = searched(storage, codec, verify)
+    indexcache.keep(index, storage, codec)
     return index
 
 

@@ -176,6 +176,9 @@ class MappedFile:
     def close(self) -> None:
         """Unmap the file as soon as nobody holds a part of it."""
         AHEAD.forget(self.path)
+        self._forget_map()
+
+    def _forget_map(self) -> None:
         with _opening:
             self._unmap()
             self._map = None
@@ -255,8 +258,11 @@ class InflatedFile(MappedFile):
         path: The compressed file. Another process inflates it once more.
 
     Raises:
-        RecordError: The compressed data are damaged, or end too early.
+        RecordError: The compressed data are damaged, so that none can be inflated.
     """
+
+    damage: RecordError | None = None
+    """What is wrong with the compressed data; those before it were inflated."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
@@ -275,6 +281,10 @@ class InflatedFile(MappedFile):
     def will_read(self, offset: int, size: int) -> None:
         """The inflated bytes are at hand."""
 
+    def close(self) -> None:
+        """Remove what was inflated as soon as nobody holds a part of it."""
+        self._forget_map()
+
     def _list(self) -> None:
         """As one that is unmapped when there is no room for another map, and not sooner."""
         _inflated[self] = None
@@ -291,7 +301,7 @@ class InflatedFile(MappedFile):
                 if (status.st_size, status.st_mtime_ns) != self.version:
                     expected = "the file that was opened"
                     raise RecordError(self.name, None, 0, expected, "a changed one")
-                inflate(self.name, compressed, file)
+                self.damage = inflate(self.name, compressed, file)
             return self._inflated(file)
         except BaseException:
             file.close()

@@ -10,15 +10,17 @@ All numbers are little-endian; the CRC is CRC-32C. Source: TensorFlow,
 
 from __future__ import annotations
 
+import itertools
 import struct
 from array import array
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters.errors import RecordError
 from adapters.records.codec import Codec
-from adapters.records.crc import masked_crc, masked_crcs
+from adapters.records.crc import extended, masked, masked_crc, masked_crcs, masked_crcs_of
 from adapters.records.envelope import IN_EXAMPLE
 from adapters.records.storage import Storage
 
@@ -28,6 +30,10 @@ FOOTER = struct.Struct("<I")
 # What a record is larger than its payload.
 OVERHEAD_BYTES = HEADER.size + FOOTER.size
 _WINDOW_BYTES = 1 << 20
+# What is searched first behind damage, which is a record as a rule.
+_SHORT_BYTES = 4096
+# How far it is searched for the end of a damaged record that holds what looks like records.
+_MOST_SEARCHED_BYTES = 8 << 20
 
 
 def encode(payload: bytes) -> bytes:
@@ -147,6 +153,62 @@ def begins_here(head: bytes | memoryview) -> bool:
     return masked_crc(head[:8]) == crc
 
 
+def following(storage: Storage, last: int | None, broken: int) -> int:
+    """Where the next whole record begins: one whose CRCs, of the length and of the data, are right.
+
+    A record whose length is damaged may hold whole records. These are its data if its own CRC says
+    so, and not taken for records of the file.
+
+    Args:
+        storage: The file.
+        last: The record before, which may be longer in the file than its length says, or shorter.
+        broken: Where no whole record begins.
+    """
+    if begins_here(storage.read(broken, HEADER.size)):
+        return storage.size  # It is cut short by the file's end.
+    start = broken if last is None or _is_whole(storage, last) else last
+    first: int | None = None
+    crc, until = 0, start + HEADER.size
+    for begin in itertools.chain(_headers(storage, start + 1), [storage.size]):
+        if begin < storage.size and not _is_whole(storage, begin):
+            continue
+        if first is not None and begin - first > _MOST_SEARCHED_BYTES:
+            break
+        while until < begin - FOOTER.size:
+            piece = storage.read(until, min(_WINDOW_BYTES, begin - FOOTER.size - until))
+            crc, until = extended(crc, piece), until + len(piece)
+        footer = bytes(storage.read(until, begin - until))
+        if footer == FOOTER.pack(masked(crc)):
+            return begin
+        first = begin if first is None else first
+    assert first is not None
+    return first
+
+
+def _headers(storage: Storage, start: int) -> Iterator[int]:
+    """Where bytes from ``start`` on are a length, of data that are there, and its CRC."""
+    size, most = storage.size - OVERHEAD_BYTES + 1, _SHORT_BYTES
+    while start < size:
+        count, most = min(most, size - start), min(2 * most, _WINDOW_BYTES)
+        window = storage.read(start, count + HEADER.size - 1)
+        lengths: NDArray[np.uint64] = np.ndarray(count, "<u8", window, 0, (1,))
+        left = np.arange(size - 1 - start, size - 1 - start - count, -1).astype(np.uint64)
+        found: NDArray[np.uint32] = np.ndarray(count, "<u4", window, 8, (1,))
+        # What is most common in damaged files is zeros.
+        places = np.flatnonzero((lengths <= left) & ((lengths > 0) | (found > 0)))
+        right = masked_crcs_of(window, places, places + 8) == found[places]
+        yield from (start + places[right]).tolist()
+        start += count
+
+
+def _is_whole(storage: Storage, offset: int) -> bool:
+    try:
+        read(storage, offset, 0)
+    except RecordError:
+        return False
+    return True
+
+
 def crcs_fit(records: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """Which records of one size, ``(records, bytes)``, have the right CRC of their data."""
     found = records[:, -FOOTER.size :].copy().view("<u4")[:, 0]
@@ -184,4 +246,5 @@ CODEC = Codec(
     crcs_fit=crcs_fit,
     kernel_kind=1,  # TFRECORD_EXAMPLE
     compressible=True,
+    following=following,
 )

@@ -36,7 +36,12 @@ def open_records(
     """Open RecordIO and TFRecord files as one source with random access.
 
     An index beside a file is used if it fits, ``train.idx`` as MXNet or DALI have it for
-    ``train.rec`` or ``train.tfrecord``; a missing one is built, and written where that is possible.
+    ``train.rec`` or ``train.tfrecord``; a missing one is built, and kept in the user's cache
+    folder. Nothing is written beside the files.
+
+    A file that is damaged or cut short has its whole records, and one in the place of each damaged
+    stretch, which is a ``RecordError`` when it is reached; ``on_error="skip"`` of a loader leaves
+    it out.
 
     Args:
         paths: A path, a folder of record files as Spark writes them, a glob, whose files are sorted
@@ -81,7 +86,7 @@ def open_records(
         FileNotFoundError: No such file, or a glob that finds none.
         ImportError: URLs of a kind for which nothing is installed.
         PermissionError: A store refuses.
-        RecordError: A file of neither format, or a damaged one.
+        RecordError: A file of neither format, or one that holds no record.
         TypeError: Features, ``outputs`` or ``cache`` of a wrong type.
         ValueError: An unknown format or ``decode``, a feature that can't be, ``outputs`` that
             aren't there, or a cache of decoded samples with a ``decode`` of which nothing is kept.

@@ -191,7 +191,7 @@ class RecordSource(Decoded):
     def origin(self, number: int, rng: np.random.Generator) -> Origin:
         """File, record and offset; of an image, what is cut out of it."""
         shard, own = self._files.locate(number)
-        place = Origin(shard.storage.name, own, int(shard.offsets[own]))
+        place = Origin(shard.storage.name, own, shard.begin_of(own))
         try:
             return self._with_image(place, shard.read(own), shard.format, rng)
         except (ContentError, RecordError):  # Which the batch tells of.

@@ -94,9 +94,9 @@ def test_every_flipped_bit_of_a_tfrecord_is_found(tmp_path):
 @pytest.mark.parametrize(
     ("format", "at", "expected"),
     [
-        ("recordio", 0, "expected a RecordIO or TFRecord file"),
+        ("recordio", 0, "record 0, byte 0: expected the magic number"),
         ("recordio", 4, "found"),
-        ("tfrecord", 0, "expected a RecordIO or TFRecord file"),
+        ("tfrecord", 0, "record 0, byte 0: .* the CRC of the length"),
         ("tfrecord", 500, "the CRC of the data"),
         ("tfrecord", -1, f"record {IMAGES - 1}, byte .* the CRC of the data"),
         ("recordio", -1, "zeros as padding"),

@@ -11,7 +11,8 @@ from typing import NoReturn
 import pytest
 from hypothesis import strategies as st
 
-from adapters.records import CODECS, RecordFiles, index_paths
+from adapters.records import CODECS, RecordFiles, Shard, index_paths, sidecar
+from adapters.records.index import text_of, write_atomically
 
 MAGIC = bytes.fromhex("0a23d7ce")
 SUFFIXES = {"recordio": ".rec", "tfrecord": ".tfrecord"}
@@ -95,6 +96,15 @@ def rewritten(path: Path, content: bytes, index_is_newer: bool = False) -> None:
     if index.exists():
         changed = path.stat().st_mtime_ns + (1 if index_is_newer else -1) * 10**9
         os.utime(index, ns=(changed, changed))
+
+
+def index_written(path: Path) -> Path:
+    """Write the index beside a file, as ``adapters index`` does; where it is."""
+    shard = Shard(path, "auto", True, index="search")
+    place = sidecar.place_of_command(path)
+    write_atomically(place, text_of(shard.whole, shard.codec))
+    shard.close()
+    return place
 
 
 def forget_indexes(path: Path, but_the_shared: bool) -> None:

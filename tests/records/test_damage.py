@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from adapters.errors import RecordError
-from tests.records.materials import FEW, FORMATS, encoded, forget_indexes, read, rewritten, written
+from tests.records.materials import (
+    FEW,
+    FORMATS,
+    encoded,
+    forget_indexes,
+    index_written,
+    read,
+    rewritten,
+    written,
+)
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -15,7 +24,7 @@ def test_a_file_cut_anywhere_is_an_error_or_its_first_records(index, verify, for
     path = written(tmp_path, format, FEW)
     content = path.read_bytes()
     if index != "none":
-        read(path)
+        index_written(path)
     whole = [len(encoded(format, FEW[:count])) for count in range(len(FEW) + 1)]
     for size in range(len(content)):
         rewritten(path, content[:size], index == "newer")

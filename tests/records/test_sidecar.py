@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from adapters.records import CODECS, index_paths, sidecar
-from tests.records.materials import FORMATS, SUFFIXES, encoded, read, written
+from tests.records.materials import FORMATS, SUFFIXES, encoded, index_written, written
 
 RECORDS = [b"one", b"three"]
 OTHERS = [b"another", b"", b"file"]
@@ -16,9 +16,9 @@ formats = pytest.mark.parametrize("format", FORMATS)
 
 
 def indexed(folder: Path, format: str, records: list[bytes], stem: str = "a") -> Path:
-    """A file with the index that reading it leaves."""
+    """A file with its index beside it."""
     path = written(folder, format, records, stem)
-    read(path)
+    index_written(path)
     return path
 
 
@@ -49,15 +49,6 @@ def test_names_of_one_file_are_looked_at_once(tmp_path):
 def test_what_lies_beside_record_files_is_none(manifests, kept):
     names = ["a.rec", "a.idx", "a.rec.idx", "a.json", "b"]
     assert sidecar.record_files(names, manifests) == kept
-
-
-@formats
-def test_who_reads_writes_under_the_first_name_that_is_free(format, tmp_path):
-    path = written(tmp_path, format, RECORDS)
-    index_paths(path)[0].write_text("another file's")
-    assert read(path) == RECORDS
-    assert index_paths(path)[0].read_text() == "another file's"
-    assert index_paths(path)[1].exists()
 
 
 @formats

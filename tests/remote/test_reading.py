@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from adapters import Cache, Feature, ImageDecoder, RecordError, open_records
+from adapters.errors import ClosedError
 from adapters.images import kernel
 from adapters.records import kept, remoteindex
 from tests.plans import plan_of
@@ -221,7 +222,62 @@ def test_several_files_are_one(server, tmp_path):
 def test_a_compressed_file_is_inflated(server, tmp_path):
     path = written(tmp_path, "tfrecord")
     server.objects["a.tfrecord.gz"] = gzip.compress(path.read_bytes())
-    assert open_records(server.url("a.tfrecord.gz"))[:] == payloads()
+    with open_records(server.url("a.tfrecord.gz")) as source:
+        assert source[:] == payloads()
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_source_is_closed_once_or_twice(compressed, indexed, server, tmp_path):
+    path = written(tmp_path, "tfrecord")
+    server.objects["a.tfrecord"] = path.read_bytes()
+    if compressed:
+        server.objects["a.tfrecord"] = gzip.compress(path.read_bytes())
+    if indexed:
+        server.objects["a.idx"] = path.with_suffix(".idx").read_bytes()
+    source = open_records(server.url("a.tfrecord"))
+    part = source.select([1, 0])
+    assert part[:] == payloads()[1::-1]
+    source.close()
+    source.close()
+    part.close()
+    with pytest.raises(ClosedError):
+        source[0]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("format", [*FORMATS, "compressed"])
+def test_an_object_cut_short_has_its_whole_records(format, kept, server, tmp_path):
+    path = written(tmp_path, "tfrecord" if format == "compressed" else format)
+    content = path.read_bytes()
+    content = gzip.compress(content)[:-9] if format == "compressed" else content[:-1]
+    server.objects["a"] = content
+    cache = Cache(tmp_path / "cache") if kept else None
+    for _ in range(2):
+        with open_records(server.url("a"), cache=cache) as source:
+            assert len(source) == SIZE
+            records = iter(source)
+            assert [next(records) for _ in range(SIZE - 1)] == payloads()[:-1]
+            with pytest.raises(RecordError, match=f"record {SIZE - 1}, byte"):
+                next(records)
+
+
+@pytest.mark.parametrize("where", ["front", "middle"])
+def test_what_lies_behind_damage_of_an_object_is_found(where, server, tmp_path):
+    path = written(tmp_path, "tfrecord")
+    content = bytearray(path.read_bytes())
+    number = 0 if where == "front" else 100
+    at = sum(len(each) + 16 for each in payloads()[:number])
+    content[at : at + 20] = bytes(20)
+    server.objects["a.tfrecord"] = bytes(content)
+    with open_records(server.url("a.tfrecord"), format="tfrecord") as source:
+        expected = payloads()
+        numbers = [each for each in range(SIZE) if each != number]
+        assert source.__getitems__(numbers) == [expected[each] for each in numbers]
+        with pytest.raises(RecordError, match=f"record {number}, byte {at}:"):
+            source[number]
+        with pytest.raises(RecordError, match=f"record {number}, byte {at}:"):
+            batches(source)
 
 
 def test_an_empty_file_has_no_records(server):

@@ -1,0 +1,124 @@
+"""Indexes that were built when files were opened, in the user's cache folder.
+
+::
+
+    $XDG_CACHE_HOME/loader-adapters/indexes/<hash of the record file's path>
+    one line of JSON: size, changed_ns, format, records, crc | offsets, int64 | sizes, int64
+
+Nothing is written beside record files, which lie where globs of others look. An index is used for a
+file of the same path, size and time, and if it fits what the file holds. It is private to the user,
+written under another name and renamed, so that any process may read and write at any time. What was
+used last is kept. A folder that can't be written to does no harm.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import tempfile
+import zlib
+
+import numpy as np
+import platformdirs
+
+from adapters.errors import RecordError
+from adapters.records.codec import Codec
+from adapters.records.index import Index, misfit
+from adapters.records.storage import MappedStorage
+
+log = logging.getLogger("adapters")
+
+# Of all indexes together: those of 60 million records.
+_MOST_BYTES = 1 << 30
+_MOST_FILES = 100_000
+# Kept by this process, after which it looks again how much there is: that takes 0.1 s at the most.
+_LOOK_BYTES = 64 << 20
+_LOOK_FILES = 1000
+_kept_bytes = _LOOK_BYTES
+_kept_files = 0
+
+
+def load(storage: MappedStorage, codec: Codec) -> Index | None:
+    """The index that was kept of this file; None if there is none that fits."""
+    path = _path_of(storage)
+    try:
+        with open(path, "rb") as file:
+            about = json.loads(file.readline(4096))
+            body = file.read()
+        if about != _about(storage, codec, body):
+            return None
+        offsets, sizes = np.frombuffer(body, "<i8").astype(np.int64, copy=False).reshape(2, -1)
+        index = Index(offsets, sizes)
+        if misfit(index, storage, codec, newer=False) is not None:
+            return None
+        os.utime(path)
+    except FileNotFoundError:
+        return None
+    except (OSError, RecordError, ValueError) as error:
+        log.debug("%s is not used: %s", path, error)
+        return None
+    return index
+
+
+def keep(index: Index, storage: MappedStorage, codec: Codec) -> None:
+    """Keep the index that was built of a file, if that is possible."""
+    path, sizes = _path_of(storage), index.sizes
+    if index.damage or sizes is None or not 0 < 16 * len(sizes) <= _MOST_BYTES:
+        return
+    body = np.concatenate([index.offsets, sizes]).astype("<i8").tobytes()
+    content = json.dumps(_about(storage, codec, body)).encode() + b"\n" + body
+    try:
+        folder = os.path.dirname(path)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        _make_room(folder, len(content))
+        descriptor, temporary = tempfile.mkstemp(dir=folder)  # Of mode 0600.
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(content)
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+    except OSError as error:
+        log.debug("%s can't be written: %s", path, error)
+
+
+def _path_of(storage: MappedStorage) -> str:
+    digest = hashlib.sha256(os.fsencode(os.path.abspath(storage.name))).hexdigest()
+    return os.path.join(platformdirs.user_cache_dir("loader-adapters"), "indexes", digest)
+
+
+def _about(storage: MappedStorage, codec: Codec, body: bytes) -> dict[str, object]:
+    """What a kept index must say of itself."""
+    return {
+        "size": storage.size,
+        "changed_ns": storage.changed_ns,
+        "format": codec.name,
+        "records": len(body) // 16,
+        "crc": zlib.crc32(body),
+    }
+
+
+def _make_room(folder: str, size: int) -> None:
+    """Remove what wasn't used for longest, now and then, where there is too much."""
+    global _kept_bytes, _kept_files
+    _kept_bytes, _kept_files = _kept_bytes + size, _kept_files + 1
+    if _kept_bytes < _LOOK_BYTES and _kept_files < _LOOK_FILES:
+        return
+    _kept_bytes = _kept_files = 0
+    found: list[tuple[float, int, str]] = []
+    for entry in os.scandir(folder):
+        with contextlib.suppress(FileNotFoundError):
+            status = entry.stat()
+            found.append((status.st_mtime, status.st_size, entry.path))
+    total, files = size + sum(each for _, each, _ in found), 1 + len(found)
+    for _, each, path in sorted(found):
+        if total <= _MOST_BYTES and files <= _MOST_FILES:
+            break
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        total, files = total - each, files - 1

@@ -1,0 +1,353 @@
+"""A damaged record is an error when it is reached; the whole ones before and behind it are read."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import logging
+import re
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adapters import (
+    Feature,
+    ImageDecoder,
+    RecordError,
+    RecordWriter,
+    SafeSequence,
+    gluon_loader,
+    open_records,
+    pack,
+)
+from adapters.cli import main
+
+FORMATS = ("recordio", "tfrecord")
+SUFFIXES = {"recordio": ".rec", "tfrecord": ".tfrecord"}
+RECORDS = [b"record %02d" % number * (1 + number % 3) for number in range(50)]
+formats = pytest.mark.parametrize("format", FORMATS)
+verifications = pytest.mark.parametrize("verify", [True, False])
+
+
+def written(folder: Path, format: str, records: list[bytes], name: str = "a") -> Path:
+    """A file without an index."""
+    path = folder / f"{name}{SUFFIXES[format]}"
+    with RecordWriter(path, format=format) as writer:
+        for record in records:
+            writer.write(record)
+    path.with_suffix(".idx").unlink()
+    return path
+
+
+def taken_apart(source: object) -> list[bytes | None]:
+    """The records, None for each that is an error."""
+    found: list[bytes | None] = []
+    for number in range(len(source)):  # type: ignore[arg-type]
+        try:
+            found.append(source[number])  # type: ignore[index]
+        except RecordError:
+            found.append(None)
+    return found
+
+
+def begins(format: str, records: list[bytes]) -> list[int]:
+    """Where each record begins in its file, and where the last one ends."""
+    sizes = [
+        len(each) + 16 if format == "tfrecord" else 8 + (len(each) + 3 & ~3) for each in records
+    ]
+    return [0, *np.cumsum(sizes).tolist()]
+
+
+@verifications
+@formats
+def test_a_last_record_cut_at_any_byte_is_an_error_when_it_is_reached(format, verify, tmp_path):
+    path = written(tmp_path, format, RECORDS)
+    content, last = path.read_bytes(), begins(format, RECORDS)[-2]
+    for size in range(last + 1, len(content)):
+        path.write_bytes(content[:size])
+        source = open_records(path, verify=verify)
+        assert len(source) == 50
+        records = iter(source)
+        assert [next(records) for _ in range(49)] == RECORDS[:-1]
+        with pytest.raises(RecordError) as raised:
+            next(records)
+        error = raised.value
+        assert (error.file, error.record, error.offset) == (str(path), 49, last)
+        assert error.expected
+        assert error.found
+        source.close()
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zlib.compress])
+def test_a_compressed_file_cut_short_has_its_whole_records(compress, tmp_path):
+    rng = np.random.default_rng(3)
+    records = [rng.bytes(200) for _ in range(50)]  # Which take as much room when compressed.
+    path = written(tmp_path, "tfrecord", records)
+    content = compress(path.read_bytes())
+    for size in (len(content) // 2, len(content) - 300, len(content) - 3):
+        path.write_bytes(content[:size])
+        with open_records(path) as source:
+            *whole, last = taken_apart(source)
+        assert whole == records[: len(whole)]
+        assert last is None
+        assert len(whole) >= 50 * (size - 350) // len(content)
+
+
+def test_damage_in_a_compressed_file_leaves_what_is_before_it(tmp_path):
+    rng = np.random.default_rng(3)
+    records = [rng.bytes(200) for _ in range(50)]
+    path = written(tmp_path, "tfrecord", records)
+    content = bytearray(gzip.compress(path.read_bytes(), 6))
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+    for verify in (True, False):
+        found = taken_apart(open_records(path, verify=verify))
+        assert found[:20] == records[:20]
+        assert all(each is None or each in records for each in found)
+        assert None in found
+
+
+@formats
+def test_an_index_from_before_the_damage_hides_nothing(format, tmp_path):
+    path = written(tmp_path, format, RECORDS)
+    assert main(["index", str(path)]) == 0
+    path.write_bytes(path.read_bytes()[:-1])
+    assert taken_apart(open_records(path)) == [*RECORDS[:-1], None]
+
+
+def test_skip_takes_another_record_in_its_place_and_the_log_says_how_many(tmp_path, caplog):
+    path = written(tmp_path, "tfrecord", RECORDS)
+    path.write_bytes(path.read_bytes()[:-1])
+    sequence = SafeSequence(
+        open_records(path, decode=lambda record: int(record[7:9])),
+        10,
+        on_error="skip",
+        workers=0,
+    )
+    with caplog.at_level(logging.WARNING, "adapters"):
+        found = np.concatenate([np.asarray(sequence[step]) for step in range(len(sequence))])
+    assert found.tolist() == [*range(49), 0]
+    assert f"{path}: 1 of 50 records can't be read" in caplog.text
+    sequence.close()
+    raising = SafeSequence(open_records(path), 10, workers=0)
+    for step in range(4):
+        assert len(raising[step]) == 10
+    with pytest.raises(RecordError, match="record 49"):
+        raising[4]
+    raising.close()
+
+
+def test_gluon_skips_it_too(tmp_path):
+    if importlib.util.find_spec("mxnet") is None:
+        pytest.skip("MXNet isn't installed")
+    path = written(tmp_path, "recordio", RECORDS)
+    path.write_bytes(path.read_bytes()[:-1])
+    source = open_records(path, decode=lambda record: np.float32(record[7:9]))
+    with gluon_loader(source, 10, on_error="skip", num_workers=0) as loader:
+        found = [float(value) for batch in loader for value in batch.asnumpy()]
+    assert found == [*range(49), 0]
+
+
+@verifications
+@pytest.mark.parametrize("place", [0, 5, 9])
+def test_a_flipped_bit_in_a_length_costs_one_record(place, verify, tmp_path):
+    """In the length, or in its CRC."""
+    path = written(tmp_path, "tfrecord", RECORDS)
+    content = bytearray(path.read_bytes())
+    content[begins("tfrecord", RECORDS)[20] + place] ^= 0x10
+    path.write_bytes(content)
+    found = taken_apart(open_records(path, verify=verify))
+    expected = [*RECORDS[:20], None, *RECORDS[21:]]
+    if not verify and place == 9:  # Without the CRC, nothing is wrong with the length.
+        expected = RECORDS
+    assert found == expected
+
+
+@pytest.mark.parametrize("first", [0, 20, 46])
+@pytest.mark.parametrize("what", ["zeros", "noise", "removed", "inserted", "its middle removed"])
+def test_what_lies_behind_a_damaged_stretch_is_found_by_its_crcs(what, first, tmp_path):
+    path = written(tmp_path, "tfrecord", RECORDS)
+    content, places = path.read_bytes(), begins("tfrecord", RECORDS)
+    begin, end = places[first] + 3, places[first + 2] + 5
+    noise = np.random.default_rng(1).bytes(end - begin)
+    middle = places[first] + 15
+    damaged = {
+        "zeros": content[:begin] + bytes(end - begin) + content[end:],
+        "noise": content[:begin] + noise + content[end:],
+        "removed": content[:begin] + content[end:],
+        "inserted": content[:begin] + noise + content[begin:],
+        "its middle removed": content[:middle] + content[middle + 3 :],
+    }[what]
+    path.write_bytes(damaged)
+    lost = {"inserted": 1, "its middle removed": 1}.get(what, 3)
+    found = taken_apart(open_records(path, format="tfrecord"))
+    assert found == [*RECORDS[:first], None, *RECORDS[first + lost :]]
+
+
+@pytest.mark.parametrize("where", ["length", "end"])
+@pytest.mark.parametrize("behind", [0, 3])
+def test_records_in_a_damaged_record_are_not_taken_for_the_files_own(where, behind, tmp_path):
+    inner = written(tmp_path, "tfrecord", RECORDS[:9], "inner").read_bytes()
+    records = [*RECORDS[:5], inner, *RECORDS[5 : 5 + behind]]
+    path = written(tmp_path, "tfrecord", records)
+    content = bytearray(path.read_bytes())
+    if where == "length":
+        content[begins("tfrecord", records)[5]] ^= 1
+        expected = [*records[:5], None, *records[6:]]
+    else:
+        del content[begins("tfrecord", records)[6] - 1 :]
+        expected = [*records[:5], None]
+    path.write_bytes(content)
+    assert taken_apart(open_records(path)) == expected
+
+
+@formats
+def test_a_first_record_that_is_damaged_hides_no_other(format, tmp_path):
+    """The name tells the format then."""
+    path = written(tmp_path, format, RECORDS)
+    content = bytearray(path.read_bytes())
+    content[1] ^= 1
+    path.write_bytes(content)
+    assert taken_apart(open_records(path)) == [None, *RECORDS[1:]]
+
+
+@pytest.mark.parametrize("bit", range(64))
+def test_recordio_goes_on_at_the_next_header(bit, tmp_path):
+    """Whatever is wrong with a header; there is no CRC, so the record before may be in doubt."""
+    path = written(tmp_path, "recordio", RECORDS)
+    content = bytearray(path.read_bytes())
+    content[begins("recordio", RECORDS)[20] + bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+    found = taken_apart(open_records(path))
+    assert found[:19] == RECORDS[:19]
+    assert found[-28:] == RECORDS[-28:]
+    one = RECORDS[20]
+    more = {one[: len(one) ^ 1], one[: len(one) ^ 2], one + b"\0", one + b"\0\0"}  # In its padding.
+    assert all(each is None or each in RECORDS or each in more for each in found)
+
+
+def test_recordio_of_several_parts_is_found_behind_damage(tmp_path):
+    magic = bytes.fromhex("0a23d7ce")
+    records = [magic * 3 + b"%d" % number + magic for number in range(30)]
+    path = written(tmp_path, "recordio", records)
+    content = bytearray(path.read_bytes())
+    size = len(content) // 30
+    content[10 * size + 17] ^= 1
+    path.write_bytes(content)
+    found = taken_apart(open_records(path))
+    assert found[:9] == records[:9]
+    assert found[-19:] == records[-19:]
+    assert all(each is None or each in records for each in found)
+
+
+@formats
+def test_a_file_of_which_nothing_is_whole_is_an_error_in_time(format, tmp_path):
+    path = written(tmp_path, format, RECORDS[:1])
+    content = path.read_bytes()
+    path.write_bytes(content[:-1])
+    with pytest.raises(RecordError, match="record 0"):
+        open_records(path)[:]
+    path.write_bytes(b"something else, and nothing of a record" * 9)
+    for each in ("auto", format):
+        with pytest.raises(RecordError):
+            open_records(path, format=each)
+
+
+@formats
+def test_an_empty_file_has_no_records(format, tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"")
+    assert len(open_records(path, format=format)) == 0
+
+
+@formats
+def test_the_commands_give_the_whole_ones_and_a_status(format, tmp_path, capsys):
+    path = written(tmp_path, format, RECORDS)
+    path.write_bytes(path.read_bytes()[:-1])
+    message = re.compile(re.escape(f"{path}, record 49, byte ") + r"\d+: expected .+, found .+")
+
+    assert main(["verify", str(path)]) == 1
+    said = capsys.readouterr()
+    assert message.search(said.out)
+    assert "49 records are right, 1 things are wrong" in said.out
+
+    other = "tfrecord" if format == "recordio" else "recordio"
+    for name in (f"b{SUFFIXES[format]}", f"c{SUFFIXES[other]}"):
+        assert main(["convert", str(path), str(tmp_path / name)]) == 1
+        said = capsys.readouterr()
+        assert message.search(said.err)
+        assert "49 records" in said.out
+        assert open_records(tmp_path / name)[:] == RECORDS[:-1]
+
+    assert main(["index", str(path)]) == 1
+    said = capsys.readouterr()
+    assert message.search(said.err)
+    assert "49 records" in said.out
+    assert len((tmp_path / "a.idx").read_text().splitlines()) == 49
+
+
+@formats
+def test_convert_leaves_out_what_is_damaged_in_the_middle(format, tmp_path, capsys):
+    path = written(tmp_path, format, RECORDS)
+    content = bytearray(path.read_bytes())
+    content[begins(format, RECORDS)[20] + 1] ^= 0xFF
+    path.write_bytes(content)
+    assert main(["convert", str(path), str(tmp_path / "b.tfrecord")]) == 1
+    found = open_records(tmp_path / "b.tfrecord")[:]
+    assert found[:19] == RECORDS[:19]
+    assert found[-29:] == RECORDS[-29:]
+    assert main(["verify", str(tmp_path / "b.tfrecord")]) == 0
+
+
+@formats
+def test_commands_refuse_a_file_of_which_nothing_is_whole(format, tmp_path, capsys):
+    path = written(tmp_path, format, RECORDS[:1])
+    path.write_bytes(path.read_bytes()[:-1])
+    for words in (["index", path], ["convert", path, tmp_path / "b.rec"], ["verify", path]):
+        assert main([*map(str, words)]) == 1
+    assert sorted(each.name for each in tmp_path.iterdir()) == [path.name]
+
+
+SIZE = 40
+IMAGES = np.random.default_rng(0).integers(0, 256, (SIZE, 6, 6, 3), np.uint8)
+DECODES = {
+    "raw images": "image",
+    "decoded images": ImageDecoder(6),
+    "numbers": {"label": Feature("int64")},
+}
+
+
+@verifications
+@pytest.mark.parametrize("where", ["end", "middle"])
+@pytest.mark.parametrize("decode", list(DECODES.values()), ids=list(DECODES))
+@formats
+def test_batches_have_all_but_the_damaged_ones(format, decode, where, verify, tmp_path):
+    path = tmp_path / f"a{SUFFIXES[format]}"
+    pack((IMAGES, range(SIZE)), path, format=format, encoding="raw")
+    path.with_suffix(".idx").unlink()
+    content = bytearray(path.read_bytes())
+    number = SIZE - 1 if where == "end" else 20
+    if where == "end":
+        del content[-1:]
+    else:
+        source = open_records(path)
+        before = [len(source.read(each)) for each in range(number)]
+        content[begins(format, [bytes(each) for each in before])[-1] + 4] ^= 1
+    path.write_bytes(content)
+    fields = None if format == "recordio" else {"label": "image/class/label"}
+    source = open_records(
+        path, decode=decode, fields=fields if isinstance(decode, dict) else None, verify=verify
+    )
+    labels = [*range(number), (number + 1) % SIZE, *range(number + 1, SIZE)]
+    for _ in range(2):
+        sequence = SafeSequence(source, 8, on_error="skip", workers=2)
+        for step in range(len(sequence)):
+            batch, expected = sequence[step], labels[8 * step : 8 * step + 8]
+            if isinstance(decode, dict):
+                assert np.asarray(batch["label"]).tolist() == expected
+            else:
+                assert np.array_equal(np.asarray(batch[0]), IMAGES[expected])
+                assert np.asarray(batch[1]).tolist() == expected
+        sequence.close()
