@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
+import importlib
 import subprocess
 import sys
 import threading
@@ -13,6 +15,13 @@ import pytest
 from adapters import RecordWriter, open_images, open_records
 
 pytest.importorskip("obstore")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def loop() -> None:
+    """The thread of fsspec's own, which stays, where fsspec is installed."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module("fsspec.asyn").get_loop()
 
 
 class Server(http.server.ThreadingHTTPServer):
