@@ -15,6 +15,7 @@ from adapters.arguments import (
     check_transform,
 )
 from adapters.batch.arranging import check_shuffle
+from adapters.sources import Source
 
 
 def check_arguments(
@@ -82,6 +83,12 @@ def _check_dataset(dataset: Any) -> None:
     if isinstance(shape, tuple) and not shape:
         raise TypeError(f"dataset must have samples, got a single number, {dataset!r:.200}")
     if isinstance(dataset, tuple) and not hasattr(dataset, "_fields"):
+        if any(isinstance(member, Source) for member in dataset):
+            raise TypeError(
+                "dataset as a tuple must hold arrays, got a data set in it: "
+                "mxnet.gluon.data.ArrayDataset(a, b) pairs data sets; images with their labels are "
+                "open_images(list(zip(files, labels)))"
+            )
         lengths = [len(member) for member in dataset if hasattr(member, "__len__")]
         if not dataset or len(lengths) < len(dataset):
             raise TypeError(f"dataset as a tuple must hold arrays, got {dataset!r:.200}")

@@ -15,6 +15,7 @@ import keras
 from adapters.batch.key import WHOLE
 from adapters.engine import Reading, Stream, raise_as_itself
 from adapters.errors import ClosedError
+from adapters.keras.arguments import check_class_weight, check_one_output
 from adapters.keras.batches import Signature, for_jax, for_tensorflow
 from adapters.keras.dataset import Groups, small, tf_dataset
 from adapters.keras.fits import Fit
@@ -57,6 +58,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         shuffle: bool = False,
         steps: int | None = None,
     ) -> None:
+        check_class_weight(class_weight)
         shuffle = bool(shuffle) and not x._endless
         super().__init__(x, class_weight=class_weight, shuffle=shuffle)
         # Keras leaves its iterators in reference cycles when training is stopped; they must not
@@ -253,6 +255,8 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
 
     def _ready(self, batch: Any) -> Any:
         """The batch as Keras wants it."""
+        if self.class_weight is not None:
+            check_one_output(batch)
         batch = self._standardize_batch(batch)
         return for_tensorflow(batch) if self._on_tensorflow else batch
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,12 @@ from adapters.arguments import (
 from adapters.batch.arranging import check_shuffle
 from adapters.batch.order import Order
 from adapters.engine import CLUSTER, Settings
+
+# What stands for class weights of several outputs.
+_SAMPLE_WEIGHTS = (
+    "give sample weights of each output, as batch_transform=lambda batch: (*batch, {name: "
+    "np.take(weights[name], y) for name, y in batch[1].items()}) makes them"
+)
 
 
 def check_arguments(
@@ -229,3 +236,40 @@ def index_of(index: Any, length: int | None) -> int:
     if not -length <= number < length:
         raise IndexError(f"batch index must be in range({-length}, {length}), got {number}")
     return number % length
+
+
+def check_class_weight(class_weight: Any) -> None:
+    """Check what ``fit`` is given beside a sequence.
+
+    Raises:
+        TypeError: No mapping of classes.
+        ValueError: Weights of several outputs.
+    """
+    if class_weight is None:
+        return
+    if not isinstance(class_weight, Mapping):
+        raise TypeError(
+            "class_weight must be a dict of the numbers of classes, each to its weight, got "
+            f"{type(class_weight).__name__}: dict(enumerate(weights)) makes one of a list"
+        )
+    for output, weights in class_weight.items():
+        if isinstance(weights, (Mapping, list, tuple, np.ndarray)):
+            raise ValueError(
+                "class_weight must have a number for each class of the model's one output, got "
+                f"{weights!r:.80} as {output!r}: {_SAMPLE_WEIGHTS}"
+            )
+
+
+def check_one_output(batch: Any) -> None:
+    """Check that a batch beside ``class_weight`` has one array of classes.
+
+    Raises:
+        ValueError: It has several, or one with a name.
+    """
+    y = batch[1] if isinstance(batch, (tuple, list)) and len(batch) == 2 else None
+    if isinstance(y, (dict, tuple, list)):
+        names = list(y) if isinstance(y, dict) else f"{len(y)} of them"
+        raise ValueError(
+            "class_weight must be left out where y isn't one array, as Keras takes it for models "
+            f"of one output, got {names}: {_SAMPLE_WEIGHTS}"
+        )

@@ -23,6 +23,8 @@ from adapters.remote.answers import Changed as Changed
 from adapters.remote.answers import Head as Head
 from adapters.remote.urls import clean, is_url, split
 
+_EXTRA = "pip install 'loader-adapters[remote]'"
+
 
 class Client(Protocol):
     """One store: a bucket, a host, a file system."""
@@ -89,9 +91,11 @@ def _made(root: str, url: str) -> Client:
     if filesystems.takes(url):
         try:
             return filesystems.FileSystem(root)
-        except ImportError:  # fsspec is here, and what it needs for these URLs isn't.
+        except ImportError as error:  # fsspec is here, and what it needs for these URLs isn't.
             if not obstores.is_forked():
-                raise
+                known = root.partition("://")[0].lower() in obstores.SCHEMES
+                remedy = f": {_EXTRA} brings what it takes" if known else ""
+                raise ImportError(f"{clean(url)}: {error}{remedy}") from error
     scheme = url.partition("://")[0]
     if obstores.is_forked() and scheme.lower() in obstores.SCHEMES:
         raise RuntimeError(
@@ -107,13 +111,13 @@ def _made(root: str, url: str) -> Client:
         )
     if obstores.asks_for(root, split(url)[1]):
         raise ImportError(
-            f"{clean(url)}: {scheme}:// needs obstore: pip install 'loader-adapters[remote]'; or "
+            f"{clean(url)}: {scheme}:// needs obstore: {_EXTRA}; or "
             f"the fsspec file system of that name: pip install fsspec, and what it names for "
             f"{scheme}"
         )
     raise ImportError(
         f"{clean(url)}: obstore would ask for another path, or without the query; the fsspec file "
-        "system for web servers asks for this one: pip install fsspec aiohttp"
+        f"system for web servers asks for this one: {_EXTRA}"
     )
 
 

@@ -10,6 +10,7 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
 from typing import Any
+from urllib.parse import quote
 
 from adapters.remote.answers import (
     Changed,
@@ -32,6 +33,9 @@ _TIMES = (
 # Of an answer of a web server.
 _TOLD = ("ETag", "Last-Modified")
 _PLACE = re.compile(r"bytes\s+(\d+)-(\d+)/")
+_NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
+# What stays as it is in a path and a query, and escapes; a "#" would begin a fragment.
+_RESERVED = "%/?:@!$&'()*+,;=[]|~"
 # To fetch an object that is the same before and after.
 _TRIES = 3
 # As obstore's: to connect, and between two pieces of a body. Its own are 5 minutes, or none.
@@ -121,7 +125,8 @@ class FileSystem:
         """All below a folder; times of a listing may be written otherwise, and are no version."""
         base = self._files._strip_protocol(self._root + "/").rstrip("/")
         self._files.invalidate_cache()
-        found = self._in_time("find", self._path(folder), detail=True)
+        with _Translated():
+            found = self._in_time("find", self._path(folder), detail=True)
         for path, info in found.items():
             yield (
                 str(path).removeprefix(base).lstrip("/"),
@@ -198,9 +203,8 @@ class FileSystem:
         return sync(self._files.loop, call, *arguments, timeout=remaining_seconds(), **options)
 
     def _path(self, key: str) -> str:
-        if self._is_web:  # Its client would take it for a fragment, and ask for what is before.
-            name, mark, query = key.partition("?")
-            key = name.replace("#", "%23") + mark + query
+        if self._is_web:  # Its client asks for it as it is, and a signature may be of each byte.
+            key = quote(_NO_ESCAPE.sub("%25", key), _RESERVED)
         return str(self._files._strip_protocol(f"{self._root}/{key}"))
 
 
@@ -235,7 +239,7 @@ def _web_options() -> dict[str, Any]:
     from aiohttp import ClientTimeout
 
     limits = ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=_READ_SECONDS)
-    return {"client_kwargs": {"timeout": limits}}
+    return {"client_kwargs": {"timeout": limits}, "encoded": True}
 
 
 def _listed(info: dict[str, Any]) -> Head | None:

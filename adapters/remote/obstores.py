@@ -255,6 +255,8 @@ class _Translated:
         asks_the_machine = _ASKS_THE_MACHINE.search(text) and not self._store.has_answered
         if asks_the_machine and (is_final(status) or not (status or _may_have_a_role())):
             raise Refused(_NO_CREDENTIALS) from None
+        if status in (401, 403):  # Of a listing, obstore has no error of its own.
+            raise PermissionError(f"the store refuses: {_said(text).partition(': ')[0]}") from None
         # Of S3, a 400 that says so passes.
         if is_final(status) and "RequestTimeout" not in str(error):
             raise Refused(_said(text)) from None

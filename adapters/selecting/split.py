@@ -43,7 +43,8 @@ def split(
             rounded by largest remainder: those of ``[0.8, 0.2]`` add up to all samples.
         seed: Which parts. No other generator is drawn from, or changed.
         stratify: The class of each sample, ``(samples,)``: of each class, every part has its
-            fraction, rounded up or down so that the parts have their sizes, too.
+            fraction, rounded up or down so that the parts have their sizes, too. Of several labels,
+            ``(samples, labels)``, each combination that occurs is a class; one-hot rows are, too.
         groups: The group of each sample, ``(samples,)``: no group is divided. The largest groups go
             first, each to the part that lacks most, so that fractions are met as well as groups
             allow. With ``stratify``, a group belongs to one class, and that is done within classes.
@@ -133,16 +134,27 @@ def _codes(name: str, values: Any, size: int) -> NDArray[np.int64] | None:
         raise TypeError(
             f"{name} must be an array with a value for each sample, got {values!r:.100}"
         )
-    array = np.asarray(as_array(values))
+    try:
+        array = np.asarray(values.toarray() if hasattr(values, "toarray") else as_array(values))
+    except ValueError as error:
+        raise ValueError(
+            f"{name} must have as many labels for each sample, got lists of several lengths "
+            f"({error}): make a matrix (samples, labels) of 0 and 1 of them, as sklearn's "
+            "MultiLabelBinarizer does"
+        ) from None
     if array.shape == (size, 1):  # Samples of one member, as of records that give the label alone.
         array = array.reshape(size)
-    if array.shape != (size,):
+    several = name == "stratify" and array.ndim == 2 and len(array) == size and array.size > 0
+    if array.shape != (size,) and not several:
         raise ValueError(
             f"{name} must have one value for each of the {size} samples, shape ({size},), got "
             f"shape {array.shape}"
+            + f"; several labels of each are ({size}, labels)"
+            * (name == "stratify")
         )
     try:
-        codes: NDArray[np.int64] = np.unique(array, return_inverse=True)[1].reshape(size)
+        axis = 0 if several else None
+        codes: NDArray[np.int64] = np.unique(array, return_inverse=True, axis=axis)[1].reshape(size)
     except TypeError as error:
         raise TypeError(
             f"{name} must hold values that can be sorted, got {array.dtype} where {error}; give "

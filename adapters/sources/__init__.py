@@ -24,7 +24,7 @@ from adapters.sources.arrays import (
 from adapters.sources.mapped import MapSource, Rows, has_rows
 from adapters.sources.sequence import SequenceSource, reduce_iterator
 from adapters.sources.source import Source, Subset
-from adapters.sources.stored import Stored, holds_stored, is_stored
+from adapters.sources.stored import Stored, holds_stored, is_sparse, is_stored
 
 if TYPE_CHECKING:
     from adapters.sources.concatenation import Concatenation, joined
@@ -118,7 +118,7 @@ def _of_a_path(data: Any) -> Source | None:
 
 def _of_arrays(data: Any) -> Source | None:
     arrays = isinstance(data, (tuple, dict)) or holds_arrays(data) or _is_stored_array(data)
-    return ArraySource(data) if arrays else None
+    return ArraySource(data) if arrays or is_sparse(data) else None
 
 
 def _of_rows(data: Any) -> Source | None:
@@ -142,7 +142,8 @@ def as_source(data: Any) -> Source:
         data: An array, a tuple or dict (nested too) of arrays of equal length, what
             ``open_records`` or ``open_images`` returns, the path of a record file or of a folder
             with a folder of images per class, an array of zarr's, whose rows are read as they are
-            needed, or an object with ``__len__`` and ``__getitem__``.
+            needed, a sparse matrix of SciPy's, whose rows become dense, or an object with
+            ``__len__`` and ``__getitem__``.
 
     Raises:
         OSError: A path of nothing that can be read.
@@ -150,11 +151,6 @@ def as_source(data: Any) -> Source:
         TypeError: ``data`` has no length or no random access.
         ValueError: Arrays of unequal lengths, or no sample at all.
     """
-    if hasattr(data, "tocsr"):
-        raise TypeError(
-            f"source must be dense, got {type(data).__name__} of SciPy: its rows can't be taken as "
-            "samples; give x.toarray(), or a list of samples"
-        )
     source = next((source for kind in kinds if (source := kind(data)) is not None), None)
     if source is None:
         raise TypeError(

@@ -13,7 +13,7 @@ from adapters.images.rows import MOST_ARRAYS, can_be_taken, take
 from adapters.ownership import Allocate, detached
 from adapters.sources.source import Source
 from adapters.sources.stackedarrays import stacked
-from adapters.sources.stored import Stored, is_stored
+from adapters.sources.stored import SparseRows, Stored, is_sparse, is_stored
 from adapters.structure import flatten, in_order, unflatten
 
 # Arrays that an error names.
@@ -30,7 +30,8 @@ class ArraySource(Source):
     Args:
         arrays: An array, or a tuple or dict (nested too) of arrays; a list of arrays in it is a
             tuple. Tensors of other libraries in host memory are looked at as NumPy arrays, without
-            a copy where their library allows; data sets of h5py and zarr stay on the disk.
+            a copy where their library allows; data sets of h5py and zarr stay on the disk. Rows of
+            SciPy's sparse matrices become dense in the batch.
 
     Raises:
         TypeError: A member has no rows.
@@ -224,6 +225,12 @@ def refuse_parts_in_a_list(source: Any) -> None:
     Raises:
         TypeError: It is such a list.
     """
+    if type(source) is list and any(isinstance(part, Source) for part in source):
+        raise TypeError(
+            "source must be one source, got a list with data sets in it: concatenate([a, b]) joins "
+            "them one after another, and a data set of your own, whose __getitem__(i) returns "
+            "(a[i], b[i]), pairs them"
+        )
     if type(source) is not list or not 2 <= len(source) <= _MOST_PARTS:
         return
     if not all(holds_arrays(part) for part in source):
@@ -262,6 +269,8 @@ def _lists_as_arrays(tree: Any) -> Any:
         return tree
     if any(np.ndim(member) for member in tree if hasattr(member, "__array__")):
         return tuple(_lists_as_arrays(member) for member in tree)  # Several inputs or outputs.
+    if tree and all(isinstance(member, bytes) for member in tree):
+        return np.array([*tree, None], object)[:-1]  # NumPy would drop zero bytes at their ends.
     try:
         return np.asarray(tree)
     except ValueError as error:
@@ -272,9 +281,26 @@ def _lists_as_arrays(tree: Any) -> Any:
         ) from error
 
 
+def _is_data_set(column: Any) -> bool:
+    """Whether NumPy would read all samples, one by one, to make an array of them."""
+    if isinstance(column, Source):
+        return True
+    is_array = hasattr(column, "__array__") or holds_arrays(column)
+    has_samples = hasattr(column, "__getitem__") and hasattr(column, "__len__")
+    return has_samples and not is_array and not isinstance(column, Sequence)
+
+
 def _as_rows(column: Any, path: str) -> NDArray[Any] | Stored:
     if is_stored(column) and column.shape:
         return Stored(column)
+    if is_sparse(column):
+        return SparseRows(column)
+    if _is_data_set(column):
+        raise TypeError(
+            f"{path} must be an array with one row per sample, got {type(column).__name__}, a data "
+            "set: pair it with the others in a data set of your own, whose __getitem__(i) returns "
+            "(a[i], b[i]); images with their labels are open_images(list(zip(files, labels)))"
+        )
     try:
         if hasattr(column, "asnumpy"):  # MXNet's arrays, which NumPy would take for sequences.
             column = column.asnumpy()

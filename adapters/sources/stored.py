@@ -34,9 +34,15 @@ def is_stored(data: Any) -> bool:
     return getattr(data, "shape", None) is not None and hasattr(data, "dtype")
 
 
+def is_sparse(data: Any) -> bool:
+    """Whether ``data`` is a matrix of SciPy's with a row for each sample."""
+    return hasattr(data, "tocsr") and len(getattr(data, "shape", ())) == 2
+
+
 def holds_stored(data: Any) -> bool:
-    """Whether ``data`` is such an array, or a tuple with one in it."""
-    return is_stored(data) or (type(data) is tuple and any(map(is_stored, data)))
+    """Whether ``data`` is an array on the disk, a sparse matrix, or a tuple with one in it."""
+    members = data if type(data) is tuple else (data,)
+    return any(is_stored(member) or is_sparse(member) for member in members)
 
 
 class Stored:
@@ -107,3 +113,23 @@ class Stored:
             "_data": None,
             "_place": (os.path.abspath(file.filename), data.name),
         }
+
+
+class SparseRows(Stored):
+    """Rows of a sparse matrix of SciPy's, which become dense a batch at a time.
+
+    Args:
+        matrix: Of any kind; one that isn't a CSR matrix is copied into one.
+    """
+
+    def __init__(self, matrix: Any) -> None:
+        self._data = matrix.tocsr()
+        self.shape = tuple(matrix.shape)
+        self.dtype = np.dtype(matrix.dtype)
+
+    def read(self, numbers: NDArray[np.int64], rows: NDArray[Any]) -> None:
+        """Write the rows of these numbers, in any order, perhaps several times, into ``rows``."""
+        rows[...] = self._data[numbers].toarray()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__

@@ -5,6 +5,7 @@ Each becomes a ``Table``: paths, and a label for each, which is a name, a number
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import os
@@ -20,6 +21,7 @@ from adapters.sources.files import is_named_like_an_image
 # What Keras's flow_from_dataframe calls them, and what many others do.
 _FILE, _LABELS = "filename", ("class", "label")
 _DELIMITERS = ",;\t"
+_MARKS_OF_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 class Table(NamedTuple):
@@ -81,6 +83,8 @@ def of_frame(frame: Any, columns: Sequence[Any] | None) -> Table:
     for row, path in enumerate(values[file]):
         if not isinstance(path, (str, os.PathLike)):
             raise TypeError(f"column {file!r} must hold paths of files, got {path!r} in row {row}")
+    for name in labels:
+        _refuse_files(file, name, values[name])
     return Table(list(map(os.fspath, values[file])), _joined([values[name] for name in labels]))
 
 
@@ -98,7 +102,7 @@ def of_csv(path: str, columns: Sequence[Any] | None, classes: Collection[str]) -
             rows aren't equally long, or one has no file or no label.
     """
     name = clean(path)
-    content = content_of(path).decode("utf-8-sig", "surrogateescape")
+    content = content_of(path).decode("utf-8", "surrogateescape")
     text = io.StringIO(content, newline="")
     head = text.readline()
     text.seek(0)
@@ -133,6 +137,7 @@ def of_csv(path: str, columns: Sequence[Any] | None, classes: Collection[str]) -
                     f"{name}: column {label!r} must have a label in each row, got none for "
                     f"{file!r}: leave the row out, or give it one"
                 )
+        _refuse_files(file_column, label, cells[label])
     return Table(cells[file_column], _joined([_values(cells[each], classes) for each in labels]))
 
 
@@ -151,7 +156,7 @@ def of_lst(path: str) -> Table:
 
 
 def content_of(path: str) -> bytes:
-    """The bytes of a table, which may lie behind a URL.
+    """The bytes of a table, which may lie behind a URL, without a byte order mark.
 
     Raises:
         ConnectionError: A store doesn't answer.
@@ -159,9 +164,13 @@ def content_of(path: str) -> bytes:
     """
     if is_url(path):
         client, key = client_of(path)
-        return persistently(lambda: client.get_all(key), clean(path))[0]
-    with open(path, "rb") as file:
-        return file.read()
+        content = persistently(lambda: client.get_all(key), clean(path))[0]
+    else:
+        with open(path, "rb") as file:
+            content = file.read()
+    if content.startswith(_MARKS_OF_UTF16):  # As Windows' shell writes it.
+        content = content.decode("utf-16").encode()
+    return content.removeprefix(codecs.BOM_UTF8)
 
 
 def lines_of_lst(path: str) -> Iterator[tuple[int, list[float], str]]:
@@ -220,6 +229,26 @@ def _are_names(rows: list[list[str]], columns: Sequence[Any] | None) -> bool:
     return True
 
 
+def _refuse_files(file: Any, label: Any, cells: Sequence[Any]) -> None:
+    """Do nothing, unless a column of labels holds files, which would become names of classes.
+
+    Raises:
+        ValueError: It does.
+    """
+    if cells and all(isinstance(cell, str) and is_named_like_an_image(cell) for cell in cells):
+        raise ValueError(
+            f"column {label!r} must hold labels, got files, such as {cells[0]!r}: "
+            f"{_pairs(file, label)}"
+        )
+
+
+def _pairs(file: Any, other: Any) -> str:
+    return (
+        "an image and its mask are a pair of files, "
+        f"open_images(list(zip(table[{file!r}], table[{other!r}])))"
+    )
+
+
 def _chosen(names: list[Any], first: list[Any], columns: Sequence[Any] | None) -> list[Any]:
     """Which columns are the file and its labels: as was said, or as can be told."""
     chosen = _told(names, first) if columns is None else list(columns)
@@ -243,7 +272,12 @@ def _told(names: list[Any], first: list[Any]) -> list[Any]:
     file = _FILE if _FILE in names else like_images[0]
     rest = [name for name in names if name != file]
     label = [name for name in _LABELS if name in rest][:1]
-    if (len(like_images) > 1 and file != _FILE) or (len(rest) > 1 and not label):
+    if len(like_images) > 1 and file != _FILE:
+        raise ValueError(
+            'columns must say which are the file and its label, as in columns=("filename", '
+            f'"class"), as several hold files: {like_images}; {_pairs(*like_images[:2])}'
+        )
+    if len(rest) > 1 and not label:
         raise ValueError(
             'columns must say which are the file and its label, as in columns=("filename", '
             f'"class"), as it can\'t be told of {names}'

@@ -57,7 +57,7 @@ def test_the_error_names_the_feature_and_what_fills_it_up(tmp_path, dtype, kind)
 
 
 def test_so_it_is_in_gluon(tmp_path):
-    pytest.importorskip("mxnet")
+    pytest.importorskip("adapters.gluon")
     from adapters import gluon_loader
 
     decode = {"boxes": Feature("float32", (None,)), "label": Feature("int64")}

@@ -122,9 +122,8 @@ def test_a_segment_is_shown_to_others_when_its_descriptor_is_closed(tmp_path, mo
     assert region._segments[0].descriptor is None
 
 
-@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
-def test_what_is_no_file_is_an_error_at_once(tmp_path, make):
-    make(tmp_path / "a.rec")
+def test_what_is_no_file_is_an_error_at_once(tmp_path):
+    os.mkfifo(tmp_path / "a.rec")
     started = time.monotonic()
     with pytest.raises(IsADirectoryError, match=r"a\.rec is not a file"):
         open_records(tmp_path / "a.rec", cache=tmp_path / "cache")

@@ -227,7 +227,7 @@ def test_groups_and_classes_together():
         ([0.5], {"seed": -1}, ValueError, "seed must be >= 0, got -1"),
         ([0.5], {"seed": 0.5}, TypeError, "seed must be an integer"),
         ([0.5], {"stratify": [1, 2]}, ValueError, r"stratify must .* 10 samples, .* shape \(2,\)"),
-        ([0.5], {"stratify": np.eye(10)}, ValueError, r"got shape \(10, 10\)"),
+        ([0.5], {"stratify": np.zeros((10, 2, 2))}, ValueError, r"got shape \(10, 2, 2\)"),
         ([0.5], {"stratify": "label"}, TypeError, "stratify must be an array with a value for"),
         ([0.5], {"groups": 5}, TypeError, "groups must be an array"),
         ([0.5], {"stratify": [None, 1] * 5}, TypeError, "values that can be sorted, got object"),

@@ -1,0 +1,211 @@
+"""Sources that aren't arrays or one data set: a right result, or an error with the remedy."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+
+from adapters import RecordWriter, SafeSequence, concatenate, open_images, open_records, split
+
+sparse = pytest.importorskip("scipy.sparse")
+
+
+@pytest.fixture
+def images(tmp_path):
+    for name in ("ant", "bee"):
+        (tmp_path / name).mkdir()
+        for number in range(4):
+            Image.new("RGB", (8, 8)).save(tmp_path / name / f"{number}.png")
+    return open_images(tmp_path)
+
+
+@pytest.fixture
+def records(tmp_path):
+    path = tmp_path / "bytes.rec"
+    with RecordWriter(path, format="recordio") as writer:
+        for number in range(8):
+            writer.write(bytes([number]))
+    return open_records(path)
+
+
+class Samples:
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, number):
+        return number, 0
+
+
+@pytest.mark.parametrize(
+    "make", [lambda a: (a, np.arange(8)), lambda a: {"a": a}, lambda a: (a, a)]
+)
+def test_data_sets_in_a_tuple_are_an_error_with_the_remedy(images, records, make):
+    for data_set in (images, records, records.select(range(4)), Samples()):
+        with pytest.raises(TypeError, match=r"source\[.*data set.*__getitem__.*open_images"):
+            SafeSequence(make(data_set), 4)
+
+
+def test_data_sets_in_a_list_are_an_error_with_the_remedy(images, records):
+    with pytest.raises(TypeError, match=r"concatenate\(\[a, b\]\)"):
+        SafeSequence([records, images], 4)
+
+
+def test_data_sets_in_a_tuple_for_gluon_are_an_error_with_the_remedy(images):
+    pytest.importorskip("adapters.gluon")
+    from adapters import gluon_loader
+
+    with pytest.raises(TypeError, match="ArrayDataset"):
+        gluon_loader((images, np.arange(8)), 4)
+
+
+def test_a_data_set_of_pairs_is_the_remedy(images, records):
+    class Pairs:
+        def __len__(self):
+            return 8
+
+        def __getitem__(self, number):
+            return images[number][0], records[number][0]
+
+    with SafeSequence(Pairs(), 4, workers=0) as batches:
+        assert batches[1][1].tolist() == [4, 5, 6, 7]
+
+
+def test_bytes_beside_arrays_keep_their_zeros():
+    with SafeSequence(([b"a\0", b"b", b"\0"], np.arange(3)), 3) as batches:
+        assert batches[0][0].tolist() == [b"a\0", b"b", b"\0"]
+
+
+FORMATS = ["csr_matrix", "csr_array", "csc_matrix", "coo_matrix", "lil_matrix"]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("given", [{}, {"workers": 2, "use_multiprocessing": True}])
+def test_rows_of_sparse_matrices_become_dense_in_the_batch(format, given):
+    random = np.random.default_rng(0)
+    dense = random.integers(0, 2, (50, 7)) * random.random((50, 7)).astype("float32")
+    matrix, labels = getattr(sparse, format)(dense), np.arange(50)
+    with SafeSequence((matrix, labels), 8, shuffle=True, **given) as batches:
+        seen = []
+        for x, y in batches:
+            assert isinstance(x, np.ndarray)
+            assert x.dtype == dense.dtype
+            np.testing.assert_array_equal(x, dense[y])
+            seen += y.tolist()
+    assert sorted(seen) == list(range(50))
+    with SafeSequence({"x": matrix, "y": labels}, 50) as batches:
+        np.testing.assert_array_equal(batches[0]["x"], dense)
+    np.testing.assert_array_equal(SafeSequence(matrix, 50)[0], dense)
+
+
+def test_so_they_do_in_gluon_and_in_parts():
+    pytest.importorskip("adapters.gluon")
+    from adapters import gluon_loader
+
+    dense = np.eye(10, dtype="float32")
+    for source in ((sparse.csr_matrix(dense), np.arange(10)), sparse.csr_matrix(dense)):
+        with gluon_loader(source, 10) as loader:
+            (batch,) = loader
+        x = batch[0] if isinstance(source, tuple) else batch
+        np.testing.assert_array_equal(x.asnumpy(), dense)
+    first, _ = split((sparse.csr_matrix(dense), np.arange(10)), [0.5, 0.5])
+    x, y = SafeSequence(first, 5)[0]
+    np.testing.assert_array_equal(x, dense[y])
+
+
+def test_parts_of_arrays_are_selected_as_those_of_records(images, records):
+    x, y = np.arange(20), np.arange(20) % 2
+    whole = concatenate([(x, y)])
+    assert SafeSequence(whole.select(range(3)), 3)[0][0].tolist() == [0, 1, 2]
+    assert SafeSequence(whole.select(y == 1), 10)[0][0].tolist() == list(range(1, 20, 2))
+    assert len(images.select([0, 1])) == len(records.select([0, 1])) == 2
+
+
+def test_every_combination_of_labels_is_stratified():
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 2, (400, 3))
+    for given in (labels, sparse.csr_matrix(labels), labels.tolist()):
+        parts = split((np.arange(400), labels), [0.5, 0.5], stratify=given)
+        found = [SafeSequence(part, 200)[0][1] for part in parts]
+        counts = [np.unique(each, axis=0, return_counts=True)[1] for each in found]
+        assert np.abs(counts[0] - counts[1]).max() <= 1
+    one_hot = np.eye(4)[np.arange(400) % 4]
+    parts = split(np.arange(400), [0.5, 0.5], stratify=one_hot)
+    for part in parts:
+        numbers = SafeSequence(part, 200)[0]
+        assert np.bincount(numbers % 4).tolist() == [50] * 4
+
+
+def test_labels_of_several_lengths_are_an_error_with_the_remedy():
+    with pytest.raises(
+        ValueError, match=r"stratify must .* \(samples, labels\).*MultiLabelBinarizer"
+    ):
+        split(np.arange(3), [0.5, 0.5], stratify=[[1], [1, 2], [3]])
+    with pytest.raises(ValueError, match=r"stratify must .*\(3, labels\)"):
+        split(np.arange(3), [0.5, 0.5], stratify=np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_table_may_begin_with_a_mark(images, tmp_path, encoding, end):
+    for name, lines in {
+        "t.lst": ["0\t1\tant/0.png", "1\t0\tbee/0.png"],
+        "t.csv": ["filename,class", "ant/0.png,1", "bee/0.png,0"],
+    }.items():
+        (tmp_path / name).write_bytes((end.join(lines) + end).encode(encoding))
+        found = open_images(tmp_path / name)
+        assert found.labels.tolist() == [1, 0]
+        assert [sample[0].shape for sample in found] == [(8, 8, 3)] * 2
+
+
+def test_two_columns_of_files_are_an_error_with_the_remedy(images, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"image": ["ant/0.png"] * 2, "mask": ["bee/0.png"] * 2, "n": [0, 1]})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    remedy = r"open_images\(list\(zip\(table\['image'\], table\['mask'\]\)\)\)"
+    for where in (frame, tmp_path / "t.csv"):
+        for columns in (None, ("image", "mask"), ("image", "mask", "n")):
+            with pytest.raises(ValueError, match=remedy):
+                open_images(where, columns=columns, root=tmp_path)
+
+
+def model(*outputs: str) -> keras.Model:
+    inputs = keras.Input((4,))
+    made = {name: keras.layers.Dense(3, activation="softmax")(inputs) for name in outputs}
+    found = keras.Model(inputs, made if len(outputs) > 1 else made[outputs[0]])
+    found.compile("sgd", "sparse_categorical_crossentropy")
+    return found
+
+
+X, Y = np.ones((8, 4), "float32"), np.arange(8) % 3
+
+
+@pytest.mark.parametrize(
+    "weights", [{"a": {0: 1.0}, "b": {0: 2.0}}, {0: 1.0, 1: 2.0, 2: 3.0}, {"a": [1.0, 2.0, 3.0]}]
+)
+def test_class_weights_of_several_outputs_are_an_error_with_the_remedy(weights):
+    with (
+        SafeSequence((X, {"a": Y, "b": Y}), 4) as batches,
+        pytest.raises(ValueError, match=r"class_weight must .*batch_transform"),
+    ):
+        model("a", "b").fit(batches, class_weight=weights, verbose=0)
+
+
+def test_a_list_of_class_weights_is_an_error_with_the_remedy():
+    with (
+        SafeSequence((X, Y), 4) as batches,
+        pytest.raises(TypeError, match=r"class_weight must .*dict\(enumerate\(weights\)\)"),
+    ):
+        model("a").fit(batches, class_weight=[1.0, 2.0, 3.0], verbose=0)
+
+
+def test_sample_weights_of_each_output_are_the_remedy():
+    weights = {"a": [1.0, 2.0, 3.0], "b": [3.0, 2.0, 1.0]}
+
+    def weighted(batch):
+        return (*batch, {name: np.take(weights[name], y) for name, y in batch[1].items()})
+
+    with SafeSequence((X, {"a": Y, "b": Y}), 4, batch_transform=weighted) as batches:
+        history = model("a", "b").fit(batches, verbose=0)
+    assert np.isfinite(history.history["loss"]).all()
