@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ FOLDER = ROOT / "docs" / "recipes"
 INDEX = FOLDER / "README.md"
 PAGES = sorted(set(FOLDER.glob("*.md")) - {INDEX})
 MOST_LINES = 25
+MOST_PROGRAMS = 6
 # Keras's backend for the programs of each framework. A program belongs to the first that it names.
 BACKENDS = {
     "mxnet": "jax",
@@ -65,15 +67,17 @@ def framework(program: str) -> str:
     return next(name for name in BACKENDS if name in imported(program))
 
 
-GROUPS = {
-    name: {
-        f"{page.stem}-{number}": program
-        for page in PAGES
-        for number, program in enumerate(programs(page))
-        if framework(program) == name
-    }
-    for name in BACKENDS
-}
+def groups() -> Iterator[tuple[str, dict[str, str]]]:
+    """Programs that run in one process: their framework, and each by its name."""
+    for name in BACKENDS:
+        found = [
+            (f"{page.stem}-{number}", program)
+            for page in PAGES
+            for number, program in enumerate(programs(page))
+            if framework(program) == name
+        ]
+        for start in range(0, len(found), MOST_PROGRAMS):
+            yield name, dict(found[start : start + MOST_PROGRAMS])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -101,10 +105,10 @@ def test_the_index_names_every_page_once():
 
 @pytest.mark.full
 @pytest.mark.spread
-@pytest.mark.parametrize("name", BACKENDS)
-def test_the_programs_run(name, tmp_path):
+@pytest.mark.parametrize(("name", "group"), [pytest.param(*each, id=each[0]) for each in groups()])
+def test_the_programs_run(name, group, tmp_path):
     scripts = {}
-    for title, program in GROUPS[name].items():
+    for title, program in group.items():
         needed = imported(program) | ({"keras"} if "SafeSequence" in program else set())
         if any(importlib.util.find_spec(package) is None for package in needed):
             continue
