@@ -1,7 +1,8 @@
 """README and the pages in docs/: their programs run, and their links lead somewhere.
 
 A page's programs run one after the other in one process, beside the files that they name.
-``test_docs.py`` runs those of docs/sources.md, which need other libraries.
+``test_docs.py`` runs those of docs/sources.md, which need other libraries, and ``test_recipes.py``
+those of docs/recipes/.
 """
 
 from __future__ import annotations
@@ -28,7 +29,12 @@ from tests.sources.record_files import write
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-ALL = [*PAGES, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "benchmarks").glob("*.md"))]
+ALL = [
+    *PAGES,
+    *sorted((ROOT / "docs" / "recipes").glob("*.md")),
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "benchmarks").glob("*.md")),
+]
 # What must be so when its programs have run.
 _THEN = {
     "README.md": "assert train[0][0].shape[1:] == (224, 224, 3) == decode.shape",
