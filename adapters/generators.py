@@ -143,7 +143,10 @@ def generator_argument(function: Callable[..., Any] | None) -> Literal["second",
     except (TypeError, ValueError):  # Some callables written in C don't tell.
         return None
     rng = parameters.get("rng")
+    first = next(iter(parameters.values()), None)
     if rng is None or rng.kind in (rng.VAR_POSITIONAL, rng.VAR_KEYWORD):
+        return None
+    if rng is first and rng.kind is not rng.KEYWORD_ONLY:  # It takes the sample.
         return None
     return "second" if rng.kind is rng.POSITIONAL_ONLY else "rng"
 
