@@ -13,7 +13,7 @@ from adapters.batch.key import BatchKey
 from adapters.batch.replacement import OnError, Replacements, for_a_generator
 from adapters.batch.turns import Turns
 from adapters.errors import note
-from adapters.generators import GLOBAL, GLOBAL_BATCH
+from adapters.generators import GLOBAL, GLOBAL_BATCH, current_place
 from adapters.seeding import seed
 from adapters.sources import Source
 from adapters.structure import private
@@ -84,10 +84,12 @@ class Samples:
         plan, epoch = self._plan, self._epoch
         fetched = self._fetch()
         transform, rng, stored = plan.transform, plan._generator_arguments[0], plan.source.stored
-        turns = plan._turns
+        turns, place = plan._turns, current_place()
         for row, number in enumerate(self._numbers.tolist()):
             try:
                 seed(plan.draws, plan.seed, epoch, number, GLOBAL)
+                if place is not None:
+                    place.sample(number)
                 sample = plan.fetched(epoch, number) if fetched is None else fetched[row]
                 if turns.watching:
                     turns.watch(number, sample)

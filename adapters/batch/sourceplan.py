@@ -31,14 +31,17 @@ from adapters.batch.turns import Mixed, Turns
 from adapters.errors import note
 from adapters.generators import (
     BATCH_TRANSFORM,
+    COLLATE,
     DECODE,
     GLOBAL,
     GLOBAL_BATCH,
     TRANSFORM,
     Generators,
+    Place,
     call_with,
     generator,
     generator_argument,
+    run_for_batch,
 )
 from adapters.ownership import apart, taken
 from adapters.seeding import seed, seeded
@@ -171,15 +174,19 @@ class SourcePlan(Plan):
         """
         if not self.source.whole_batches:
             self.order.foretell(key.place, self.source.will_read)
-        if self._only_reads:
-            held, layout, skipped = self._collated(key, allocate)
-            return Assembled(held[0], layout, skipped)
-        if not self.draws:
-            return self._turns.compute(self._assembled, key, allocate)
-        with seeded(self.draws):
-            return self._turns.compute(self._assembled, key, allocate)
+        if self._only_reads and self.source.gathers:  # No code of the user's: 8 us, not 9.
+            return Assembled(self.source.gather(self.order.batch(*key.place), allocate), None, 0)
+        with Place(self.seed, key.epoch, key.index) as place:
+            if self._only_reads:
+                held, layout, skipped = self._collated(key, allocate, place)
+                return Assembled(held[0], layout, skipped)
+            if not self.draws:
+                return self._turns.compute(self._assembled, key, allocate, place)
+            with seeded(self.draws):
+                return self._turns.compute(self._assembled, key, allocate, place)
 
-    def _assembled(self, key: BatchKey, allocate: Allocate) -> Assembled:
+    def _assembled(self, key: BatchKey, allocate: Allocate, place: Place) -> Assembled:
+        place.batch()
         if self.collate is not None:
             function = collate_for(self, self.collate, numbers := self.order.batch(*key.place))
             samples = Samples(self, key, numbers)
@@ -188,10 +195,13 @@ class SourcePlan(Plan):
             if hasattr(self.batch_transform, "on_own_batch") and not self._own_collate:
                 collated = self._taken_first(collated)
             return Assembled(self._finished(key, collated, allocate), None, samples.skipped)
-        held, layout, skipped = self._collated(key, np.empty if self._transforms else allocate)
+        memory = np.empty if self._transforms else allocate
+        held, layout, skipped = self._collated(key, memory, place)
         return Assembled(self._finished(key, held.pop, allocate), layout, skipped)
 
-    def _collated(self, key: BatchKey, allocate: Allocate) -> tuple[list[Any], Layout | None, int]:
+    def _collated(
+        self, key: BatchKey, allocate: Allocate, place: Place
+    ) -> tuple[list[Any], Layout | None, int]:
         """The batch before ``batch_transform``, which nothing but this list refers to."""
         layout, skipped, source = None, 0, self.source
         if source.whole_batches:
@@ -212,7 +222,7 @@ class SourcePlan(Plan):
             else:
                 batch, layout = collate(samples, numbers, allocate, source.remedy)
             skipped = samples.skipped
-            if self.draws and source.fetches_many:
+            if source.fetches_many and (self.draws or place.batch_draws):
                 layout = None  # Fetched in parts, it would draw something else.
         return [batch], layout, skipped
 
@@ -237,6 +247,7 @@ class SourcePlan(Plan):
         epoch, index = key.epoch, key.index
         try:
             seed(self.draws, self.seed, epoch, index, GLOBAL_BATCH)
+            run_for_batch(COLLATE)
             batch = function(held.pop())
             if batch is None:
                 raise ValueError("collate must return a batch, got None")
@@ -258,9 +269,12 @@ class SourcePlan(Plan):
             return self._filled(key, numbers, rows)
 
         def filled() -> int:
-            samples = Samples(self, key, numbers)
-            fill(samples, rows, layout)
-            return samples.skipped
+            with Place(self.seed, key.epoch, key.index) as place:
+                samples = Samples(self, key, numbers)
+                fill(samples, rows, layout)
+                if place.batch_draws:  # Fetched in parts, it has drawn something else.
+                    raise LayoutChanged
+                return samples.skipped
 
         with seeded(self.draws):
             return self._turns.compute(filled)
@@ -273,7 +287,7 @@ class SourcePlan(Plan):
         """
         leaves, skeleton = flatten(batch)
         try:
-            with seeded(self.draws):
+            with seeded(self.draws), Place(self.seed, key.epoch, key.index):
                 # Containers of the call's own, so that nothing but the transform can keep them.
                 new = functools.partial(unflatten, skeleton, leaves)
                 return self._turns.compute_once(self._finished, key, new, aligned_empty, leaves)
@@ -302,6 +316,7 @@ class SourcePlan(Plan):
         epoch, index = key.epoch, key.index
         try:
             seed(self.draws, self.seed, epoch, index, GLOBAL_BATCH)
+            run_for_batch(BATCH_TRANSFORM)
             if self._generator_arguments[BATCH_TRANSFORM] is None:
                 batch = function(batch_of())
             else:
@@ -314,8 +329,10 @@ class SourcePlan(Plan):
         return batch
 
     def sample(self, epoch: int, number: int) -> Any:
-        """Fetch and transform one sample."""
-        return self._transformed(self.fetched(epoch, number), epoch, number)
+        """Fetch and transform one sample, for itself."""
+        with Place(self.seed, epoch, number) as place:
+            place.sample(number)
+            return self._transformed(self.fetched(epoch, number), epoch, number)
 
     def fetched(self, epoch: int, number: int) -> Any:
         """Fetch one sample."""

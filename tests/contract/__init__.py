@@ -1,0 +1,1 @@
+"""What the package promises, by public names alone: these tests outlive its internals."""

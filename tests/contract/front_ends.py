@@ -1,0 +1,107 @@
+"""Loaders of both front ends for one set of arguments, and their batches as NumPy arrays.
+
+Worker processes may import this module, so it imports no framework before one is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+MXNET_RUNS = importlib.util.find_spec("mxnet") is not None and int(np.__version__.split(".")[0]) < 2
+NEEDS_MXNET = pytest.mark.skipif(not MXNET_RUNS, reason="MXNet isn't installed, or NumPy is 2")
+
+KERAS, GLUON = "keras", "gluon"
+FRONT_ENDS = [KERAS, pytest.param(GLUON, marks=NEEDS_MXNET)]
+
+INLINE, AUTO, TWO_THREADS, EIGHT_THREADS, TWO_PROCESSES = (
+    "inline",
+    "auto",
+    "2 threads",
+    "8 threads",
+    "2 processes",
+)
+ALL_WORKERS = (INLINE, AUTO, TWO_THREADS, EIGHT_THREADS, TWO_PROCESSES)
+
+_KERAS_WORKERS: dict[str, dict[str, Any]] = {
+    INLINE: {"workers": 0},
+    AUTO: {"workers": "auto"},
+    TWO_THREADS: {"workers": 2},
+    EIGHT_THREADS: {"workers": 8},
+    TWO_PROCESSES: {"workers": 2, "use_multiprocessing": True},
+}
+_GLUON_WORKERS: dict[str, dict[str, Any]] = {
+    INLINE: {"num_workers": 0},
+    AUTO: {"num_workers": "auto"},
+    TWO_THREADS: {"num_workers": 2, "thread_pool": True},
+    EIGHT_THREADS: {"num_workers": 8, "thread_pool": True},
+    TWO_PROCESSES: {"num_workers": 2},
+}
+
+
+def workers_of(front_end: str, workers: str) -> dict[str, Any]:
+    """The front end's arguments for these workers."""
+    return (_KERAS_WORKERS if front_end == KERAS else _GLUON_WORKERS)[workers]
+
+
+def loader_of(
+    front_end: str,
+    source: Any,
+    batch_size: int | None,
+    *,
+    workers: str = INLINE,
+    transform: Any = None,
+    batch_transform: Any = None,
+    collate: Any = None,
+    shuffle: bool = False,
+    **more: Any,
+) -> Any:
+    """A loader, with each argument in the front end's own place.
+
+    Raises:
+        ValueError: Of the loader, like every other exception.
+    """
+    arguments = {**workers_of(front_end, workers), **more}
+    if batch_transform is not None:
+        arguments["batch_transform"] = batch_transform
+    if shuffle:
+        arguments |= {"shuffle": True, "seed": 0}
+    if front_end == KERAS:
+        from adapters import SafeSequence
+
+        sizes = () if batch_size is None else (batch_size,)
+        return SafeSequence(source, *sizes, transform=transform, collate=collate, **arguments)
+    from adapters import gluon_loader
+
+    if transform is not None:
+        from mxnet.gluon.data import SimpleDataset
+
+        source = (SimpleDataset(source) if isinstance(source, list) else source).transform(
+            transform
+        )
+    return gluon_loader(source, batch_size, batchify_fn=collate, **arguments)
+
+
+def numpy_of(batch: Any) -> Any:
+    """A batch with NumPy arrays for its leaves."""
+    if isinstance(batch, dict):
+        return {name: numpy_of(each) for name, each in batch.items()}
+    if isinstance(batch, list | tuple):
+        return [numpy_of(each) for each in batch]
+    return batch.asnumpy() if hasattr(batch, "asnumpy") else np.asarray(batch)
+
+
+def batches_of(loader: Any, epochs: int = 1) -> Iterator[Any]:
+    """The batches of that many epochs, as NumPy arrays."""
+    for _ in range(epochs):
+        for batch in loader:
+            yield numpy_of(batch)
+
+
+def log_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the package has logged."""
+    return [record.getMessage() for record in caplog.records if record.name == "adapters"]
