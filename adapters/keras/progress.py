@@ -200,11 +200,15 @@ class Progress:
     def end_epoch(self) -> None:
         """Advance the epoch, unless a pass that came to its end has just done so."""
         self.settle()
-        if self._just_advanced:
-            self._just_advanced = False
-        else:
-            self.move(self.epoch + 1, 0)
-            self.advanced()
+        if not self._just_advanced:
+            self.advance()
+        self._just_advanced = False
+
+    def advance(self) -> None:
+        """Make the next epoch the current one."""
+        self.move(self.epoch + 1, 0)
+        self._just_advanced = True
+        self.advanced()
 
     def advanced(self) -> None:
         """Say that another epoch is the current one."""

@@ -102,8 +102,9 @@ class SafeSequence(Lasting, Replayable):
 
     ``len(seq)`` is the number of batches, ``seq[i]`` batch i of the current epoch, and
     ``for batch in seq`` one epoch, read ahead by the workers. The epoch advances when a pass has
-    delivered its last batch; a pass that is abandoned is replayed whole. Threads may share a pass,
-    each batch of which goes to one of them, and call ``seq[i]``.
+    delivered its last batch; a pass that is abandoned is replayed whole. After a loop of your own
+    over ``seq[i]``, ``seq.on_epoch_end()`` advances it. Threads may share a pass, each batch of
+    which goes to one of them, and call ``seq[i]``.
 
     A subclass may have ``on_epoch_begin`` and ``on_epoch_end``, which are called once per epoch, on
     every backend; nothing is read beyond the end of an epoch then. What makes a batch is given to
@@ -396,8 +397,7 @@ class SafeSequence(Lasting, Replayable):
     def _keras_ends(self) -> None:
         """Advance the epoch if Keras has asked for every batch since it began."""
         if self._served is not None and len(self._served) == self._plan.num_batches:
-            self._progress.move(self.epoch + 1, 0)
-            self._progress.advanced()
+            self._progress.advance()
         self._served = None
 
 
