@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 
 # Which of a sample's streams of numbers: what one draws must not repeat in another.
 TRANSFORM, BATCH_TRANSFORM = 0, 1
+COLLATE = 2  # A run for a batch, see ``Place``.
 GLOBAL, GLOBAL_BATCH = 2, 3  # Of what seeds the process's generators for code that draws there.
 DECODE = 1 << 48  # Beyond the streams that gluon/randomness.py counts up.
+_OF_SAMPLE, _OF_BATCH = 1 << 49, 1 << 50  # What code of the user's own draws by reading a source.
 
 RngOf = Callable[[int], np.random.Generator]
 Places = Sequence[int] | NDArray[np.int64]
@@ -131,6 +133,77 @@ def _key(seed: int) -> NDArray[np.uint64]:
     return np.random.SeedSequence(seed).generate_state(2, np.uint64).astype(np.uint64)
 
 
+class Place:
+    """The sample, or the batch, that a plan runs the user's code for.
+
+    A context around the computation of a batch, in one thread. In it, ``source_generator`` gives
+    generators that depend on the seed, the epoch, the sample and how many were given for it before,
+    and so on nothing that differs between workers.
+
+    Args:
+        seed: Of the plan.
+        epoch: From 0.
+        index: Of the batch, which the code is run for until ``sample`` says otherwise.
+    """
+
+    __slots__ = ("_count", "_index", "_number", "_outer", "_place", "_stream", "batch_draws")
+
+    def __init__(self, seed: int, epoch: int, index: int) -> None:
+        self._place = seed, epoch
+        self._index = index
+        self.batch_draws = 0
+        """Generators that were given for the whole batch."""
+        self.batch()
+
+    def __enter__(self) -> Place:
+        self._outer = getattr(_own, "place", None)
+        _own.place = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _own.place = self._outer
+
+    def sample(self, number: int, run: int = 0) -> None:
+        """The user's code is run for this sample from now on.
+
+        Args:
+            number: Of the sample.
+            run: Tells several calls for one sample apart.
+        """
+        self._number, self._stream, self._count = number, _OF_SAMPLE + (run << 32), 0
+
+    def batch(self, run: int = 0) -> None:
+        """The user's code is run for the whole batch from now on."""
+        self._number, self._stream, self._count = self._index, _OF_BATCH + (run << 32), 0
+
+    def generator(self) -> np.random.Generator:
+        """The next generator."""
+        count, self._count = self._count, self._count + 1
+        self.batch_draws += self._stream >= _OF_BATCH
+        return generator(*self._place, self._number % 2**63, self._stream + count)
+
+
+def current_place() -> Place | None:
+    """What this thread runs the user's code for; None outside of any plan."""
+    return getattr(_own, "place", None)
+
+
+def run_for_batch(run: int) -> None:
+    """This thread runs the user's code for its whole batch from now on; see ``Place``."""
+    place = current_place()
+    if place is not None:
+        place.batch(run)
+
+
+def source_generator() -> np.random.Generator:
+    """The generator of a sample that a program, or code of its own in a plan, reads of a source.
+
+    In a plan it depends on the place of that code's sample in the epoch, elsewhere on nothing.
+    """
+    place = current_place()
+    return np.random.default_rng() if place is None else place.generator()
+
+
 def generator_argument(function: Callable[..., Any] | None) -> Literal["second", "rng"] | None:
     """How ``function`` takes its random generator: by the name ``rng``, or not at all.
 
@@ -143,7 +216,10 @@ def generator_argument(function: Callable[..., Any] | None) -> Literal["second",
     except (TypeError, ValueError):  # Some callables written in C don't tell.
         return None
     rng = parameters.get("rng")
+    first = next(iter(parameters.values()), None)
     if rng is None or rng.kind in (rng.VAR_POSITIONAL, rng.VAR_KEYWORD):
+        return None
+    if rng is first and rng.kind is not rng.KEYWORD_ONLY:  # It takes the sample.
         return None
     return "second" if rng.kind is rng.POSITIONAL_ONLY else "rng"
 

@@ -94,7 +94,6 @@ def test_who_takes_one_argument_is_given_no_generator(function):
     "function",
     [
         lambda sample, rng: sample,
-        lambda sample, generator: sample,
         lambda sample, rng=None: sample,
         lambda sample, rng, scale=2: sample,
         lambda sample, rng, /: sample,

@@ -17,7 +17,7 @@ import adapters
 
 PACKAGE = Path(adapters.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
-MOST_LINES = 400
+MOST_LINES = 600
 
 # Which rooms a room may look into, besides itself: "the way through them" in the design.
 BELOW_ENGINE = {

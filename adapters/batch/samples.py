@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from adapters.batch.key import BatchKey
 from adapters.batch.replacement import OnError, Replacements, for_a_generator
 from adapters.errors import note
-from adapters.generators import GLOBAL, GLOBAL_BATCH
+from adapters.generators import GLOBAL, GLOBAL_BATCH, current_place
 from adapters.seeding import seed
 from adapters.sources import Source
 from adapters.structure import private
@@ -82,9 +82,12 @@ class Samples:
         plan, epoch = self._plan, self._epoch
         fetched = self._fetch()
         transform, rng, stored = plan.transform, plan._generator_arguments[0], plan.source.stored
+        place = current_place()
         for row, number in enumerate(self._numbers.tolist()):
             try:
                 seed(plan.draws, plan.seed, epoch, number, GLOBAL)
+                if place is not None:
+                    place.sample(number)
                 sample = plan.fetched(epoch, number) if fetched is None else fetched[row]
                 if transform is None or rng:
                     sample = plan._transformed(sample, epoch, number)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from adapters.alignment import aligned_empty
 from adapters.arguments import check_integer
 from adapters.batch.collate import as_leaf
+from adapters.batch.lengthened import Probe
 
 
 class ByMember(abc.ABC):
@@ -40,7 +41,9 @@ class ByMember(abc.ABC):
         check_integer("to_multiple_of", to_multiple_of, 1)
         self._value = value
         self._multiple = int(to_multiple_of)
-        self._extra = 0  # What is added to lengths that vary.
+        self._probe: Probe | None = None
+        # Who gives a value for each member says which of them vary.
+        self._says_which = isinstance(value, (tuple, list, dict))
 
     def __call__(self, samples: list[Any]) -> Any:
         """The batch of these samples.
@@ -53,11 +56,14 @@ class ByMember(abc.ABC):
             raise ValueError("samples must hold at least one sample, got none")
         return self._collated(list(samples), self._value, "")
 
-    def longer(self) -> Any:
-        """The same collate, of which members whose lengths vary come out longer."""
-        longer = copy.copy(self)
-        longer._extra = self._multiple
-        return longer
+    def probing(self, probe: Probe) -> Any:
+        """The same collate, whose batches have other lengths where these may vary.
+
+        They are batches that it might make of other samples.
+        """
+        other = copy.copy(self)
+        other._probe = probe
+        return other
 
     def rounded(self, length: int) -> int:
         """A length that is a multiple of what it shall be."""

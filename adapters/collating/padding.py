@@ -44,6 +44,11 @@ class Pad(ByMember):
         self._expected: list[int] | None = None
         self._following: frozenset[str] | None = None
 
+    @property
+    def remedy(self) -> str:
+        """What says that a member varies of which some batches don't tell, for people."""
+        return "give it a value for each member, pad((0, 0)), which says that all of these vary"
+
     def __repr__(self) -> str:
         return (
             f"pad({self._value!r}, {self._multiple}, {self._longest}, axis={self._axes}, "
@@ -133,7 +138,15 @@ class Pad(ByMember):
         follows = self._following is None or where in self._following
         if follows and self._expected == list(map(self._cut, counts)):
             longest, varies = self._bound(longest), True
-        return self._cut(self.rounded(longest)) + (self._extra if varies else 0)
+        length = self._cut(self.rounded(longest))
+        if self._probe is not None and self._probe.asks(length, varies or self._says_which):
+            return self._other(length)
+        return length
+
+    def _other(self, length: int) -> int:
+        """A length that batches of other samples may have; the same one if all batches have it."""
+        longer = self._cut(self.rounded(length + 1))
+        return longer if longer > length else self.rounded(length - self._multiple) or length
 
     def _bound(self, longest: int) -> int:
         place = bisect.bisect_left(self._bounds, longest)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from adapters.alignment import aligned_empty
 from adapters.batch.collate import filler
+from adapters.batch.lengthened import Probe
 from adapters.collating.members import ByMember, common_dtype, same_rest
 
 
@@ -21,17 +22,29 @@ class Ragged(ByMember):
     def member(self, arrays: list[NDArray[Any]], value: Any, where: str) -> Any:
         """The two arrays for a member."""
         same_rest(arrays, (0,), where)
+        if self._probe is not None:
+            arrays = _probed(arrays, self._probe)
         dtype = common_dtype(arrays)
         row_splits = np.zeros(len(arrays) + 1, np.int64)
         np.cumsum([len(array) for array in arrays], out=row_splits[1:])
         total = int(row_splits[-1])
-        values = aligned_empty((self.rounded(total) + self._extra, *arrays[0].shape[1:]), dtype)
+        values = aligned_empty((self.rounded(total), *arrays[0].shape[1:]), dtype)
         if not dtype.hasobject:
             np.concatenate(arrays, out=values[:total])
         elif total:
             values[:total] = np.concatenate(arrays)
         values[total:] = filler(value, dtype, where)
         return values, row_splits
+
+
+def _probed(arrays: list[NDArray[Any]], probe: Probe) -> list[NDArray[Any]]:
+    """The arrays, of which the longest is one longer, where the probe asks for that."""
+    lengths = [len(array) for array in arrays]
+    place = int(np.argmax(lengths))
+    if not (probe.asks(lengths[place], min(lengths) < max(lengths)) and lengths[place]):
+        return arrays
+    longer = np.concatenate([arrays[place], arrays[place][-1:]])
+    return [*arrays[:place], longer, *arrays[place + 1 :]]
 
 
 def ragged(value: Any = 0, to_multiple_of: int = 1) -> Ragged:

@@ -25,7 +25,15 @@ from adapters.batch.order import DrawnOrder, Order
 from adapters.batch.plan import Allocate, Assembled, Plan
 from adapters.batch.replacement import OnError, Replacements
 from adapters.errors import note
-from adapters.generators import BATCH_TRANSFORM, call_with, generator, generator_argument
+from adapters.generators import (
+    BATCH_TRANSFORM,
+    COLLATE,
+    Place,
+    call_with,
+    generator,
+    generator_argument,
+    run_for_batch,
+)
 from adapters.gluon.batchify import Skeleton, as_active, batchify_default, is_nd, packed
 from adapters.gluon.blocks import call
 from adapters.gluon.members import Members, compute, split
@@ -247,7 +255,8 @@ class GluonPlan(Plan):
         if told is not None:
             batchify = told(samples, functools.partial(self._alone, samples, consumers))
         made = functools.partial(self._made, key, samples, allocate, batchify)
-        return self._seeded(key, consumers, made)
+        with Place(self.seed, key.randomness, key.index):
+            return self._seeded(key, consumers, made)
 
     def _seeded(
         self, key: BatchKey, consumers: bool, make: Callable[[Seeding | None], _Result]
@@ -267,7 +276,8 @@ class GluonPlan(Plan):
         def made(seeding: Seeding | None) -> Members | list[Any]:
             return self._steps.made(key, one, aligned_empty, seeding, self.semantics[1])
 
-        state = self._seeded(key, consumers, made)
+        with Place(self.seed, 0, 0):
+            state = self._seeded(key, consumers, made)
         (sample,) = state if isinstance(state, list) else state.samples()
         return sample
 
@@ -375,6 +385,7 @@ class GluonPlan(Plan):
         function = self.batch_transform
         own = getattr(function, "on_own_batch", None)  # Ours, which compute with NumPy.
         if batchify is not None:
+            run_for_batch(COLLATE)
             batch = batchify(state if isinstance(state, list) else state.samples())
             if own is not None:
                 batch = map_arrays(lambda array: array.asnumpy(), batch, lists=False)
@@ -395,6 +406,7 @@ class GluonPlan(Plan):
         rng_of = functools.partial(generator, self.seed, key.randomness, key.index, BATCH_TRANSFORM)
         held = [batch]
         del batch
+        run_for_batch(BATCH_TRANSFORM)
         try:
             transformed = call_with(rng_of, self._argument, function, held.pop())
             if transformed is None:

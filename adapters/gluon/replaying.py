@@ -9,9 +9,10 @@ import numpy as np
 
 from adapters.batch.key import Continuation
 from adapters.batch.order import Order
-from adapters.generators import DECODE, generator
+from adapters.generators import DECODE, Place, generator
 from adapters.gluon.plan import GluonPlan
 from adapters.gluon.samplers import drawn_batches, length_of
+from adapters.gluon.steps import FIRST_RUN
 from adapters.replaying import Replay, key_of
 from adapters.sources.origin import Origin
 
@@ -65,7 +66,13 @@ def replayed(
         else records.origin(number, generator(plan.seed, epoch, number, DECODE))
         for number in numbers.tolist()
     ]
-    return Replay(epoch, index, batch(index), numbers, origins, plan.data.__getitem__)
+
+    def fetched(number: int) -> Any:
+        with Place(plan.seed, epoch, index) as place:
+            place.sample(number, FIRST_RUN)
+            return plan.data[number]
+
+    return Replay(epoch, index, batch(index), numbers, origins, fetched)
 
 
 def _from_the_end(index: int, count: int | None) -> int:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from adapters.batch.key import BatchKey
 from adapters.batch.plan import Allocate
 from adapters.errors import RecordError, note
-from adapters.generators import DECODE, Generators, generator
+from adapters.generators import DECODE, Generators, current_place, generator
 from adapters.gluon.members import Members, items_of, split, stacked
 from adapters.gluon.names import in_range, integers, numbers_of
 from adapters.gluon.ndarrays import as_ndarray
@@ -29,6 +29,9 @@ from adapters.gluon.recipe import Column, Known, Opaque, Recipe
 from adapters.gluon.reuse import ReusedMemory
 from adapters.sources import Source, Stored, stretch_of, take_rows
 from adapters.structure import flatten
+
+FIRST_RUN = 1
+"""What tells the calls of the first functions for a sample from the source's, see ``Place``."""
 
 
 class Steps:
@@ -101,7 +104,8 @@ class Steps:
             else:
                 numbers = numbers_of(names, index, first)
                 seed = seeding.of_samples(epoch, numbers, place) if seeding else None
-                state = self._called(run, state, names, seed)
+                at = numbers.tolist(), place + FIRST_RUN
+                state = self._called(run, state, names, seed, at)
         assert state is not None
         return state
 
@@ -230,6 +234,8 @@ class Steps:
     def _record(self, source: Source, epoch: int, number: int, numpy_semantics: bool) -> Any:
         """One record; where it is damaged, and MXNet's data set there, what that makes of it."""
         rng = generator(self._seed, epoch, number, DECODE) if source.draws else None
+        if source.makes_samples and (place := current_place()) is not None:
+            place.sample(number)
         try:
             sample = source.sample(number, rng)
         except RecordError:
@@ -256,8 +262,17 @@ class Steps:
         state: Members | list[Any] | None,
         names: Any,
         seed: Callable[[int], None] | None,
+        drawn_by: tuple[Sequence[int], int] = ((), 0),
     ) -> list[Any]:
-        """Run the user's functions on each sample; ``seed`` is called with its row before."""
+        """Run the user's functions on each sample.
+
+        Args:
+            functions: Of the user's.
+            state: The samples; None where the base is asked for them.
+            names: Theirs.
+            seed: Is called with a sample's row before.
+            drawn_by: What they draw from sources depends on: the samples' numbers, and the run.
+        """
         samples: Iterator[Any]
         if state is None:
             names = names.tolist() if isinstance(names, np.ndarray) else names
@@ -265,8 +280,12 @@ class Steps:
         else:
             samples = iter(state if isinstance(state, list) else state.samples())
         results: list[Any] = []
+        at = current_place()
+        numbers, run_number = drawn_by
         try:
             for row in range(len(names)):
+                if at is not None and numbers:
+                    at.sample(numbers[row], run_number)
                 if seed is not None:
                     seed(row)
                 sample = next(samples)

@@ -16,7 +16,7 @@ from adapters.batch.key import WHOLE
 from adapters.engine import Reading, Stream, raise_as_itself
 from adapters.errors import ClosedError
 from adapters.keras.arguments import check_class_weight, check_one_output
-from adapters.keras.batches import Signature, for_jax, for_tensorflow
+from adapters.keras.batches import Signature, for_jax, for_tensorflow, remedy_of
 from adapters.keras.dataset import Groups, small, tf_dataset
 from adapters.keras.fits import Fit
 from adapters.keras.hooks import turn
@@ -240,7 +240,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         self._engine.park(stream)
         batches = [self._ready(batch) for batch in peeked]
         longer = map(self._ready, self._engine.plan.longer(stream.position[0]))
-        self._signature = signature = Signature([*batches, *longer])
+        self._signature = signature = Signature([*batches, *longer], remedy_of(self._engine.plan))
         this, grouped = weakref.ref(self), ahead and small(batches)
 
         def iterator() -> Iterator[Any]:

@@ -42,12 +42,14 @@ class Signature:
 
     Args:
         batches: Some of them, as ``for_tensorflow`` gives them.
+        remedy: What makes all batches like them, for people.
 
     Raises:
         ValueError: One of them holds None.
     """
 
-    def __init__(self, batches: list[Any]) -> None:
+    def __init__(self, batches: list[Any], remedy: str) -> None:
+        self._remedy = remedy
         for batch in batches:
             if (place := _place_of_none(batch)) is not None:
                 raise ValueError(
@@ -70,13 +72,14 @@ class Signature:
         """
         leaves, structure = flatten(batch)
         if structure != self._skeleton:
-            raise _unlike(account, f"is made like {structure}, the first ones {self._skeleton}")
+            found = f"is made like {structure}, the first ones {self._skeleton}"
+            raise _unlike(account, found, "give all of them the same structure")
         other = False
         for leaf, spec, dtype in zip(leaves, self._flat, self._dtypes):
-            shape = getattr(leaf, "shape", None)
-            if isinstance(shape, tuple) and not spec.shape.is_compatible_with(shape):
-                found = f"has an array of shape {shape}, the first ones had {spec.shape}"
-                raise _unlike(account, found)
+            shape = getattr(leaf, "shape", spec.shape)  # TensorFlow's own have a TensorShape.
+            if not spec.shape.is_compatible_with(shape):
+                found = f"has an array of shape {tuple(shape)}, the first ones had {spec.shape}"
+                raise _unlike(account, found, self._remedy)
             if not isinstance(leaf, np.ndarray) or leaf.dtype == dtype:
                 continue
             if dtype.hasobject or not np.can_cast(leaf.dtype, dtype, "same_kind"):
@@ -92,10 +95,22 @@ class Signature:
         return unflatten(structure, cast)
 
 
-def _unlike(account: Account, found: str, remedy: str = "") -> ValueError:
-    remedy = remedy or (
-        "pad, crop or resize in transform, or let the two first batches differ as later ones do"
-    )
+def remedy_of(plan: Any) -> str:
+    """What makes all batches of a ``SourcePlan`` alike, for people."""
+    if plan.batch_transform is not None:
+        made = "have batch_transform give all of them equal shapes there"
+    elif hasattr(plan.collate, "remedy"):
+        return f"{plan.collate.remedy} between batches"
+    elif plan.collate is not None:
+        made = "have collate give all of them equal shapes there, or use collate=adapters.pad()"
+    elif plan.source.whole_batches:
+        made = "have the source give all of them equal shapes there"
+    else:
+        made = "pad, crop or resize in transform, or use collate=adapters.pad()"
+    return f"{made}; or let one of the first two batches differ there as later ones do"
+
+
+def _unlike(account: Account, found: str, remedy: str) -> ValueError:
     return ValueError(
         "batches must have one structure, equal shapes and equal dtypes on TensorFlow: number "
         f"{account.step + account.taken} of epoch {account.epoch} {found}; {remedy}"

@@ -4,6 +4,9 @@ Keras calls them in another order on every backend, and more often than there ar
 is called once per epoch, in turn, before the epoch's first batch is computed and after its last one
 has been delivered, however often an epoch is replayed. A sequence with such hooks is never read
 beyond the end of its epoch, as they may change what the next batches are.
+
+A loop of the program's own over ``seq[i]`` calls them, too, as stock Keras has it: then they say
+where an epoch ends.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from adapters.keras.internals import called_by_keras
 from adapters.sources import Source
 
 NAMES = ("on_epoch_begin", "on_epoch_end")
+_Hook = Callable[[Any], None]
+_running = threading.local()
 
 
 def own_hooks(kind: type, base: type) -> bool:
@@ -27,29 +32,47 @@ def own_hooks(kind: type, base: type) -> bool:
     return any(getattr(kind, name, None) is not getattr(base, name, None) for name in NAMES)
 
 
-def divert_keras(kind: type, base: type, accounts: Mapping[str, Callable[[Any], None]]) -> None:
-    """Have Keras, when it calls a subclass's hook, reach the account instead.
-
-    Anybody else reaches the subclass's own.
+def divert(kind: type, base: type, accounts: Mapping[str, tuple[_Hook, _Hook]]) -> None:
+    """Have whoever calls a subclass's hook reach an account instead, which has it called in time.
 
     Args:
         kind: The subclass.
         base: Whose hooks need no diversion.
-        accounts: What Keras reaches, by the hook's name.
+        accounts: What Keras reaches, and what others do, by the hook's name.
     """
-    for name, account in accounts.items():
+    for name, (by_keras, by_program) in accounts.items():
         own = getattr(kind, name)
-        if own is not getattr(base, name) and not hasattr(own, "diverts_keras"):
-            setattr(kind, name, _diverting(own, account))
+        if own is not getattr(base, name) and not hasattr(own, "is_diverted"):
+            setattr(kind, name, _diverted(own, by_keras, by_program))
 
 
-def _diverting(own: Callable[[Any], None], account: Callable[[Any], None]) -> Callable[..., None]:
+def _diverted(own: _Hook, by_keras: _Hook, by_program: _Hook) -> _Hook:
     @functools.wraps(own)
     def hook(self: Any) -> None:
-        (account if called_by_keras() else own)(self)
+        if called_by_keras():
+            by_keras(self)
+        elif is_running(self) or not self._has_begun:
+            own(self)
+        else:
+            by_program(self)
 
-    hook.diverts_keras = True  # type: ignore[attr-defined]
+    hook.is_diverted = True  # type: ignore[attr-defined]
     return hook
+
+
+def run_hook(sequence: Any, name: str) -> None:
+    """Call a sequence's own hook, and those that it calls by ``super()``."""
+    outer = getattr(_running, "sequence", None)
+    _running.sequence = sequence
+    try:
+        getattr(sequence, name)()
+    finally:
+        _running.sequence = outer
+
+
+def is_running(sequence: Any) -> bool:
+    """Whether a hook of this sequence runs in this thread, by ``run_hook``."""
+    return getattr(_running, "sequence", None) is sequence
 
 
 class HookedEngine(Engine):
@@ -96,7 +119,7 @@ class HookedEngine(Engine):
                 while calls[0] < begins or calls[1] < ends:
                     number = int(calls[0] > calls[1])
                     calls[number] += 1
-                    getattr(sequence, NAMES[number])()
+                    run_hook(sequence, NAMES[number])
                     called = True
             finally:
                 self._calling = False

@@ -37,6 +37,11 @@ class Lasting(abc.ABC):
     def _settled(self) -> Lasting:
         """Itself, with the shard that it has from now on."""
 
+    @property
+    def _has_begun(self) -> bool:
+        """Whether it has been constructed."""
+        return "_engine" in self.__dict__ or "_position" in self.__dict__
+
     def close(self) -> None:
         """End the workers and free what they shared; batches that are held stay valid."""
         self._engine.close()

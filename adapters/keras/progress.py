@@ -109,6 +109,7 @@ class Progress:
         """The rest of the epoch that somebody has moved it into, if it isn't a whole one."""
         self._latest: Account | None = None
         self._followed: list[Account] = []
+        self._just_advanced = False
         self.stamp = 0
         """Changes when somebody moves the sequence by hand."""
 
@@ -135,7 +136,7 @@ class Progress:
         account = Account(self._num_batches, *(start or self.start), aside)
         account.stamp = self.stamp
         if not aside:
-            self._latest = account
+            self._latest, self._just_advanced = account, False
         return account
 
     def hand_out(self, account: Account) -> None:
@@ -189,7 +190,25 @@ class Progress:
         moved = account.aside or account.stamp != self.stamp
         if not moved and start[0] > max(account.epoch, self._start[0]):
             self._start = start
+            self._just_advanced = True
             self.advanced()
+
+    def read_by_number(self) -> None:
+        """A loop of the program's own reads the current epoch, and will say when it is over."""
+        self._just_advanced = False
+
+    def end_epoch(self) -> None:
+        """Advance the epoch, unless a pass that came to its end has just done so."""
+        self.settle()
+        if not self._just_advanced:
+            self.advance()
+        self._just_advanced = False
+
+    def advance(self) -> None:
+        """Make the next epoch the current one."""
+        self.move(self.epoch + 1, 0)
+        self._just_advanced = True
+        self.advanced()
 
     def advanced(self) -> None:
         """Say that another epoch is the current one."""
@@ -211,5 +230,5 @@ class Progress:
         """Make this the place where the next pass starts."""
         self.look()
         self._start, self.continuation = (epoch, step), continuation
-        self._latest = None
+        self._latest, self._just_advanced = None, False
         self.stamp += 1

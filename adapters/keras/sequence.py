@@ -25,9 +25,10 @@ from adapters.keras.arguments import (
     index_of,
     settings_of,
 )
+from adapters.keras.calls import is_read_by_a_call
 from adapters.keras.exit import opened
 from adapters.keras.explanation import explanation
-from adapters.keras.hooks import HookedEngine, divert_keras, own_hooks
+from adapters.keras.hooks import HookedEngine, divert, is_running, own_hooks, turn
 from adapters.keras.internals import called_by_keras
 from adapters.keras.iteration import Iteration
 from adapters.keras.lasting import Lasting
@@ -105,8 +106,9 @@ class SafeSequence(Lasting, Replayable):
 
     ``len(seq)`` is the number of batches, ``seq[i]`` batch i of the current epoch, and
     ``for batch in seq`` one epoch, read ahead by the workers. The epoch advances when a pass has
-    delivered its last batch; a pass that is abandoned is replayed whole. Threads may share a pass,
-    each batch of which goes to one of them, and call ``seq[i]``.
+    delivered its last batch; a pass that is abandoned is replayed whole. After a loop of your own
+    over ``seq[i]``, ``seq.on_epoch_end()`` advances it. Threads may share a pass, each batch of
+    which goes to one of them, and call ``seq[i]``.
 
     A subclass may have ``on_epoch_begin`` and ``on_epoch_end``, which are called once per epoch, on
     every backend; nothing is read beyond the end of an epoch then. What makes a batch is given to
@@ -128,7 +130,7 @@ class SafeSequence(Lasting, Replayable):
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         check_subclass(cls, SafeSequence)
-        divert_keras(cls, SafeSequence, _ACCOUNTS)
+        divert(cls, SafeSequence, _ACCOUNTS)
 
     def __init__(
         self,
@@ -313,6 +315,7 @@ class SafeSequence(Lasting, Replayable):
         self._engine.enter_epoch(self.epoch)
         key = self._progress.continuation.key(self.epoch, number)
         batch = self._engine.compute(key).batch
+        self._progress.read_by_number()
         if self._served is not None:
             self._served.add(number)
         return batch
@@ -356,17 +359,43 @@ class SafeSequence(Lasting, Replayable):
         return twin
 
     # Keras calls these two when its own adapter is in use, see installation.install. A subclass's
-    # own are called by HookedEngine, and Keras reaches the account alone.
+    # own are called by HookedEngine, and whoever else calls them reaches the accounts alone.
 
     def on_epoch_begin(self) -> None:
         """For subclasses: called once per epoch, before its first batch is computed."""
         if called_by_keras():
             self._keras_begins()
+        elif not is_running(self):
+            self._program_begins()
 
     def on_epoch_end(self) -> None:
-        """For subclasses: called once per epoch, after its last batch has been delivered."""
+        """Begin the next epoch, after a loop of your own over ``seq[i]``.
+
+        Nothing happens within ``fit``, ``evaluate`` and ``predict``, or where ``for batch in seq``
+        has just come to the end of the epoch. For subclasses: called once per epoch, after its last
+        batch has been delivered, or by such a loop.
+        """
         if called_by_keras():
             self._keras_ends()
+        elif not is_running(self):
+            self._program_ends()
+
+    def _program_begins(self) -> None:
+        """Have hooks called that are due before the epoch's first batch."""
+        if not is_read_by_a_call(self._settled()._progress):
+            self._engine.enter_epoch(self.epoch)
+
+    def _program_ends(self) -> None:
+        """Begin the next epoch, and have the hooks called that are due between the two."""
+        if is_read_by_a_call(self._settled()._progress):
+            return
+        if self._endless:
+            turn(self._engine, self._source)
+            return
+        calls = self._hook_calls
+        if self._hooked and calls == [self.epoch, self.epoch]:
+            calls[0] += 1  # An epoch that nothing was read of has no begin.
+        self._progress.end_epoch()
 
     def _keras_begins(self) -> None:
         """Begin to count which batches Keras asks for."""
@@ -375,12 +404,11 @@ class SafeSequence(Lasting, Replayable):
     def _keras_ends(self) -> None:
         """Advance the epoch if Keras has asked for every batch since it began."""
         if self._served is not None and len(self._served) == self._plan.num_batches:
-            self._progress.move(self.epoch + 1, 0)
-            self._progress.advanced()
+            self._progress.advance()
         self._served = None
 
 
 _ACCOUNTS = {
-    "on_epoch_begin": SafeSequence._keras_begins,
-    "on_epoch_end": SafeSequence._keras_ends,
+    "on_epoch_begin": (SafeSequence._keras_begins, SafeSequence._program_begins),
+    "on_epoch_end": (SafeSequence._keras_ends, SafeSequence._program_ends),
 }

@@ -9,7 +9,7 @@ import keras
 from adapters.alignment import aligned_empty
 from adapters.batch.key import BatchKey
 from adapters.batch.sourceplan import SourcePlan
-from adapters.keras.hooks import NAMES, own_hooks
+from adapters.keras.hooks import NAMES, own_hooks, run_hook
 from adapters.sources import SequenceSource, Source, as_source, refuse_parts_in_a_list
 
 
@@ -40,13 +40,13 @@ class Inner:
     def on_epoch_begin(self) -> None:
         """Call the hook of the sequence's class."""
         if self._hooked is not None:
-            self._hooked.on_epoch_begin()
+            run_hook(self._hooked, "on_epoch_begin")
 
     def on_epoch_end(self) -> None:
         """Go on to the next epoch."""
         self._epoch += 1
         if self._hooked is not None:
-            self._hooked.on_epoch_end()
+            run_hook(self._hooked, "on_epoch_end")
 
     def __getstate__(self) -> dict[str, Any]:
         # Hooks are called where the consumer is, not in its worker processes.

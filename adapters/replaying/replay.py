@@ -19,7 +19,7 @@ from adapters.alignment import aligned_empty
 from adapters.batch.key import BatchKey
 from adapters.batch.sourceplan import SourcePlan
 from adapters.errors import ContentError, RecordError
-from adapters.generators import DECODE, generator
+from adapters.generators import DECODE, Place, generator
 from adapters.images import decode, stored
 from adapters.replaying.pictures import as_numpy, picture_of, pictures_of
 from adapters.replaying.sheet import png, sheet
@@ -162,4 +162,10 @@ def replayed(plan: SourcePlan, key: BatchKey, now: int) -> Replay:
             for number in numbers.tolist()
         ]
     batch = plan.batch(key, aligned_empty).batch
-    return Replay(epoch, index, batch, numbers, origins, lambda n: plan.fetched(epoch, n))
+
+    def fetched(number: int) -> Any:
+        with Place(plan.seed, epoch, index) as place:
+            place.sample(number)
+            return plan.fetched(epoch, number)
+
+    return Replay(epoch, index, batch, numbers, origins, fetched)

@@ -40,7 +40,8 @@ class Decoded(Source):
     def __getitem__(self, index: Any) -> Any:
         """The sample of this number, or a list of them for a slice.
 
-        Random crops and flips are those of epoch 0 under seed 0; a loader gives each epoch others.
+        Crops and flips are drawn again each time. Where a data set or a transform of a loader asks,
+        they depend on the seed, the epoch and the sample that is made there, alone.
 
         Raises:
             IndexError: Out of range.
@@ -49,7 +50,7 @@ class Decoded(Source):
         """
         if isinstance(index, slice):
             return list(self._inorder(range(*index.indices(len(self)))))
-        return self.sample(self._number(index))
+        return self._drawn(self._number(index))
 
     def __iter__(self) -> Iterator[Any]:
         """The samples in order."""
@@ -61,7 +62,7 @@ class Decoded(Source):
             ahead = numbers[first + _AT_ONCE : first + 2 * _AT_ONCE]
             self.bring(np.array(numbers[first : first + _AT_ONCE], np.int64))
             self.expect(np.array(ahead, np.int64), elsewhere=False)
-            yield from map(self.sample, numbers[first : first + _AT_ONCE])
+            yield from map(self._drawn, numbers[first : first + _AT_ONCE])
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
         """The samples of these numbers, which are read in the order of the files."""

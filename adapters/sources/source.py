@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.foretold import Window
-from adapters.generators import DECODE, RngOf, generator
+from adapters.generators import DECODE, RngOf, generator, source_generator
 from adapters.ownership import Allocate
 from adapters.sources.origin import Located, Origin
 from adapters.sources.selection import chosen_of
@@ -49,14 +49,15 @@ class Source(Located, abc.ABC):
     def __getitem__(self, index: Any) -> Any:
         """The same, as any map-style data set has it, or a list of samples for a slice.
 
-        What is drawn is that of epoch 0 under seed 0; a loader gives each epoch something else.
+        What is random is drawn again each time. Where a data set or a transform of a loader asks,
+        it depends on the seed, the epoch and the sample that is made there, alone.
 
         Raises:
             IndexError: Out of range.
             TypeError: No integer and no slice.
         """
         if isinstance(index, slice):
-            return [self.sample(number) for number in range(*index.indices(len(self)))]
+            return [self._drawn(number) for number in range(*index.indices(len(self)))]
         try:
             number = operator.index(index)
         except TypeError:
@@ -64,11 +65,15 @@ class Source(Located, abc.ABC):
         size = len(self)
         if not -size <= number < size:
             raise IndexError(f"sample number must be in range({-size}, {size}), got {number}")
-        return self.sample(number % size)
+        return self._drawn(number % size)
 
     def __iter__(self) -> Iterator[Any]:
         """The samples in order."""
-        return map(self.sample, range(len(self)))
+        return map(self._drawn, range(len(self)))
+
+    def _drawn(self, number: int) -> Any:
+        """The sample of this number for who has no generator for it."""
+        return self.sample(number, source_generator() if self.draws else None)
 
     def select(self, numbers: Any) -> Source:
         """These samples as a source, numbered anew in this order; nothing is read or copied.

@@ -30,7 +30,28 @@ def test_a_member_of_fixed_size_stays_as_it_is():
 @pytest.mark.parametrize("multiple", [1, 8])
 def test_what_is_cut_off_in_all_batches_may_be_shorter_in_others(multiple):
     plan = plan_of(texts([30, 40, 50, 60]), 2, collate=pad(0, multiple, max_length=16))
-    assert shapes(plan) == 2 * [((16 + multiple,), (1,) if multiple == 1 else (8,))]
+    assert shapes(plan) == 2 * [((16 - multiple,), (1,) if multiple == 1 else (8,))]
+
+
+def test_what_is_always_as_long_as_it_may_be_is_fixed():
+    plan = plan_of(texts([3, 5, 4, 4]), 2, collate=pad(0, 16, max_length=16))
+    assert shapes(plan) == 2 * [((16,), (16,))]
+
+
+def test_where_no_lengths_vary_all_may_but_those_of_1():
+    assert shapes(plan_of(texts([3] * 6), 2, collate=pad(0))) == 3 * [((4,), (1,))]
+
+
+def test_a_value_for_each_member_says_that_they_vary():
+    plan = plan_of(texts([3, 5, 4, 4]), 2, collate=pad((0, 0)))
+    assert shapes(plan) == [((6,), (2,)), ((5,), (2,))]
+
+
+def test_what_fails_for_a_batch_that_is_not_real_is_left_out():
+    def fixed(batch):
+        return batch[0] + np.zeros(3), batch[1]
+
+    assert shapes(plan_of(texts([3] * 6), 2, collate=pad(0), batch_transform=fixed)) == []
 
 
 def test_lengths_that_differ_only_in_the_last_batch_are_seen():

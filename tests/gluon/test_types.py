@@ -15,6 +15,7 @@ from mxnet.gluon.data.vision import ImageRecordDataset
 from mxnet.gluon.data.vision.transforms import Cast, Compose, RandomLighting, ToTensor
 
 from adapters import ImageDecoder, RecordError, gluon_loader, open_records
+from adapters.sources import Source
 from tests.gluon.crews import THREADS, every_kind, every_quick_crew, opened
 from tests.gluon.data_sets import (
     IN_MEMORY,
@@ -40,6 +41,12 @@ LABELS: dict[str, Callable[[int], Any]] = {
     "numbers": lambda n: n,
     "two": lambda n: np.array([n, n / 2], np.float32),
 }
+
+
+@pytest.fixture(autouse=True)
+def drawn_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MXNet's loader draws what ours does in epoch 0 under seed 0, to be compared."""
+    monkeypatch.setattr(Source, "_drawn", lambda self, number: self.sample(number))
 
 
 def told(sample: Any) -> int:

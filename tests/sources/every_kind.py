@@ -48,6 +48,11 @@ class Squares(Source):
         return []
 
 
+def all_samples(source: Source) -> list[Any]:
+    """Its samples, with what is random drawn alike each time."""
+    return [source.sample(number) for number in range(len(source))]
+
+
 def _images(folder: Path, format: str, decoder: ImageDecoder) -> Source:
     contents = [encoded(picture(20, 20 + n), "JPEG") for n in range(SIZE)]
     return open_records(write_images(folder / f"images.{format}", format, contents), decode=decoder)

@@ -11,6 +11,7 @@ import pytest
 from adapters import Feature, ImageDecoder, open_records
 from tests.images.pictures import encoded, picture
 from tests.plans import batch_of, plan_of
+from tests.sources.every_kind import all_samples
 from tests.sources.example_files import assembled, entry, listed
 from tests.sources.record_files import write
 from tests.sources.test_beforehand import ROWS, batch, cache, same, unreadable
@@ -65,10 +66,10 @@ def test_features(tmp_path, decode, outputs):
     plain = open_records(path, decode=decode, outputs=outputs)
     kept = open_records(path, decode=decode, outputs=outputs, cache=cache(tmp_path))
     again = open_records(path, decode=decode, outputs=outputs, cache=cache(tmp_path))
-    expected = [leaves(sample) for sample in plain]
+    expected = list(map(leaves, all_samples(plain)))
     batches = [batch(plain, epoch) for epoch in (0, 1)] if plain.leaves else []
     for source in (kept, kept, again):
-        for one, other in zip(source, expected, strict=True):
+        for one, other in zip(all_samples(source), expected, strict=True):
             same(leaves(one), other)
             assert [type(value) for value in leaves(one)] == [type(value) for value in other]
     unreadable(path)

@@ -15,6 +15,7 @@ from adapters.records import irheader
 from tests.batches import exact
 from tests.images.pictures import encoded, npy, picture
 from tests.plans import batch_of, epoch_of, plan_of
+from tests.sources.every_kind import all_samples
 from tests.sources.record_files import (
     FORMATS,
     SIZE,
@@ -89,10 +90,10 @@ def test_every_epoch_and_every_seed_has_other_crops(tmp_path):
     assert len(set(batches)) == 3
 
 
-def test_an_index_alone_gives_the_crop_of_epoch_0_under_seed_0(tmp_path):
+def test_a_sample_without_a_generator_has_the_crop_of_epoch_0_under_seed_0(tmp_path):
     source = open_records(jpeg_file(tmp_path, "recordio"), decode=RANDOM)
     np.testing.assert_array_equal(
-        np.stack([image for image, _ in source]), batch_of(plan_of(source, SIZE))[0]
+        np.stack([image for image, _ in all_samples(source)]), batch_of(plan_of(source, SIZE))[0]
     )
 
 
