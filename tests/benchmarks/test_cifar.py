@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.data.cifar import find_cifar, load_cifar
+from benchmarks.lab.experiments.cifar import find_cifar, load_cifar
 
 FOLDER = "cifar-10-batches-py"
 

@@ -16,7 +16,7 @@ import sys
 sys.modules["mxnet"] = None  # As where it isn't installed.
 
 from benchmarks.harness.ratios import BATCH
-from benchmarks.experiments.record_formats import _loader_of
+from benchmarks.lab.experiments.record_formats import _loader_of
 
 with _loader_of("Keras", list(range(2 * BATCH)), None, 1) as loader:
     print(len(loader))

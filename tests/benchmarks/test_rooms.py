@@ -65,7 +65,7 @@ def test_a_file_imports_only_what_its_room_may(path):
     ("room", "source", "wrong"),
     [
         ("harness", "from benchmarks.data.digits import x", "benchmarks.data.digits.x"),
-        ("harness", "def f():\n    from benchmarks.peers import dali", "benchmarks.peers.dali"),
+        ("harness", "def f():\n    from benchmarks.peers import dali", "benchmarks.lab.peers.dali"),
         ("data", "from benchmarks.harness.ratios import x", "benchmarks.harness.ratios.x"),
         ("peers", "import benchmarks.experiments.caltech", "benchmarks.experiments.caltech"),
         ("experiments", "from benchmarks.test_caltech import x", "benchmarks.test_caltech.x"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.experiments.startup import CALLS
+from benchmarks.lab.experiments.startup import CALLS
 from benchmarks.harness.results import Run
 from benchmarks.test_startup import Program, slow_calls
 

@@ -28,7 +28,7 @@ import numpy as np
 
 from benchmarks.data.photographs import find_photographs
 from benchmarks.harness.machine import usable_cpus
-from benchmarks.harness.rangeserver import ServerProcess
+from tests.remote.rangeserver import ServerProcess
 from benchmarks.harness.row import Measurement
 from benchmarks.peers.pictures import SIDE
 

@@ -29,7 +29,7 @@ from benchmarks.experiments.records_ratios import (
 )
 from benchmarks.harness.ratios import BATCH, Ratio
 from benchmarks.harness.row import Measurement
-from benchmarks.peers import directory, ffcv
+from benchmarks.lab.peers import directory, ffcv
 from benchmarks.peers.installed import Peer
 
 

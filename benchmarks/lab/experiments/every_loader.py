@@ -31,19 +31,8 @@ from benchmarks.harness.cpu_seconds import tree_cpu_seconds
 from benchmarks.harness.machine import usable_cpus
 from benchmarks.harness.ratios import BATCH, endless
 from benchmarks.harness.row import Measurement
-from benchmarks.peers import (
-    dali,
-    ffcv,
-    grain,
-    litdata,
-    mxnet,
-    py_dataset,
-    spdl,
-    tf_data,
-    torch,
-    turboloader,
-    webdataset,
-)
+from benchmarks.lab.peers import dali, ffcv, grain, litdata, torch, webdataset
+from benchmarks.peers import mxnet, py_dataset, tf_data
 from benchmarks.peers.installed import is_missing, version_of
 from benchmarks.peers.pictures import EVAL, SHORT, SIDE, TRAIN, Batches, rows
 
@@ -243,20 +232,12 @@ def _dali(photographs: Photographs, work: str, workers: int) -> Batches:
     return dali.batches_of(photographs.tfrecord, workers, work)
 
 
-def _spdl(photographs: Photographs, work: str, workers: int) -> Batches:
-    return spdl.batches_of(photographs, workers, work)
-
-
 def _ffcv(photographs: Photographs, work: str, workers: int) -> Batches:
     return ffcv.batches_of(photographs, workers, work)
 
 
 def _ffcv_raw(photographs: Photographs, work: str, workers: int) -> Batches:
     return ffcv.batches_of(photographs, workers, work, raw=True)
-
-
-def _turboloader(photographs: Photographs, work: str, workers: str) -> Batches:
-    return turboloader.batches_of(photographs, work)
 
 
 def _webdataset(photographs: Photographs, work: str, workers: int) -> Batches:
@@ -314,9 +295,7 @@ LOADERS: Mapping[str, Loader] = {
         absent=webdataset.missing,
     ),
     "litdata processes, OpenCV": Loader(CPUS, "litdata", ("litdata", "torch", _OPENCV), _litdata),
-    "turboloader, TAR": Loader("auto", "turboloader", ("turboloader",), _turboloader, whole=True),
     "DALI, TFRecord": Loader(CPUS, "nvidia.dali", ("nvidia-dali-cuda120",), _dali),
-    "spdl, FFmpeg": Loader(CPUS, "spdl.io", ("spdl_io",), _spdl, absent=spdl.missing),
     "FFCV, beton": Loader(CPUS, "ffcv", ("ffcv", "numba"), _ffcv),
     "FFCV, raw 256": Loader(CPUS, "ffcv", ("ffcv", "numba"), _ffcv_raw, raw=True),
     "ImageRecordIter, RecordIO": Loader(CPUS, "mxnet", ("mxnet",), _mxnet_iterator),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.data.photographs import find_photographs
-from benchmarks.experiments.record_formats import MOST_CACHED
+from benchmarks.lab.experiments.record_formats import MOST_CACHED
 from benchmarks.harness.machine import usable_cpus
 from benchmarks.harness.results import Column
 from benchmarks.harness.sweeps import RowSpec, Session, our_failures
@@ -46,7 +46,7 @@ def test_cold_disk(session: Session) -> None:
         loader="cold disk",
         workers=usable_cpus(),
         ours=True,
-        program="benchmarks.experiments.cold_disk",
+        program="benchmarks.lab.experiments.cold_disk",
         options={
             "records": records,
             "passes": passes,

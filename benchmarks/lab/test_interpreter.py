@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adapters.images import kernel
-from benchmarks.experiments.interpreter import CORES, SOURCES
+from benchmarks.lab.experiments.interpreter import CORES, SOURCES
 from benchmarks.harness.results import Column
 from benchmarks.harness.sweeps import RowSpec, Session, our_failures
 
@@ -42,7 +42,7 @@ def test_interpreter(session: Session, source: str) -> None:
             loader=f"{source}, batches of {batch}",
             workers="0",
             ours=True,
-            program="benchmarks.experiments.interpreter",
+            program="benchmarks.lab.experiments.interpreter",
             options={"source": source, "batch": batch, "passes": PASSES[session.size]},
             limit_seconds=LIMIT_SECONDS,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psutil
 import pytest
 
-from benchmarks.experiments.index_size import ORDERED
+from benchmarks.lab.experiments.index_size import ORDERED
 from benchmarks.harness.results import Column, Experiment
 from benchmarks.harness.sweeps import RowSpec, Session, our_failures
 
@@ -47,7 +47,7 @@ def test_index(session: Session, files: int, records: int) -> None:
         loader=f"{files:,} files of {records:,}",
         workers="",
         ours=True,
-        program="benchmarks.experiments.index_size",
+        program="benchmarks.lab.experiments.index_size",
         options={"files": files, "records": records},
         limit_seconds=LIMIT_SECONDS,
     )

@@ -12,7 +12,7 @@ import tempfile
 import pytest
 
 from benchmarks.data.photographs import find_many_records, find_photographs
-from benchmarks.experiments.record_formats import FIRST_BATCH, FORMATS, MOST_CACHED
+from benchmarks.lab.experiments.record_formats import FIRST_BATCH, FORMATS, MOST_CACHED
 from benchmarks.harness.machine import usable_cpus
 from benchmarks.harness.results import Column, Experiment
 from benchmarks.harness.sweeps import RowSpec, Session, our_failures
@@ -95,7 +95,7 @@ def _row(session: Session, framework: str, loader: str, folder: str) -> RowSpec:
         loader=loader,
         workers=usable_cpus(),
         ours=True,
-        program="benchmarks.experiments.record_formats",
+        program="benchmarks.lab.experiments.record_formats",
         options={
             "framework": framework,
             "folder": folder,

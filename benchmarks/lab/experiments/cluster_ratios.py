@@ -24,7 +24,7 @@ from benchmarks.data.photographs import find_photographs
 from benchmarks.harness import ratios
 from benchmarks.harness.ratios import Contestant, Ratio, measure_ratio
 from benchmarks.harness.row import Measurement
-from benchmarks.peers import tf_service
+from benchmarks.lab.peers import tf_service
 from benchmarks.peers.installed import Peer
 
 HOST, PORT = "127.0.0.1", 8990

@@ -6,8 +6,8 @@ import pytest
 
 from adapters.images import kernel
 from benchmarks.data.photographs import find_photographs
-from benchmarks.experiments import storage_ratios
-from benchmarks.experiments.storage import BLOCKS, BLOCKS_FILLING, FILLED, KINDS, MEMORY
+from benchmarks.lab.experiments import storage_ratios
+from benchmarks.lab.experiments.storage import BLOCKS, BLOCKS_FILLING, FILLED, KINDS, MEMORY
 from benchmarks.harness.machine import usable_cpus
 from benchmarks.harness.ratios import hold, skip_without
 from benchmarks.harness.results import Column, Experiment
@@ -111,7 +111,7 @@ def _row(session: Session, kind: str, latency_ms: int) -> RowSpec:
         loader=kind if latency_ms == LATENCY_MS else f"{kind}, {latency_ms} ms",
         workers=usable_cpus(),
         ours=True,
-        program="benchmarks.experiments.storage",
+        program="benchmarks.lab.experiments.storage",
         options={
             "kind": kind,
             "passes": PASSES[session.size] * (OF_FILLED if kind == FILLED else 1),

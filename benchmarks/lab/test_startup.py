@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from benchmarks.experiments.startup import CALLS
+from benchmarks.lab.experiments.startup import CALLS
 from benchmarks.harness.backends import TITLES
 from benchmarks.harness.results import Column, Run
 from benchmarks.harness.sweeps import RowSpec, Session, our_failures
@@ -24,7 +24,7 @@ class Program:
     """A program, and what it may take.
 
     Args:
-        case: Its name in `benchmarks.experiments.startup`.
+        case: Its name in `benchmarks.lab.experiments.startup`.
         backends: Of Keras, or "mxnet".
         ours: What it is called with this package's loader.
         stock: And without.
@@ -110,7 +110,7 @@ def test_startup(session: Session, program: Program) -> None:
             loader=loader,
             workers="",
             ours=loader == program.ours,
-            program="benchmarks.experiments.startup",
+            program="benchmarks.lab.experiments.startup",
             options={
                 "case": program.case,
                 "backend": backend,

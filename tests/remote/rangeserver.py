@@ -267,7 +267,7 @@ class ServerProcess:
     def __init__(self, folder: str | os.PathLike[str], **settings: Any) -> None:
         arguments = [os.fspath(folder), json.dumps(asdict(Settings(**settings)))]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.harness.rangeserver", *arguments],
+            [sys.executable, "-m", "tests.remote.rangeserver", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -3,8 +3,8 @@
 Its servers listen on every interface. So the dispatcher, the workers and the reader run in a
 network namespace that has no other than loopback.
 
-    python -m benchmarks.peers.tf_service 60        prints GB/s
-    python -m benchmarks.peers.tf_service worker PORT
+    python -m benchmarks.lab.peers.tf_service 60        prints GB/s
+    python -m benchmarks.lab.peers.tf_service worker PORT
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _read(batches: int) -> float:
     service: Any = tf.data.experimental.service
     dispatcher = service.DispatchServer(service.DispatcherConfig(port=DISPATCHER_PORT))
     workers = [
-        subprocess.Popen([sys.executable, "-m", "benchmarks.peers.tf_service", "worker", str(port)])
+        subprocess.Popen([sys.executable, "-m", "benchmarks.lab.peers.tf_service", "worker", str(port)])
         for port in WORKER_PORTS
     ]
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.data.photographs import find_photographs
-from benchmarks.experiments import cluster_ratios
+from benchmarks.lab.experiments import cluster_ratios
 from benchmarks.harness.ratios import hold, skip_without
 from benchmarks.harness.sweeps import Session
 

@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 from keras import layers
 
-from benchmarks.data.cifar import load_cifar
+from benchmarks.lab.experiments.cifar import load_cifar
 from benchmarks.data.digits import load_digits
-from benchmarks.experiments.dcgan import make_dcgan
+from benchmarks.lab.experiments.dcgan import make_dcgan
 from benchmarks.harness.cpu_seconds import tree_cpu_seconds
 from benchmarks.harness.keras_training import (
     TimedModel,

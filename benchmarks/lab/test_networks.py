@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.data.cifar import find_cifar
+from benchmarks.lab.experiments.cifar import find_cifar
 from benchmarks.data.digits import find_digits
 from benchmarks.experiments.mnist_sweep import cpu_counts
 from benchmarks.harness.machine import usable_cpus
@@ -72,7 +72,7 @@ def test_networks(session: Session, network: str) -> None:
             loader=loader,
             workers=cores,
             ours=loader == OURS,
-            program="benchmarks.experiments.networks",
+            program="benchmarks.lab.experiments.networks",
             options={"network": network, "data": str(data[1]), "samples": samples},
             limit_seconds=size.limit_seconds,
             cpus=cores,

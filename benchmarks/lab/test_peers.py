@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.data.photographs import SMALL, find_packed, find_photographs
 from benchmarks.experiments.correctness import check, faults, references
-from benchmarks.experiments.every_loader import LOADERS, WORKS
+from benchmarks.lab.experiments.every_loader import LOADERS, WORKS
 from benchmarks.experiments.mnist_sweep import cpu_counts
 from benchmarks.harness.machine import usable_cpus
 from benchmarks.harness.ratios import BATCH
@@ -142,7 +142,7 @@ def _specs(session: Session, work: str, pictures: str) -> list[RowSpec]:
             loader=name,
             workers=each.workers,
             ours=each.ours,
-            program="benchmarks.experiments.every_loader",
+            program="benchmarks.lab.experiments.every_loader",
             options={"work": work, "pictures": pictures, **SIZES[session.size]},
             limit_seconds=LIMIT_SECONDS,
             shares=f"ours, {each.module}" if each.ours else name,

@@ -45,7 +45,7 @@ def test_convergence(session: Session) -> None:
         loader="orders",
         workers="auto",
         ours=True,
-        program="benchmarks.experiments.convergence",
+        program="benchmarks.lab.experiments.convergence",
         options={
             "digits": str(digits.path),
             "train": train,

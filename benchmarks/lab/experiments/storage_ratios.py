@@ -22,10 +22,10 @@ from typing import Any
 
 from benchmarks.data.photographs import Photographs, find_photographs
 from benchmarks.harness.machine import usable_cpus
-from benchmarks.harness.rangeserver import ServerProcess
+from tests.remote.rangeserver import ServerProcess
 from benchmarks.harness.ratios import BATCH, Contestant, Pace, Ratio, measure_ratio, pace
 from benchmarks.harness.row import Measurement
-from benchmarks.peers import litdata, webdataset
+from benchmarks.lab.peers import litdata, webdataset
 from benchmarks.peers.installed import Peer
 from benchmarks.peers.pictures import SIDE, SKIPPED, TRAIN, Batches, rows
 
