@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -64,7 +65,7 @@ class Features:
 
 def found_features() -> Features:
     """What this machine and environment have of that."""
-    return Features(usable_cpus(), load() is not None, bool(_VBMI_FLAGS <= _flags()), gpu_names())
+    return Features(usable_cpus(), load() is not None, bool(_flags() >= _VBMI_FLAGS), gpu_names())
 
 
 def _flags() -> set[str]:
@@ -80,9 +81,12 @@ def _flags() -> set[str]:
 @cache
 def gpu_names() -> tuple[str, ...]:
     """The machine's GPUs, as NVIDIA's driver names them, whether or not a framework uses them."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ()
     try:
-        listed = subprocess.run(
-            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
+        listed = subprocess.run(  # noqa: S603, of a program found on the path
+            [program, "--query-gpu=name", "--format=csv,noheader"],
             capture_output=True,
             text=True,
             check=True,

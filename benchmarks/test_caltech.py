@@ -6,6 +6,7 @@ import glob
 from dataclasses import dataclass
 from pathlib import Path
 
+from adapters.machine import gpu_names
 from benchmarks.data.caltech_pictures import files_in, find_pictures
 from benchmarks.experiments.caltech import (
     DEMANDS,
@@ -16,7 +17,7 @@ from benchmarks.experiments.caltech import (
     TRAINED,
 )
 from benchmarks.harness import page_cache
-from benchmarks.harness.machine import gpu_names, usable_cpus
+from benchmarks.harness.machine import usable_cpus
 from benchmarks.harness.results import Column, Run
 from benchmarks.harness.sweeps import RowSpec, Session, our_failures
 
@@ -121,7 +122,6 @@ def test_caltech(session: Session) -> None:
             },
             limit_seconds=max(size.limit_seconds, GPU_LIMIT_SECONDS * trained),
             trains_keras=trained,
-            shares=NAIVE_KERAS if loader == NAIVE_KERAS else "ours",
         )
         for key, loader, workers in rows(session.size, trained)
     ]

@@ -1,9 +1,7 @@
-"""What ``SafeSequence`` must be worth against its peers, or against itself with other workers."""
+"""Ratios of ``SafeSequence`` to its peers, and to itself with other workers."""
 
 from __future__ import annotations
 
-import importlib.metadata
-import os
 import time
 import zlib
 from collections.abc import Callable, Mapping
@@ -12,18 +10,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness.backends import CPU
+from benchmarks.harness.installed import Peer
 from benchmarks.harness.ratios import BATCH, DIGITS, Contestant, Ratio, endless, measure_ratio, pace
 from benchmarks.harness.row import Measurement
 
 
 def measure(options: Mapping[str, Any]) -> Measurement:
     """Run one ratio, in a process of its own."""
-    ratio = RATIOS[options["loader"]]
-    os.environ["KERAS_BACKEND"] = ratio.backend or "jax"
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    version = importlib.metadata.version("keras")
-    trained = f"Keras {version} on {ratio.backend}" if ratio.backend else ""
-    measured = measure_ratio(ratio, options["rounds"], trained)
+    ratio = TABLE[options["loader"]]
+    measured = measure_ratio(ratio, options)
     if ratio.backend is not None:
         from benchmarks.harness.keras_training import describe_device
 
@@ -293,22 +288,25 @@ def _fit_same() -> Mapping[str, Contestant]:
     return _fit(same=True)
 
 
-RATIOS: Mapping[str, Ratio] = {
-    "batches through processes": Ratio("GB/s", 8, _photographs),
-    "arrays, shuffled and scaled": Ratio("samples/s", 8, _arrays),
-    "a transform that holds the GIL": Ratio("samples/s", 1.7, _holding, extra=True),
-    "a transform that sleeps": Ratio("samples/s", 14, _sleeping, rounds=3, extra=True),
-    "fit for nothing, new arrays, jax": Ratio("batches/s", 1, _fit_new, 9, "jax"),
+KERAS = Peer("Keras", "keras", "keras")
+TENSORFLOW = Peer("Keras", "tensorflow", "tensorflow")
+TORCH = Peer("Keras", "torch", "torch")
+TABLE: Mapping[str, Ratio] = {
+    "batches through processes": Ratio(KERAS, "GB/s", _photographs, default=True),
+    "arrays, shuffled and scaled": Ratio(TENSORFLOW, "samples/s", _arrays, default=True),
+    "a transform that holds the GIL": Ratio(KERAS, "samples/s", _holding),
+    "a transform that sleeps": Ratio(KERAS, "samples/s", _sleeping, rounds=3),
+    "fit for nothing, new arrays, jax": Ratio(KERAS, "batches/s", _fit_new, 9, "jax"),
     # Parity is out of reach: a batch that is kept never changes, so SafeSequence copies arrays that
     # it is handed again, and Keras doesn't. That shows next to a step of JAX, which takes 0.1 ms,
     # and not next to one of the others, which takes 1 ms.
-    "fit for nothing, the same arrays, jax": Ratio("batches/s", 0.7, _fit_same, 9, "jax"),
+    "fit for nothing, the same arrays, jax": Ratio(KERAS, "batches/s", _fit_same, 9, "jax"),
     "fit for nothing, the same arrays, tensorflow": Ratio(
-        "batches/s", 1, _fit_same, 5, "tensorflow"
+        TENSORFLOW, "batches/s", _fit_same, 5, "tensorflow"
     ),
-    "fit for nothing, the same arrays, torch": Ratio("batches/s", 1, _fit_same, 5, "torch"),
-    "auto: arrays": Ratio("samples/s", 0.85, _auto_arrays, extra=True),
-    "auto: holds the GIL": Ratio("samples/s", 0.85, _auto_holding, rounds=3, extra=True),
-    "auto: sleeps": Ratio("samples/s", 0.85, _auto_sleeping, rounds=3, extra=True),
-    "auto: releases the GIL": Ratio("samples/s", 0.85, _auto_releasing, rounds=3, extra=True),
+    "fit for nothing, the same arrays, torch": Ratio(TORCH, "batches/s", _fit_same, 5, "torch"),
+    "auto: arrays": Ratio(KERAS, "samples/s", _auto_arrays),
+    "auto: holds the GIL": Ratio(KERAS, "samples/s", _auto_holding, rounds=3),
+    "auto: sleeps": Ratio(KERAS, "samples/s", _auto_sleeping, rounds=3),
+    "auto: releases the GIL": Ratio(KERAS, "samples/s", _auto_releasing, rounds=3),
 }

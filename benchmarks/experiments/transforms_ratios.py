@@ -1,4 +1,4 @@
-"""What transforms of batches must be worth against Keras's layers and albumentations.
+"""Ratios of transforms of batches to Keras's layers and albumentations.
 
 All get the same pictures of 224 x 224 x 3 in batches of 64, and both cores. *Fetched*, batches are
 gathered at random out of memory first: ours is a ``batch_transform`` of a ``SafeSequence`` with two
@@ -11,7 +11,6 @@ batch; OpenCV's own threads are off.
 
 from __future__ import annotations
 
-import importlib.metadata
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.harness.installed import Peer
 from benchmarks.harness.ratios import BATCH, Contestant, Ratio, endless, measure_ratio, pace
 from benchmarks.harness.row import Measurement
 
@@ -32,12 +32,8 @@ _PEER_COUNTED = 8
 
 def measure(options: Mapping[str, Any]) -> Measurement:
     """Run one ratio, in a process of its own."""
-    os.environ["KERAS_BACKEND"] = "tensorflow"
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
-    name = options["loader"]
-    trained = "" if "albumentations" in name else f"Keras {importlib.metadata.version('keras')}"
-    return measure_ratio(RATIOS[name], options["rounds"], trained, options.get("short", False))
+    return measure_ratio(TABLE[options["loader"]], options)
 
 
 @cache
@@ -201,29 +197,22 @@ def _against_albumentations(dtype: str, name: str) -> Mapping[str, Contestant]:
 
 
 _NAMES = ("MixUp", "CutMix", "RandomErasing", "ColorJitter")
-RATIOS = (
-    {
-        f"{dtype} {name} against Keras": Ratio(
-            "samples/s",
-            3.0,
-            partial(_against_keras, dtype, name, True),
-            backend="tensorflow",
-            smoke=True,
-        )
-        for dtype in ("uint8", "float32")
-        for name in _NAMES
-    }
-    | {
-        f"uint8 {name}, fetched, against Keras": Ratio(
-            "samples/s", 3.0, partial(_against_keras, "uint8", name, False), backend="tensorflow"
-        )
-        for name in _NAMES
-    }
-    | {
-        f"{dtype} {name} against albumentations": Ratio(
-            "samples/s", 2.0, partial(_against_albumentations, dtype, name), smoke=True
-        )
-        for dtype in ("uint8", "float32")
-        for name in ("RandomErasing", "ColorJitter")
-    }
-)
+_TENSORFLOW = Peer("Keras", "tensorflow", "tensorflow")
+_ALBUMENTATIONS = Peer("Keras", "albumentations", "albumentations")
+TABLE = {
+    f"{dtype} {name}{', fetched,' * fetched} against Keras": Ratio(
+        _TENSORFLOW,
+        "samples/s",
+        partial(_against_keras, dtype, name, not fetched),
+        backend="tensorflow",
+        smoke=not fetched,
+    )
+    for dtype, fetched in (("uint8", False), ("float32", False), ("uint8", True))
+    for name in _NAMES
+} | {
+    f"{dtype} {name} against albumentations": Ratio(
+        _ALBUMENTATIONS, "samples/s", partial(_against_albumentations, dtype, name), smoke=True
+    )
+    for dtype in ("uint8", "float32")
+    for name in ("RandomErasing", "ColorJitter")
+}

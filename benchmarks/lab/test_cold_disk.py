@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+
+import pytest
+
 from benchmarks.data.photographs import find_photographs
-from benchmarks.lab.experiments.record_formats import MOST_CACHED
 from benchmarks.harness.machine import usable_cpus
 from benchmarks.harness.results import Column
 from benchmarks.harness.sweeps import RowSpec, Session, our_failures
+from benchmarks.lab.experiments.record_formats import MOST_CACHED
 
 COLUMNS = (
     Column("pieces_mb", "pieces MB/s", ",.0f"),
@@ -21,14 +25,18 @@ COLUMNS = (
 # Records of 64 KB, passes, MiB of a block, blocks of a window: 16 windows, as while the first is
 # read nothing else can be done. The smallest size has two.
 SIZES = {"smoke": (256, 1, 1, 8), "default": (65_536, 3, 32, 8), "full": (131_072, 7, 32, 16)}
-LEAST_OF_PIECES = 0.9
+RECORD_BYTES = 64 << 10
+TO_PIECES = "cold: blocks, share of plain reads"  # Has a bar.
 LIMIT_SECONDS = 400
 
 
 def test_cold_disk(session: Session) -> None:
     """Blocks come nearly as fast as pieces are read from begin to end, of a file that is cold."""
     with session.uncaptured():
-        find_photographs()
+        folder = find_photographs().folder
+    needed = 3 * SIZES[session.size][0] * RECORD_BYTES // 2
+    if shutil.disk_usage(folder).free < needed:
+        pytest.skip(f"it needs {needed / 1e9:.1f} GB of free disk beside {folder}")
     experiment = session.experiment(
         "cold",
         "Cold files: Examples of 64 KB from the disk",
@@ -58,5 +66,7 @@ def test_cold_disk(session: Session) -> None:
     runs = session.sweep(experiment, [spec], repeats=1)
     assert our_failures(runs) == []
     for run in runs:
-        assert run.metrics["still_cached"] <= MOST_CACHED
-        assert session.size == "smoke" or run.metrics["to_pieces"] >= LEAST_OF_PIECES
+        if run.metrics["still_cached"] > MOST_CACHED:
+            experiment.note("not measured cold: this file system keeps the file in memory")
+        else:
+            session.judge(experiment, TO_PIECES, run.metrics["to_pieces"])

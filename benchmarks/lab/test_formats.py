@@ -12,10 +12,10 @@ import tempfile
 import pytest
 
 from benchmarks.data.photographs import find_many_records, find_photographs
-from benchmarks.lab.experiments.record_formats import FIRST_BATCH, FORMATS, MOST_CACHED
 from benchmarks.harness.machine import usable_cpus
 from benchmarks.harness.results import Column, Experiment
 from benchmarks.harness.sweeps import RowSpec, Session, our_failures
+from benchmarks.lab.experiments.record_formats import FIRST_BATCH, FORMATS, MOST_CACHED
 
 COLUMNS = (
     Column("size_mib", "MiB on disk", ",.0f"),
@@ -37,7 +37,6 @@ PANELS = (
 # Packings, warm passes, cold passes.
 TIMES = {"smoke": (1, 1, 1), "default": (2, 3, 2), "full": (5, 10, 5)}
 LIMIT_SECONDS = 240
-MOST_FIRST_BATCH_MS = 200
 NOTES = (
     "2,000 JPEGs of 500x375; raw records: arrays of 341x256; as many threads as cores",
     "samples/s: of whole passes with the opening of the files; packing: to the disk, once for both",
@@ -67,14 +66,16 @@ def test_formats(session: Session, format: str) -> None:
 
 
 def test_first_batch(session: Session) -> None:
-    """A file of 100,000 records gives its first batch in under 200 ms."""
+    """How soon a file of 100,000 records gives its first batch."""
     with session.uncaptured():
         find_many_records()
     row = _row(session, "Keras", FIRST_BATCH, folder="")
-    runs = session.sweep(_experiment(session), [row], repeats=1)
+    experiment = _experiment(session)
+    runs = session.sweep(experiment, [row], repeats=1)
     assert our_failures(runs) == []
-    waits = [run.metrics["first_batch_ms"] for run in runs]
-    assert all(each < MOST_FIRST_BATCH_MS for each in waits), waits
+    for run in runs:
+        here = run.metrics["first_batch_ms"]
+        session.judge(experiment, "formats: first batch of 100,000 records, ms", here)
 
 
 def _experiment(session: Session) -> Experiment:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from adapters.images import kernel
-from benchmarks.lab.experiments.interpreter import CORES, SOURCES
 from benchmarks.harness.results import Column
 from benchmarks.harness.sweeps import RowSpec, Session, our_failures
+from benchmarks.lab.experiments.interpreter import CORES, SOURCES
 
 COLUMNS = (
     Column("held_us", "held us", ".2f"),
@@ -19,14 +19,13 @@ COLUMNS = (
 )
 PASSES = {"smoke": 1, "default": 5, "full": 11}
 BATCHES = (64, 256)
-MOST_HELD_US = 3.0  # Of 270 that a picture takes: 16 cores are worth 13.6 or more.
+HELD = "interpreter: held, us a picture"  # Has a bar.
 LIMIT_SECONDS = 120
 
 
-@pytest.mark.flaky(reruns=0)  # Measuring until it is right would prove nothing.
 @pytest.mark.parametrize("source", SOURCES)
 def test_interpreter(session: Session, source: str) -> None:
-    """A picture holds the interpreter for no longer than it may, after the first pass."""
+    """Every row ends well; of 270 us that a picture takes, 3 make 16 cores worth 13.6 or more."""
     if kernel.load() is None:
         pytest.skip("without the image kernel, other libraries decode")
     experiment = session.experiment(
@@ -50,11 +49,5 @@ def test_interpreter(session: Session, source: str) -> None:
     ]
     runs = session.sweep(experiment, specs, 1)
     assert our_failures(runs) == []
-    if session.size != "smoke":  # A single pass says little.
-        assert {
-            run.loader: run.metrics["held_us"] for run in runs if not _is_held(run.metrics)
-        } == {}
-
-
-def _is_held(metrics: dict[str, float]) -> bool:
-    return metrics["held_us"] <= MOST_HELD_US
+    for run in runs:
+        session.judge(experiment, HELD, run.metrics["held_us"], of=run.loader)

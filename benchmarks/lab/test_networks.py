@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.lab.experiments.cifar import find_cifar
 from benchmarks.data.digits import find_digits
 from benchmarks.experiments.mnist_sweep import cpu_counts
 from benchmarks.harness.machine import usable_cpus
 from benchmarks.harness.sweeps import RowSpec, Session, our_failures
+from benchmarks.lab.experiments.cifar import find_cifar
 
 DCGAN, RESNET = "DCGAN", "ResNet-20"
 OURS = "SafeSequence auto"
@@ -77,7 +77,6 @@ def test_networks(session: Session, network: str) -> None:
             limit_seconds=size.limit_seconds,
             cpus=cores,
             trains_keras=True,
-            shares="ours" if loader == OURS else "stock",
         )
         for loader in LOADERS + ((ARRAYS,) if session.size != "default" else ())
         for cores in cpu_counts(usable_cpus(), session.size)

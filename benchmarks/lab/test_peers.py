@@ -1,4 +1,4 @@
-"""Our loaders and everybody's, on the same pictures: `pytest benchmarks --peers`."""
+"""Our loaders and those of others, on the same pictures: `pytest benchmarks --peers`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ import pytest
 
 from benchmarks.data.photographs import SMALL, find_packed, find_photographs
 from benchmarks.experiments.correctness import check, faults, references
-from benchmarks.lab.experiments.every_loader import LOADERS, WORKS
 from benchmarks.experiments.mnist_sweep import cpu_counts
 from benchmarks.harness.machine import usable_cpus
 from benchmarks.harness.ratios import BATCH
 from benchmarks.harness.results import Column, Experiment
 from benchmarks.harness.sweeps import RowSpec, Session, our_failures
+from benchmarks.lab.experiments.every_loader import LOADERS, WORKS
 from benchmarks.peers.pictures import EVAL, SIDE, TRAIN
-
-pytestmark = pytest.mark.peers
 
 RAW = ("raw", "yuv420")
 
@@ -41,7 +39,6 @@ NOTES = (
     "pixels off: of 64 centres, on average and in the worst picture, in grey levels from OpenCV's, "
     "without antialiasing, of the whole file; lost, repeated: of the first 2,000 samples, among "
     "which there are some of the next pass where a loader mixes passes",
-    "turboloader makes float32 from 0 to 1, and in the place of centres whole pictures, squeezed",
 )
 # Those whose rows are repeated on fewer cores: ours, and of others those that use all of them best.
 BY_CORES = (
@@ -61,33 +58,16 @@ REPEATS = {"smoke": 1, "default": 1, "full": 3}
 LIMIT_SECONDS = 240  # FFCV compiles its pipelines first.
 
 
-@pytest.mark.flaky(reruns=0)
 @pytest.mark.parametrize(("work", "pictures"), WORKS)
 def test_peers(session: Session, work: str, pictures: str) -> None:
     """Every row of this package's loaders ends well."""
-    _skip_unasked(session)
     experiment = _experiment(session)
     runs = session.sweep(experiment, _specs(session, work, pictures), REPEATS[session.size])
     assert our_failures(runs) == []
 
 
-@pytest.mark.flaky(reruns=0)
-def test_every_peer_runs(session: Session) -> None:
-    """In the smoke size, every row ends well."""
-    if session.size != "smoke":
-        pytest.skip("of the smoke size")
-    experiment = _experiment(session)
-    specs = [spec for asked in WORKS for spec in _specs(session, *asked)]
-    loaders = list(LOADERS)
-    specs.sort(key=lambda spec: (spec.shares, loaders.index(spec.loader)))
-    runs = session.sweep(experiment, specs, REPEATS[session.size])
-    assert [f"{run.name}: {run.failure}\n{run.log}" for run in runs if run.failure] == []
-
-
-@pytest.mark.flaky(reruns=0)
 def test_peers_by_cores(session: Session) -> None:
     """On one core and on more: every row of this package's loaders ends well."""
-    _skip_unasked(session)
     experiment = session.experiment(
         "peers-cpus",
         "Peers on so many cores: random boxes of JPEG pictures",
@@ -103,14 +83,6 @@ def test_peers_by_cores(session: Session) -> None:
     ]
     runs = session.sweep(experiment, specs, REPEATS[session.size])
     assert our_failures(runs) == []
-
-
-def _skip_unasked(session: Session) -> None:
-    asked = session.peers or any(name in session.rows.lower() for name in ("peers", "cores"))
-    if session.size == "default" and not asked:
-        pytest.skip("not of the default size: with --peers, with --full, or named by --rows")
-    if session.size == "smoke":
-        pytest.skip("in the smoke size, all works of a loader follow each other")
 
 
 def _experiment(session: Session) -> Experiment:
@@ -145,7 +117,6 @@ def _specs(session: Session, work: str, pictures: str) -> list[RowSpec]:
             program="benchmarks.lab.experiments.every_loader",
             options={"work": work, "pictures": pictures, **SIZES[session.size]},
             limit_seconds=LIMIT_SECONDS,
-            shares=f"ours, {each.module}" if each.ours else name,
         )
         for name, each in LOADERS.items()
         if not each.missing and (pictures == SMALL or not each.raw)

@@ -7,7 +7,6 @@ started before the clock.
 from __future__ import annotations
 
 import atexit
-import os
 import signal
 import subprocess
 import sys
@@ -22,10 +21,10 @@ import numpy as np
 
 from benchmarks.data.photographs import find_photographs
 from benchmarks.harness import ratios
+from benchmarks.harness.installed import Peer
 from benchmarks.harness.ratios import Contestant, Ratio, measure_ratio
 from benchmarks.harness.row import Measurement
 from benchmarks.lab.peers import tf_service
-from benchmarks.peers.installed import Peer
 
 HOST, PORT = "127.0.0.1", 8990
 WORKERS = 2
@@ -40,12 +39,10 @@ _START_SECONDS = 60
 
 def measure(options: Mapping[str, Any]) -> Measurement:
     """Run one ratio, in a process of its own."""
-    peer, ratio = TABLE[options["loader"]]
-    os.environ["KERAS_BACKEND"] = "jax"
     global TIMES, BATCHES
     if options["short"]:
         TIMES, BATCHES = SMOKE_TIMES, SMOKE_BATCHES
-    return measure_ratio(ratio, options["rounds"], peer.version, options["short"])
+    return measure_ratio(TABLE[options["loader"]], options)
 
 
 @cache
@@ -137,10 +134,10 @@ def _loading() -> Mapping[str, Contestant]:
 
 
 DASK = Peer("Keras", "distributed", "distributed")
-TABLE: Mapping[str, tuple[Peer, Ratio]] = {
-    "packing on Dask against threads": (DASK, Ratio("pictures/s", 1, _packing, 3, smoke=True)),
-    "loading over Dask against tf.data service": (
-        DASK,
-        Ratio("GB/s", 1.5, _loading, 3, smoke=True),
+_PICTURES = (find_photographs,)
+TABLE: Mapping[str, Ratio] = {
+    "packing on Dask against threads": Ratio(
+        DASK, "pictures/s", _packing, 3, smoke=True, data=_PICTURES
     ),
+    "loading over Dask against tf.data service": Ratio(DASK, "GB/s", _loading, 3, smoke=True),
 }

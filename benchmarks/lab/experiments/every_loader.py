@@ -28,12 +28,12 @@ from benchmarks.data.photographs import (
 )
 from benchmarks.experiments.correctness import as_numbers, check, faults
 from benchmarks.harness.cpu_seconds import tree_cpu_seconds
+from benchmarks.harness.installed import is_missing, version_of
 from benchmarks.harness.machine import usable_cpus
 from benchmarks.harness.ratios import BATCH, endless
 from benchmarks.harness.row import Measurement
 from benchmarks.lab.peers import dali, ffcv, grain, litdata, torch, webdataset
 from benchmarks.peers import mxnet, py_dataset, tf_data
-from benchmarks.peers.installed import is_missing, version_of
 from benchmarks.peers.pictures import EVAL, SHORT, SIDE, TRAIN, Batches, rows
 
 # What a loader makes, and of which pictures.

@@ -18,9 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from keras import layers
 
-from benchmarks.lab.experiments.cifar import load_cifar
 from benchmarks.data.digits import load_digits
-from benchmarks.lab.experiments.dcgan import make_dcgan
 from benchmarks.harness.cpu_seconds import tree_cpu_seconds
 from benchmarks.harness.keras_training import (
     TimedModel,
@@ -30,6 +28,8 @@ from benchmarks.harness.keras_training import (
 )
 from benchmarks.harness.rounds import rounds_of
 from benchmarks.harness.row import Measurement
+from benchmarks.lab.experiments.cifar import load_cifar
+from benchmarks.lab.experiments.dcgan import make_dcgan
 
 DCGAN, RESNET = "DCGAN", "ResNet-20"
 BATCH_SIZES = {DCGAN: 32, RESNET: 64}

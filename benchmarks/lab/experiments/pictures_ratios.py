@@ -1,4 +1,4 @@
-"""What folders of pictures and raw pictures must be worth, against our own JPEG path and peers."""
+"""Ratios of folders, packed pictures and mixes to our own JPEG path, and to peers."""
 
 from __future__ import annotations
 
@@ -19,27 +19,102 @@ from benchmarks.experiments.correctness import (
     references,
 )
 from benchmarks.experiments.records_ratios import (
+    CPUS,
     KERAS,
+    MXNET,
     PEER_COUNTED,
     TENSORFLOW,
     Contestants,
-    Table,
-    finished,
-    measure_row,
 )
-from benchmarks.harness.ratios import BATCH, Ratio
+from benchmarks.harness.installed import Peer
+from benchmarks.harness.ratios import BATCH, Ratio, measure_ratio
 from benchmarks.harness.row import Measurement
+from benchmarks.lab.experiments import kernel_limit, packing
 from benchmarks.lab.peers import directory, ffcv
-from benchmarks.peers.installed import Peer
+from benchmarks.peers import tf_data
+from benchmarks.peers.pictures import SIDE
 
 
 def measure(options: Mapping[str, Any]) -> Measurement:
     """Run one ratio, in a process of its own."""
-    return measure_row(TABLE, options)
+    return measure_ratio(TABLE[options["loader"]], options)
+
+
+def squeezing_decoder() -> Any:
+    """Whole pictures as Keras's `image_dataset_from_directory` makes them: float32, 0 to 255."""
+    from adapters import ImageDecoder
+
+    return ImageDecoder(SIDE, dtype="float32")
+
+
+def united_pictures_for_keras(unite: Callable[[list[Any]], Any]) -> Any:
+    """A SafeSequence of the pictures of three sources, mixed or one source after another.
+
+    The three together take three times as much memory as one, which makes their pages come slower.
+    """
+    from adapters import SafeSequence, open_records
+
+    path = find_photographs().tfrecord
+    sources = [open_records(path, decode=our_records.training_decoder()) for _ in range(3)]
+    return SafeSequence(unite(sources), BATCH, shuffle=True)
+
+
+def packed_for_keras(encoding: str) -> Any:
+    """A SafeSequence of what `pack` made of the pictures, their shorter side 256."""
+    from adapters import SafeSequence, open_records
+
+    source = open_records(find_packed(encoding), decode=our_records.training_decoder())
+    return SafeSequence(source, BATCH, shuffle=True)
+
+
+def folder_for_keras(decoder: Any) -> Any:
+    """A SafeSequence of the JPEG files in a folder for each class."""
+    from adapters import SafeSequence, open_images
+
+    return SafeSequence(open_images(find_photographs().folder, decode=decoder), BATCH, shuffle=True)
+
+
+def mixed_digits_for_keras() -> Any:
+    """A SafeSequence of as many of these out of each of three sources."""
+    from adapters import SafeSequence, mix, open_records
+
+    paths = find_digit_shards()
+    sources = [
+        open_records(
+            paths[part::3], decode=our_records.digit_features(), outputs=("image", "label")
+        )
+        for part in range(3)
+    ]
+    return SafeSequence(mix(sources), BATCH, shuffle=True, batch_transform=our_records.scaled)
+
+
+def _digit_shards() -> Contestants:
+    paths = find_digit_shards()
+    ours = partial(our_records.digit_examples_for_keras, find_digit_shards)
+    return {
+        "SafeSequence, auto": our_records.digits(ours),
+        "tf.data, AUTOTUNE": tf_data.digits_contestant(paths, 2_000, None),
+        "tf.data, interleaved": tf_data.digits_contestant(paths, 2_000, None, True),
+    }
+
+
+def _limit() -> Contestants:
+    return {
+        "SafeSequence, auto": our_records.pictures(),
+        f"bare C, {CPUS} threads": kernel_limit.bare_loop(find_photographs(), CPUS),
+    }
+
+
+def _pack() -> Contestants:
+    photographs = find_photographs()
+    return {
+        f"pack, {CPUS} workers": packing.pack(photographs, CPUS),
+        f"im2rec.py, {CPUS} workers": packing.im2rec(photographs, CPUS),
+    }
 
 
 def _folder() -> Contestants:
-    make = partial(our_records.folder_for_keras, our_records.training_decoder())
+    make = partial(folder_for_keras, our_records.training_decoder())
     return {
         "SafeSequence, folder": our_records.contestant_of(make),
         "SafeSequence, TFRecord": our_records.pictures(),
@@ -47,7 +122,7 @@ def _folder() -> Contestants:
 
 
 def _directory() -> Contestants:
-    make = partial(our_records.folder_for_keras, our_records.squeezing_decoder())
+    make = partial(folder_for_keras, squeezing_decoder())
     return {
         "SafeSequence, folder": our_records.contestant_of(make),
         "image_dataset_from_directory": directory.contestant(find_photographs(), PEER_COUNTED),
@@ -61,7 +136,7 @@ def _squeezed() -> Mapping[str, float]:
 
     photographs = find_photographs()
     in_order = sorted(range(PICTURES), key=lambda number: (photographs.labels[number], number))
-    source = open_images(photographs.folder, decode=our_records.squeezing_decoder())
+    source = open_images(photographs.folder, decode=squeezing_decoder())
     with SafeSequence(source, BATCH) as sequence:
         pictures = np.rint(next(iter(sequence))[0]).astype(np.uint8)
     found = pixels_off(pictures, references(photographs, in_order[:BATCH], whole=True)[0])
@@ -87,14 +162,14 @@ def _against_packed_jpeg(encoding: str) -> Contestants:
 def _against_ffcv(encoding: str) -> Contestants:
     return {
         f"SafeSequence, {encoding}": _packed(encoding),
-        "FFCV raw, 2 threads": ffcv.raw_contestant(find_photographs(), PEER_COUNTED, 2),
+        f"FFCV raw, {CPUS} threads": ffcv.raw_contestant(find_photographs(), PEER_COUNTED, CPUS),
     }
 
 
 def _mixed_pictures() -> Contestants:
     from adapters import concatenate, mix
 
-    of = our_records.united_pictures_for_keras
+    of = united_pictures_for_keras
     return {
         "SafeSequence, a mix of three": our_records.contestant_of(partial(of, mix)),
         "SafeSequence, the three as one": our_records.contestant_of(partial(of, concatenate)),
@@ -104,13 +179,13 @@ def _mixed_pictures() -> Contestants:
 def _mixed_digits() -> Contestants:
     one = partial(our_records.digit_examples_for_keras, find_digit_shards)
     return {
-        "SafeSequence, a mix of three": our_records.digits(our_records.mixed_digits_for_keras),
+        "SafeSequence, a mix of three": our_records.digits(mixed_digits_for_keras),
         "SafeSequence, one source": our_records.digits(one),
     }
 
 
 def _packed(encoding: str) -> Callable[[], float]:
-    return our_records.contestant_of(partial(our_records.packed_for_keras, encoding))
+    return our_records.contestant_of(partial(packed_for_keras, encoding))
 
 
 @cache  # Rows of the same process ask again.
@@ -122,43 +197,55 @@ def _centres(encoding: str) -> Mapping[str, float]:
 
 
 _FFCV = Peer("Keras", "ffcv", "ffcv")
-_AGAINST: Mapping[str, tuple[Peer, float, Callable[[str], Contestants]]] = {
-    "JPEG": (KERAS, 3, _against_jpeg),
-    "JPEG of 256": (KERAS, 0, _against_packed_jpeg),
-    "FFCV": (_FFCV, 2, _against_ffcv),
+_C = Peer("Keras", "", "a C compiler", kernel_limit.missing)
+_AGAINST: Mapping[str, tuple[Peer, Callable[[str], Contestants]]] = {
+    "JPEG": (KERAS, _against_jpeg),
+    "JPEG of 256": (KERAS, _against_packed_jpeg),
+    "FFCV": (_FFCV, _against_ffcv),
 }
 
-TABLE: Table = finished(
-    {
-        "JPEG folder against TFRecord": (
-            KERAS,
-            Ratio("samples/s", 0.9, _folder, 5, correct=_squeezed),
-        ),
-        "JPEG folder against image_dataset_from_directory": (
-            TENSORFLOW,
-            Ratio("samples/s", 2, _directory, 3, "tensorflow", correct=_squeezed),
-        ),
-        "a mix of JPEG TFRecords against one": (
-            KERAS,
-            Ratio("samples/s", 0.95, _mixed_pictures, 5),
-        ),
-        "a mix of typed digits against one": (
-            KERAS,
-            Ratio("samples/s", 0, _mixed_digits, 5),
-        ),
-        **{
-            f"{title} of 256 against {other}": (
-                peer,
-                Ratio(
-                    "samples/s",
-                    bar,
-                    partial(contestants, encoding),
-                    3,
-                    correct=partial(_centres, encoding),
-                ),
-            )
-            for title, encoding in (("raw", "raw"), ("YUV", "yuv420"))
-            for other, (peer, bar, contestants) in _AGAINST.items()
-        },
+
+def _packed_rows() -> Mapping[str, Ratio]:
+    return {
+        f"{title} of 256 against {other}": Ratio(
+            peer,
+            "samples/s",
+            partial(contestants, encoding),
+            3,
+            smoke=True,
+            correct=partial(_centres, encoding),
+            data=(partial(find_packed, encoding), partial(find_packed, "jpeg")),
+        )
+        for title, encoding in (("raw", "raw"), ("YUV", "yuv420"))
+        for other, (peer, contestants) in _AGAINST.items()
     }
-)
+
+
+_PICTURES, _SHARDS = (find_photographs,), (find_digit_shards,)
+TABLE: Mapping[str, Ratio] = {
+    "JPEG folder against TFRecord": Ratio(
+        KERAS, "samples/s", _folder, 5, smoke=True, correct=_squeezed, data=_PICTURES
+    ),
+    "JPEG folder against image_dataset_from_directory": Ratio(
+        TENSORFLOW,
+        "samples/s",
+        _directory,
+        3,
+        "tensorflow",
+        smoke=True,
+        correct=_squeezed,
+        data=_PICTURES,
+    ),
+    "JPEG TFRecord against its limit": Ratio(_C, "samples/s", _limit, 5, data=_PICTURES),
+    "pack against im2rec": Ratio(MXNET, "images/s", _pack, 5, data=_PICTURES),
+    "typed digits of 100 TFRecords against tf.data": Ratio(
+        TENSORFLOW, "samples/s", _digit_shards, 3, "tensorflow", smoke=True, data=_SHARDS
+    ),
+    "a mix of JPEG TFRecords against one": Ratio(
+        KERAS, "samples/s", _mixed_pictures, 5, smoke=True, data=_PICTURES
+    ),
+    "a mix of typed digits against one": Ratio(
+        KERAS, "samples/s", _mixed_digits, 5, smoke=True, data=_SHARDS
+    ),
+    **_packed_rows(),
+}

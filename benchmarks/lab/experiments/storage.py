@@ -28,9 +28,9 @@ import numpy as np
 
 from benchmarks.data.photographs import find_photographs
 from benchmarks.harness.machine import usable_cpus
-from tests.remote.rangeserver import ServerProcess
 from benchmarks.harness.row import Measurement
 from benchmarks.peers.pictures import SIDE
+from tests.remote.rangeserver import ServerProcess
 
 MEMORY, FILLING, FILLED, FIFTH = "no cache", "cache filling", "cache filled", "cache with a fifth"
 BLOCKS, BLOCKS_FILLING = "blocks", "blocks, cache filling"

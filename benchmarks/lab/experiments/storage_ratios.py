@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.data.photographs import Photographs, find_photographs
+from benchmarks.harness.installed import Peer
 from benchmarks.harness.machine import usable_cpus
-from tests.remote.rangeserver import ServerProcess
 from benchmarks.harness.ratios import BATCH, Contestant, Pace, Ratio, measure_ratio, pace
 from benchmarks.harness.row import Measurement
 from benchmarks.lab.peers import litdata, webdataset
-from benchmarks.peers.installed import Peer
 from benchmarks.peers.pictures import SIDE, SKIPPED, TRAIN, Batches, rows
+from tests.remote.rangeserver import ServerProcess
 
 LATENCY_SECONDS, BYTES_PER_SECOND = 0.03, 100e6
 COUNTED = 24  # With those that are skipped, an epoch but for its last batch.
@@ -41,11 +41,9 @@ Contestants = Mapping[str, Contestant]
 
 def measure(options: Mapping[str, Any]) -> Measurement:
     """Run one ratio, in a process of its own."""
-    peer, ratio = TABLE[options["loader"]]
-    os.environ["KERAS_BACKEND"] = "jax"
     global _short
     _short = options["short"]
-    return measure_ratio(ratio, options["rounds"], peer.version, options["short"])
+    return measure_ratio(TABLE[options["loader"]], options)
 
 
 def _ours(photographs: Photographs, address: str) -> Batches:
@@ -109,21 +107,18 @@ def _against(name: str, folder: Callable[[Photographs], Path], make: Made) -> Co
     }
 
 
-TABLE: Mapping[str, tuple[Peer, Ratio]] = {
-    "JPEG over HTTP against webdataset": (
+def _row(peer: Peer, folder: Callable[[Photographs], Path], make: Made) -> Ratio:
+    contestants = partial(_against, peer.distribution, folder, make)
+    return Ratio(peer, "samples/s", contestants, 3, smoke=True, data=(find_photographs,))
+
+
+TABLE: Mapping[str, Ratio] = {
+    "JPEG over HTTP against webdataset": _row(
         Peer("Keras", "webdataset", "webdataset", webdataset.missing),
-        Ratio(
-            "samples/s",
-            1.3,
-            partial(_against, "webdataset", _webdataset_folder, _webdataset),
-            3,
-            smoke=True,
-        ),
+        _webdataset_folder,
+        _webdataset,
     ),
-    "JPEG over HTTP against litdata": (
-        Peer("Keras", "litdata", "litdata"),
-        Ratio(
-            "samples/s", 1.3, partial(_against, "litdata", _litdata_folder, _litdata), 3, smoke=True
-        ),
+    "JPEG over HTTP against litdata": _row(
+        Peer("Keras", "litdata", "litdata"), _litdata_folder, _litdata
     ),
 }

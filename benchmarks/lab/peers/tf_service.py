@@ -49,7 +49,9 @@ def _read(batches: int) -> float:
     service: Any = tf.data.experimental.service
     dispatcher = service.DispatchServer(service.DispatcherConfig(port=DISPATCHER_PORT))
     workers = [
-        subprocess.Popen([sys.executable, "-m", "benchmarks.lab.peers.tf_service", "worker", str(port)])
+        subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.lab.peers.tf_service", "worker", str(port)]
+        )
         for port in WORKER_PORTS
     ]
     try:
