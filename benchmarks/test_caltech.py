@@ -123,7 +123,7 @@ def test_caltech(session: Session) -> None:
             limit_seconds=max(size.limit_seconds, GPU_LIMIT_SECONDS * trained),
             trains_keras=trained,
         )
-        for key, loader, workers in rows(session.size, trained)
+        for key, loader, workers in rows(session.all_rows and session.size != "smoke", trained)
     ]
     runs = session.sweep(experiment, specs, size.repeats)
     assert our_failures(runs) == []
@@ -133,26 +133,28 @@ def test_caltech(session: Session) -> None:
         experiment.runs += published_rate(framework)
 
 
-def rows(size: str, trained: bool) -> list[tuple[str, str, int | str]]:
-    """Keys of demands, loaders and workers.
+def rows(every: bool, trained: bool) -> list[tuple[str, str, int | str]]:
+    """Keys of demands, loaders and workers, which are 1 and one less than there are cores, or 2.
 
-    Workers are 1 and one less than there are cores, but at least 2. Only the published size has all
-    rows of the article's two demands. Otherwise, the paced consumer has one worker in the first
-    demand only, and a GPU trains in the second only, as every row is compiled for itself.
+    Without a GPU, the default has the article's accelerator, which one worker keeps busy, and one
+    that asks for nine times as much.
 
     Args:
-        size: The session's.
+        every: Whether rows run that the default leaves out.
         trained: Whether on a GPU.
     """
     many = max(2, usable_cpus() - 1)
-    main = "mixed" if trained else "single"
+    fast = "mixed" if trained else "h100"
+    if not every:
+        slow = [] if trained else [("single", NAIVE_KERAS, 1), ("single", PACKED, 1)]
+        return [*slow, (fast, NAIVE_KERAS, many), (fast, NAIVE, "auto"), (fast, PACKED, "auto")]
     found: list[tuple[str, str, int | str]] = []
-    demands = (TRAINED if size == "full" else (main,)) if trained else tuple(DEMANDS)
-    for key in demands:
-        every = key in TRAINED and (size == "full" or (size == "default" and key == main))
+    for key in TRAINED if trained else DEMANDS:
         for loader in (NAIVE_KERAS, NAIVE, PACKED):
-            found += [(key, loader, workers) for workers in ((1, many) if every else (many,))]
-        found += [(key, loader, "auto") for loader in ((NAIVE, PACKED) if every else (PACKED,))]
+            found += [
+                (key, loader, workers) for workers in ((1, many) if key in TRAINED else (many,))
+            ]
+        found += [(key, loader, "auto") for loader in (NAIVE, PACKED)]
     return found
 
 

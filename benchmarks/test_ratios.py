@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.experiments import gluon_ratios, keras_ratios, records_ratios, transforms_ratios
+from benchmarks.experiments import gluon_ratios, keras_ratios, records_ratios
 from benchmarks.harness.ratios import Ratio, run_ratio
 from benchmarks.harness.sweeps import Session
 
-TABLES = {
-    module.__name__: module.TABLE
-    for module in (records_ratios, keras_ratios, gluon_ratios, transforms_ratios)
-}
+TABLES = {module.__name__: module.TABLE for module in (records_ratios, keras_ratios, gluon_ratios)}
 # README's first.
 ROWS = sorted(
     ((program, name, ratio) for program, table in TABLES.items() for name, ratio in table.items()),

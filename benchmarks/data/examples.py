@@ -3,7 +3,6 @@
 They are made once, into the cache folder::
 
     digit-examples-1/train.tfrecord, train.idx   "image": 784 raw bytes, "label": one integer
-    digit-shards-1/train-00000-of-00100.tfrecord, ...   the same in a hundred files
     table-examples-1/train.tfrecord, train.idx   ten floats, "x0" to "x9", and one integer, "id"
     digit-headers-1/train.rec, train.idx         784 raw bytes behind an IRHeader with the label
 
@@ -26,7 +25,6 @@ from benchmarks.data.digits import find_digits, load_digits
 from benchmarks.data.photographs import headed_record
 
 DIGITS = 60_000
-SHARDS = 100
 ROWS = 60_000
 SCALARS = [f"x{place}" for place in range(10)]
 SEED = 25
@@ -34,12 +32,7 @@ SEED = 25
 
 def find_digit_examples() -> Path:
     """60,000 digits; made now if they aren't in the cache."""
-    return made_once("digit-examples-1", _make_digits) / "train.tfrecord"
-
-
-def find_digit_shards() -> list[Path]:
-    """60,000 digits in a hundred files; made now if they aren't in the cache."""
-    return sorted(made_once("digit-shards-1", _make_shards).glob("*.tfrecord"))
+    return made_once("digit-examples-1", _make_examples) / "train.tfrecord"
 
 
 def find_table_examples() -> Path:
@@ -59,18 +52,12 @@ def _make_headers(folder: Path) -> None:
             writer.write(headed_record(image.tobytes(), label, number))
 
 
-def _make_digits(folder: Path) -> None:
-    _write(folder / "train.tfrecord", _digits())
+def _make_examples(folder: Path) -> None:
+    write(folder / "train.tfrecord", digits())
 
 
-def _make_shards(folder: Path) -> None:
-    payloads = list(_digits())
-    for number in range(SHARDS):
-        own = payloads[DIGITS * number // SHARDS : DIGITS * (number + 1) // SHARDS]
-        _write(folder / f"train-{number:05}-of-{SHARDS:05}.tfrecord", own)
-
-
-def _digits() -> Iterable[bytes]:
+def digits() -> Iterable[bytes]:
+    """The Examples."""
     images, labels = load_digits(find_digits().path, "train", DIGITS)
     return (
         example.encode({"label": label, "image": image.tobytes()})
@@ -80,7 +67,7 @@ def _digits() -> Iterable[bytes]:
 
 def _make_table(folder: Path) -> None:
     rows = np.random.default_rng(SEED).random((ROWS, len(SCALARS)), np.float32)
-    _write(
+    write(
         folder / "train.tfrecord", (_row(number, row.tolist()) for number, row in enumerate(rows))
     )
 
@@ -107,7 +94,8 @@ def _message(number: int, content: bytes) -> bytes:
     return bytes([number << 3 | 2]) + length + content
 
 
-def _write(path: Path, payloads: Iterable[bytes]) -> None:
+def write(path: Path, payloads: Iterable[bytes]) -> None:
+    """A TFRecord file of them."""
     with RecordWriter(path, format="tfrecord") as writer:
         for payload in payloads:
             writer.write(payload)

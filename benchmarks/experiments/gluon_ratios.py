@@ -1,4 +1,4 @@
-"""Ratios of ``gluon_loader`` to MXNet's DataLoader, and to itself with other workers.
+"""Ratios of ``gluon_loader`` to MXNet's DataLoader.
 
 MXNet is imported by rows alone, as it would stay in the harness's memory.
 """
@@ -27,7 +27,7 @@ def _data() -> Any:
     return import_mxnet().gluon.data
 
 
-def _digits(to_tensor: bool) -> Any:
+def digits_of(to_tensor: bool) -> Any:
     """MNIST's shapes, as Gluon holds them, with ToTensor or the blog post's lambda."""
     from benchmarks.experiments.mnist_gluon import mx, verbatim
 
@@ -46,7 +46,8 @@ def _samples(batch: Any) -> float:
     return float(batch[0].shape[0])
 
 
-def _ours(data: Any, counted: int, skipped: int = 40, **arguments: Any) -> Contestant:
+def ours_of(data: Any, counted: int, skipped: int = 40, **arguments: Any) -> Contestant:
+    """`gluon_loader`, made anew in each round."""
     from adapters import gluon_loader
 
     def contestant() -> float:
@@ -67,9 +68,9 @@ def _mxnet(data: Any, counted: int, workers: int, thread_pool: bool = False) -> 
 
 
 def _to_tensor() -> Mapping[str, Contestant]:
-    data = _digits(to_tensor=True)
+    data = digits_of(to_tensor=True)
     return {
-        "gluon_loader, auto": _ours(data, 6 * DIGITS // BATCH),
+        "gluon_loader, auto": ours_of(data, 6 * DIGITS // BATCH),
         "DataLoader, no workers": _mxnet(data, 100, 0),
         "DataLoader, 2 processes": _mxnet(data, 200, 2),
         "DataLoader, 4 processes": _mxnet(data, 200, 4),
@@ -79,74 +80,24 @@ def _to_tensor() -> Mapping[str, Contestant]:
 
 # Batches that this process makes while new ones start and import MXNet; DataLoader forks. What the
 # start costs is counted in the sweep and in the rows of start-up.
-_STARTING = 400
+STARTING = 400
 
 
 def _verbatim(workers: int) -> Mapping[str, Contestant]:
-    data = _digits(to_tensor=False)
+    data = digits_of(to_tensor=False)
     kind = f"{workers} workers"
     return {
-        f"gluon_loader, {kind}": _ours(
-            data, 200, _STARTING if workers else 14, num_workers=workers
+        f"gluon_loader, {kind}": ours_of(
+            data, 200, STARTING if workers else 14, num_workers=workers
         ),
         f"DataLoader, {kind}": _mxnet(data, 200, workers),
     }
 
 
 def _verbatim_at_best() -> Mapping[str, Contestant]:
-    data = _digits(to_tensor=False)
-    own = {"gluon_loader, 2 workers": _ours(data, 300, _STARTING, num_workers=2)}
+    data = digits_of(to_tensor=False)
+    own = {"gluon_loader, 2 workers": ours_of(data, 300, STARTING, num_workers=2)}
     return own | {f"DataLoader, {n} workers": _mxnet(data, 200, n) for n in (1, 2, 3, 4)}
-
-
-def _auto_to_tensor() -> Mapping[str, Contestant]:
-    data = _digits(to_tensor=True)
-    count = 6 * DIGITS // BATCH
-    return {
-        "auto": _ours(data, count),
-        "no workers": _ours(data, count, num_workers=0),
-        "1 worker": _ours(data, count // 2, num_workers=1),
-        "2 workers": _ours(data, count // 2, num_workers=2),
-    }
-
-
-def _auto_verbatim() -> Mapping[str, Contestant]:
-    data = _digits(to_tensor=False)
-
-    def own(counted: int, **arguments: Any) -> Contestant:
-        return _ours(data, counted, _STARTING, **arguments)
-
-    return {
-        "auto": own(300),
-        "no workers": own(150, num_workers=0),
-        "1 worker": own(150, num_workers=1),
-        "2 workers": own(300, num_workers=2),
-        "4 workers": own(300, num_workers=4),
-        "2 threads": own(100, num_workers=2, thread_pool=True),
-    }
-
-
-def _no_copy() -> Mapping[str, Contestant]:
-    """The one copy there must be is that out of the data set into the batch; two would be 0.5."""
-    from adapters import gluon_loader
-
-    photographs = np.zeros((4 * BATCH, 3, 224, 224), np.float32)
-
-    def bare() -> float:
-        def batches() -> Any:
-            while True:
-                for start in range(0, len(photographs), BATCH):
-                    batch = np.empty((BATCH, 3, 224, 224), np.float32)
-                    np.copyto(batch, photographs[start : start + BATCH])
-                    yield batch
-
-        return pace(batches(), 4, 60, lambda batch: float(batch.nbytes) / 1e9)
-
-    def own() -> float:
-        with gluon_loader(photographs, BATCH, num_workers=0) as loader:
-            return pace(endless(loader), 4, 60, lambda batch: float(batch.size) * 4 / 1e9)
-
-    return {"gluon_loader, no workers": own, "a bare copy into new memory": bare}
 
 
 MXNET = Peer("Gluon", "mxnet", "mxnet")
@@ -163,7 +114,4 @@ TABLE: Mapping[str, Ratio] = {
         )
         for workers in (0, 2, 4, 8)
     },
-    "auto: ToTensor": Ratio(MXNET, "samples/s", _auto_to_tensor),
-    "auto: verbatim": Ratio(MXNET, "samples/s", _auto_verbatim, rounds=3),
-    "float32 batches without a copy": Ratio(MXNET, "GB/s", _no_copy),
 }

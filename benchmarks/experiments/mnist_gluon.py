@@ -21,7 +21,7 @@ from adapters.machine import gpu_names
 from benchmarks.data.digits import load_digits
 from benchmarks.experiments.steps import PACED, STEP_SECONDS, with_epochs
 from benchmarks.harness.cpu_seconds import tree_cpu_seconds
-from benchmarks.harness.rounds import evaluation_rounds_of, rounds_of
+from benchmarks.harness.rounds import rounds_of
 from benchmarks.harness.row import Measurement
 
 mx = import_mxnet()
@@ -163,8 +163,7 @@ def measure(options: Mapping[str, Any]) -> Measurement:
         train(net, batches, ctx)
     mx.nd.waitall()
     trained, cpu_end = time.monotonic(), tree_cpu_seconds()
-    tested = Timed(load(test_set, False))
-    known = 0.0 if paced else accuracy(net, tested, ctx)
+    known = 0.0 if paced else accuracy(net, load(test_set, False), ctx)
     window_end = time.monotonic()
     train_seconds = trained - window_begin
     p50, p99 = np.percentile(batches.waits_seconds, [50, 99])
@@ -184,10 +183,7 @@ def measure(options: Mapping[str, Any]) -> Measurement:
         "window": (window_begin, window_end),
         "busy": (window_begin, trained),
         "seed": seed,
-        "rounds": {
-            **rounds_of(batches.moments, BATCH_SIZE, batches.waits_seconds, len(train_set)),
-            **evaluation_rounds_of(tested.moments, BATCH_SIZE, len(test_set)),
-        },
+        "rounds": rounds_of(batches.moments, BATCH_SIZE, batches.waits_seconds, len(train_set)),
     }
     if paced:
         for name in ("accuracy", "eval_seconds"):

@@ -146,7 +146,7 @@ def claims(session: Session, experiment: Experiment, framework: str) -> None:
         framework: Of the rows, as the table has it.
     """
     rows = [row for row in experiment.rows() if row.framework == framework]
-    speeds = {(row.loader, row.workers): row.medians[SPEED] for row in rows if row.medians}
+    speeds = {(row.loader, row.workers): row.medians[SPEED] for row in rows if SPEED in row.medians}
     ours = {row: speed for row, speed in speeds.items() if row[0].startswith("SafeSequence")}
     peers = {row: speed for row, speed in speeds.items() if row[0].startswith("PyDataset")}
     for (loader, workers), speed in ours.items():

@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.harness.backends import CPU, TITLES
 from benchmarks.harness.cpu_seconds import tree_cpu_seconds
-from benchmarks.harness.rounds import evaluation_rounds_of, rounds_of
+from benchmarks.harness.rounds import rounds_of
 from benchmarks.harness.row import Measurement
 
 
@@ -124,12 +124,6 @@ class _End(keras.callbacks.Callback):  # type: ignore[misc]
         self.moment = time.monotonic()
         self.cpu_seconds = tree_cpu_seconds()
 
-    def on_test_begin(self, logs: Any = None) -> None:
-        self.moments: list[float] = []
-
-    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.moments.append(time.monotonic())
-
     def on_test_end(self, logs: Any = None) -> None:
         """Likewise."""
         float(logs["loss"])
@@ -217,10 +211,9 @@ def measure_training(
         "window": (window_begin, window_end),
         "busy": (window_begin, trained),
         "seed": seed,
-        "rounds": {
-            **rounds_of(model.clock.moments, batch_size, model.clock.waits_seconds, train_samples),
-            **evaluation_rounds_of(end.moments, batch_size, test_samples),
-        },
+        "rounds": rounds_of(
+            model.clock.moments, batch_size, model.clock.waits_seconds, train_samples
+        ),
     }
     if not learns:
         del measured["metrics"]["accuracy"]

@@ -11,11 +11,12 @@ import tempfile
 
 import pytest
 
-from benchmarks.data.photographs import find_many_records, find_photographs
+from benchmarks.data.photographs import find_photographs
 from benchmarks.harness.machine import usable_cpus
 from benchmarks.harness.results import Column, Experiment
 from benchmarks.harness.sweeps import RowSpec, Session, our_failures
 from benchmarks.lab.experiments.record_formats import FIRST_BATCH, FORMATS, MOST_CACHED
+from benchmarks.lab.experiments.shards import find_many_records
 
 COLUMNS = (
     Column("size_mib", "MiB on disk", ",.0f"),

@@ -6,10 +6,8 @@ import pytest
 
 from benchmarks.data.photographs import find_photographs
 from benchmarks.harness.machine import usable_cpus
-from benchmarks.harness.ratios import run_ratio
 from benchmarks.harness.results import Column, Experiment
 from benchmarks.harness.sweeps import RowSpec, Session, our_failures
-from benchmarks.lab.experiments import storage_ratios
 from benchmarks.lab.experiments.storage import BLOCKS, BLOCKS_FILLING, FILLED, KINDS, MEMORY
 
 COLUMNS = (
@@ -69,13 +67,6 @@ def test_storage(session: Session, kind: str, latency_ms: int) -> None:
             session.judge(experiment, FIRST, found["first_batch_ms"] / latency_ms, of=run.loader)
         held = "ratio" if found["limited_by_link"] else "cpu_ratio"
         session.judge(experiment, PLAN, found[held], of=run.loader)
-
-
-@pytest.mark.parametrize("name", storage_ratios.TABLE)
-def test_ratio(session: Session, name: str) -> None:
-    """The row ends well, from the same server as its peer's."""
-    pytest.importorskip("obstore", reason="http:// is read by obstore: the extra remote")
-    run_ratio(session, storage_ratios.__name__, name, storage_ratios.TABLE[name])
 
 
 def _experiment(session: Session) -> Experiment:

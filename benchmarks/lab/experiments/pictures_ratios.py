@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.data.examples import find_digit_shards
 from benchmarks.data.photographs import PICTURES, find_packed, find_photographs
 from benchmarks.experiments import our_records
 from benchmarks.experiments.correctness import (
@@ -30,6 +29,7 @@ from benchmarks.harness.installed import Peer
 from benchmarks.harness.ratios import BATCH, Ratio, measure_ratio
 from benchmarks.harness.row import Measurement
 from benchmarks.lab.experiments import kernel_limit, packing
+from benchmarks.lab.experiments.shards import find_digit_shards
 from benchmarks.lab.peers import directory, ffcv
 from benchmarks.peers import tf_data
 from benchmarks.peers.pictures import SIDE

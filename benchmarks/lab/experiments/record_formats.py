@@ -22,10 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.data.photographs import PICTURES, find_many_records, find_photographs
+from benchmarks.data.photographs import PICTURES, find_photographs
 from benchmarks.harness import page_cache
 from benchmarks.harness.ratios import BATCH
 from benchmarks.harness.row import Measurement
+from benchmarks.lab.experiments.shards import find_many_records
 from benchmarks.peers.pictures import SIDE, Files, rows
 
 FILES = "JPEG files"
