@@ -29,7 +29,6 @@ import numpy.typing as npt
 
 from adapters import RecordWriter, pack
 from benchmarks.data.cache import made_once
-from benchmarks.data.digits import find_digits, load_digits
 
 PICTURES = 2_000
 WIDTH, HEIGHT = 500, 375  # pixels
@@ -119,11 +118,6 @@ def find_packed(encoding: str) -> str:
     return str(made_once(f"short-{SHORT}-{encoding}-1", make) / "train-*.tfrecord")
 
 
-def find_digit_records() -> Path:
-    """60,000 digits, uint8 (28, 28), as raw records; made now if they aren't in the cache."""
-    return made_once("digit-records-1", _make_digit_records) / "train.tfrecord"
-
-
 def as_npy(array: Pixels) -> bytes:
     """An array as `numpy.save` writes it."""
     buffer = io.BytesIO()
@@ -143,11 +137,6 @@ def _make_photographs(folder: Path, quality: int) -> None:
             path.write_bytes(jpeg)
             examples.write(_example(jpeg, number))
             headed.write(headed_record(jpeg, number, number))
-
-
-def _make_digit_records(folder: Path) -> None:
-    images, labels = load_digits(find_digits().path, "train", DIGIT_RECORDS)
-    write_raw(folder, zip(images, labels.tolist()))
 
 
 def write_raw(folder: Path, samples: Iterable[tuple[Pixels, int]]) -> None:

@@ -8,15 +8,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.data.examples import (
-    ROWS,
-    SCALARS,
     find_digit_examples,
     find_digit_headers,
-    find_table_examples,
 )
 from benchmarks.data.photographs import (
     SMALL,
-    find_digit_records,
     find_photographs,
 )
 from benchmarks.harness.ratios import BATCH, Contestant, endless, pace
@@ -24,7 +20,6 @@ from benchmarks.peers.pictures import EPOCH, SIDE, rows
 
 SKIPPED = 14  # Batches before the clock starts: "auto" takes up to a dozen of them to choose.
 COUNTED = 120  # Two seconds of pictures, as long as a round of the bare C loop takes.
-TABLE_BATCH = 1_024
 
 
 def training_decoder(layout: str = "NHWC") -> Any:
@@ -40,13 +35,6 @@ def pictures_for_keras(size: str = SMALL) -> Any:
 
     source = open_records(find_photographs(size).tfrecord, decode=training_decoder())
     return SafeSequence(source, BATCH, shuffle=True)
-
-
-def digits_for_keras() -> Any:
-    """A SafeSequence of raw digits."""
-    from adapters import SafeSequence, open_records
-
-    return SafeSequence(open_records(find_digit_records(), decode="image"), BATCH, shuffle=True)
 
 
 def scaled(batch: Any) -> Any:
@@ -68,15 +56,6 @@ def digit_examples_for_keras(find: Callable[[], Any] = find_digit_examples) -> A
 
     source = open_records(find(), decode=digit_features(), outputs=("image", "label"))
     return SafeSequence(source, BATCH, shuffle=True, batch_transform=scaled)
-
-
-def table_for_keras() -> Any:
-    """A SafeSequence of rows of eleven numbers."""
-    from adapters import Feature, SafeSequence, open_records
-
-    features = {**{name: Feature("float32") for name in SCALARS}, "id": Feature("int64")}
-    source = open_records(find_table_examples(), decode=features)
-    return SafeSequence(source, TABLE_BATCH, shuffle=True)
 
 
 def pictures_for_gluon(layout: str) -> Any:
@@ -129,9 +108,3 @@ def pictures(size: str = SMALL) -> Contestant:
 def digits(make: Callable[[], Any]) -> Contestant:
     """Of digits, which are fast."""
     return contestant_of(make, EPOCH, 8_000)
-
-
-def table() -> Contestant:
-    """Of a table."""
-    skipped = -(-ROWS // TABLE_BATCH)
-    return contestant_of(table_for_keras, skipped, 2_000, lambda batch: float(len(batch["id"])))

@@ -14,15 +14,12 @@ import numpy as np
 from benchmarks.data.digits import find_digits, load_digits
 from benchmarks.data.examples import (
     DIGITS,
-    SCALARS,
     find_digit_examples,
     find_digit_headers,
-    find_table_examples,
 )
-from benchmarks.data.photographs import find_digit_records, find_photographs
+from benchmarks.data.photographs import find_photographs
 from benchmarks.experiments import our_records
 from benchmarks.experiments.correctness import OFF, centres_of, faults
-from benchmarks.experiments.our_records import TABLE_BATCH
 from benchmarks.harness.installed import Peer
 from benchmarks.harness.machine import usable_cpus
 from benchmarks.harness.ratios import Contestant, Ratio, measure_ratio
@@ -60,31 +57,12 @@ def _py_dataset() -> Contestants:
     }
 
 
-def _raw() -> Contestants:
-    path = find_digit_records()
-    return {
-        "SafeSequence, auto": our_records.digits(our_records.digits_for_keras),
-        "tf.data, by the sample": tf_data.raw_contestant(path, 500, False, None),
-        "tf.data, by the batch": tf_data.raw_contestant(path, 2_000, True, None),
-        f"tf.data, by the batch, {CPUS} calls": tf_data.raw_contestant(path, 2_000, True, CPUS),
-    }
-
-
 def _digit_examples() -> Contestants:
     path = find_digit_examples()
     return {
         "SafeSequence, auto": our_records.digits(our_records.digit_examples_for_keras),
         "tf.data, AUTOTUNE": tf_data.digits_contestant([path], 2_000, None),
         f"tf.data, {CPUS} calls": tf_data.digits_contestant([path], 2_000, CPUS),
-    }
-
-
-def _table() -> Contestants:
-    path = find_table_examples()
-    return {
-        "SafeSequence, auto": our_records.table(),
-        "tf.data, AUTOTUNE": tf_data.table_contestant(path, SCALARS, TABLE_BATCH, 300, None),
-        f"tf.data, {CPUS} calls": tf_data.table_contestant(path, SCALARS, TABLE_BATCH, 300, CPUS),
     }
 
 
@@ -146,7 +124,7 @@ KERAS = Peer("Keras", "keras", "keras")
 MXNET = Peer("Gluon", "mxnet", "mxnet")
 
 
-def _row(
+def row(
     peer: Peer, contestants: Callable[[], Contestants], data: Callable[[], object], **more: Any
 ) -> Ratio:
     """A row of three rounds, which also runs in the smoke size."""
@@ -159,7 +137,7 @@ def _row(
 
 
 TABLE: Mapping[str, Ratio] = {
-    "JPEG TFRecord against tf.data": _row(
+    "JPEG TFRecord against tf.data": row(
         TENSORFLOW,
         _tf_data,
         find_photographs,
@@ -167,23 +145,17 @@ TABLE: Mapping[str, Ratio] = {
         correct=_centres,
         default=True,
     ),
-    "typed digits of TFRecord against tf.data": _row(
+    "typed digits of TFRecord against tf.data": row(
         TENSORFLOW, _digit_examples, find_digit_examples, backend="tensorflow", default=True
     ),
-    "JPEG RecordIO against ImageRecordIter": _row(
+    "JPEG RecordIO against ImageRecordIter": row(
         MXNET, _mxnet_iterator, find_photographs, default=True
     ),
-    "JPEG TFRecord against PyDataset": _row(
+    "JPEG TFRecord against PyDataset": row(
         KERAS, _py_dataset, find_photographs, rounds=7, correct=_centres
     ),
-    "JPEG RecordIO against DataLoader": _row(MXNET, _mxnet_loader, find_photographs),
-    "raw TFRecord against tf.data": _row(
-        TENSORFLOW, _raw, find_digit_records, backend="tensorflow"
-    ),
-    "a table of TFRecord against tf.data": _row(
-        TENSORFLOW, _table, find_table_examples, unit="rows/s", backend="tensorflow"
-    ),
-    "typed digits of RecordIO against DataLoader": _row(
+    "JPEG RecordIO against DataLoader": row(MXNET, _mxnet_loader, find_photographs),
+    "typed digits of RecordIO against DataLoader": row(
         MXNET, _digit_headers, find_digit_headers, correct=_digits_correct
     ),
 }

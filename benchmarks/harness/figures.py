@@ -35,15 +35,18 @@ def draw_figure(experiment: Experiment, folder: Path) -> Path | None:
         folder: Made where it isn't there.
 
     Returns:
-        The figure's path, or None where there is nothing to draw.
+        The figure's path; None if there is nothing to draw, or no matplotlib.
     """
     panels = panels_of(experiment)
     rows = [row for row in experiment.rows() if any(key in row.medians for key, _ in panels)]
     if not rows:
         return None
-    # Not pyplot: no global state, and no display is asked for.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    try:
+        # Not pyplot: no global state, and no display is asked for.
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:  # As on a machine that has what rows need and no more.
+        return None
 
     frameworks = list(dict.fromkeys(row.framework for row in rows))
     figure = Figure(figsize=(11, 4.2 * len(frameworks) + 1.2), layout="constrained")

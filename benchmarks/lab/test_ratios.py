@@ -11,12 +11,21 @@ from benchmarks.lab.experiments import (
     own_ratios,
     pictures_ratios,
     storage_ratios,
+    table_ratios,
     transforms_ratios,
 )
 
+TABLES = (
+    own_ratios,
+    table_ratios,
+    transforms_ratios,
+    pictures_ratios,
+    cluster_ratios,
+    storage_ratios,
+)
 ROWS = [
     pytest.param(module.__name__, name, ratio, id=name)
-    for module in (own_ratios, transforms_ratios, pictures_ratios, cluster_ratios, storage_ratios)
+    for module in TABLES
     for name, ratio in module.TABLE.items()
 ]
 

@@ -68,7 +68,7 @@ def test_a_file_imports_only_what_its_room_may(path):
         (
             "harness",
             "def f():\n    from benchmarks.peers import mxnet",
-            "benchmarks.lab.peers.dali",
+            "benchmarks.peers.mxnet",
         ),
         ("data", "from benchmarks.harness.ratios import x", "benchmarks.harness.ratios.x"),
         ("experiments", "import benchmarks.lab.peers.dali", "benchmarks.lab.peers.dali"),
