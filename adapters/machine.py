@@ -65,7 +65,9 @@ class Features:
 
 def found_features() -> Features:
     """What this machine and environment have of that."""
-    return Features(usable_cpus(), load() is not None, bool(_flags() >= _VBMI_FLAGS), gpu_names())
+    vectors = os.environ.get("ADAPTERS_VECTORS") != "0"
+    vbmi = vectors and _VBMI_FLAGS <= _flags()
+    return Features(usable_cpus(), load() is not None, vbmi, gpu_names())
 
 
 def _flags() -> set[str]:

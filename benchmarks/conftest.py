@@ -42,7 +42,7 @@ ORDER = ("mnist_keras", "mnist_gluon", "batch_cost", "races", "sleeping", "calte
 NEEDS = {
     "smoke": ("some minutes", 1.0),
     "default": ("up to 10 minutes on two cores", 0.7),
-    "long": ("half an hour on two cores", 1.0),
+    "long": ("an hour on two cores", 1.0),
     "full": ("some hours on two cores", 1.5),
 }
 SESSION = pytest.StashKey[Session]()

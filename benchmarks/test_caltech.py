@@ -74,8 +74,8 @@ class Size:
 
 
 SIZES = {
-    "smoke": Size(192, 10, 1, 60),
-    "default": Size(EPOCH, 3, 1, 60),
+    "smoke": Size(192, 10, 1, 180),
+    "default": Size(EPOCH, 3, 1, 180),
     "full": Size(EPOCH, 600, 3, 900),
 }
 # On a GPU: its first step is compiled for up to a minute.

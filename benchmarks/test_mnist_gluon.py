@@ -26,7 +26,7 @@ GLUON = Contestants(
             *((PROCESSES, 0), (PROCESSES, 2), (THREADS, 2)),
         ),
         PACED: (
-            *((VERBATIM, "auto"), (TO_TENSOR, "auto")),
+            (TO_TENSOR, "auto"),
             *((loader, workers) for loader in (VERBATIM, PROCESSES) for workers in (0, 2, 4, 6)),
         ),
     },

@@ -17,6 +17,8 @@ FLAGS = {"sse", "avx512bw", "avx512vl", "avx512vbmi"}
 def pretend(monkeypatch: pytest.MonkeyPatch):
     """Makes a machine of it that has two CPUs and these."""
 
+    monkeypatch.delenv("ADAPTERS_VECTORS", raising=False)
+
     def made(kernel: object, flags: set[str], *gpus: str) -> None:
         monkeypatch.setattr(machine, "usable_cpus", lambda: 2)
         monkeypatch.setattr(machine, "gpu_names", lambda: gpus)
@@ -42,6 +44,12 @@ def test_features_are_named_in_a_line(pretend, kernel, flags, gpus, said):
 def test_without_the_kernel_vbmi_is_worth_nothing(pretend):
     pretend(None, FLAGS)
     assert machine.found_features().names == frozenset()
+
+
+def test_vectors_that_are_switched_off_are_not_there(pretend, monkeypatch):
+    pretend(object(), FLAGS)
+    monkeypatch.setenv("ADAPTERS_VECTORS", "0")
+    assert machine.found_features().names == {"native kernel"}
 
 
 def test_the_doctor_prints_them_first(pretend, monkeypatch, capsys):

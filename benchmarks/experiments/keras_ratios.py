@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness.backends import CPU
+from benchmarks.harness.declared import thread_safe
 from benchmarks.harness.installed import Peer
 from benchmarks.harness.ratios import BATCH, DIGITS, Contestant, Ratio, endless, measure_ratio, pace
 from benchmarks.harness.row import Measurement
@@ -35,7 +36,7 @@ def ours_of(
     from adapters.diagnosis.loaders import settled_of
 
     def contestant() -> float:
-        with SafeSequence(source, BATCH, **arguments) as sequence:
+        with SafeSequence(source, BATCH, **arguments, **thread_safe(SafeSequence)) as sequence:
             # Batches don't wait for processes that start.
             return pace(endless(sequence), skipped, counted, amount, settled_of(sequence))
 
@@ -187,8 +188,8 @@ KERAS = Peer("Keras", "keras", "keras")
 TENSORFLOW = Peer("Keras", "tensorflow", "tensorflow")
 TORCH = Peer("Keras", "torch", "torch")
 TABLE: Mapping[str, Ratio] = {
-    "batches through processes": Ratio(KERAS, "GB/s", _photographs, default=True),
-    "arrays, shuffled and scaled": Ratio(TENSORFLOW, "samples/s", _arrays, default=True),
+    "batches through processes": Ratio(KERAS, "GB/s", _photographs, 3, default=True),
+    "arrays, shuffled and scaled": Ratio(TENSORFLOW, "samples/s", _arrays, 3, default=True),
     "fit for nothing, new arrays, jax": Ratio(KERAS, "batches/s", _fit_new, 9, "jax"),
     # Parity is out of reach: a batch that is kept never changes, so SafeSequence copies arrays that
     # it is handed again, and Keras doesn't. That shows next to a step of JAX, which takes 0.1 ms,

@@ -19,6 +19,7 @@ WORKER_SWEEP = "mnist"  # The experiment over numbers of workers.
 AUTO = " auto"  # Ends the names of loaders that choose their workers, if the axis is the cores.
 COLUMNS = (Column("epoch_seconds", f"{EPOCH:,} digits s", ".2f"), *TRAINING_COLUMNS)
 NUMBERS = (0, 2, 4, 6, 8)  # of workers, as published
+LONG = (0, 2, 4)
 PACED_DIGITS = 19_200  # 300 steps
 PACED_NOTE = (
     f"{PACED}: a step of 4.0 ms in the place of LeNet's, as long as the article's V100 took for 64 "
@@ -52,8 +53,8 @@ class Size:
 
 
 SIZES = {
-    "smoke": Size(1_000, 500, 1, 60, 0.0),
-    "default": Size(6_000, 1_000, 1, 60, 0.7),
+    "smoke": Size(1_000, 500, 1, 180, 0.0),
+    "default": Size(6_000, 1_000, 1, 180, 0.7),
     "full": Size(60_000, 10_000, 5, 600, 0.97),
 }
 Rows = tuple[tuple[str, int | str], ...]
@@ -84,10 +85,11 @@ class Contestants:
     keras: bool = False
 
     def rows(self, session: Session, step: str) -> Rows:
-        """Loaders and workers; the published size, and `--long`, have all."""
+        """Loaders and workers; the published size and `--rows` have all of them."""
         if session.size == "smoke" or not session.all_rows:
             return self.few[step]
-        numbered = [(loader, n) for loader in self.ours + self.others for n in NUMBERS]
+        numbers = NUMBERS if session.size == "full" or session.rows else LONG
+        numbered = [(loader, n) for loader in self.ours + self.others for n in numbers]
         return (*((loader, "auto") for loader in self.auto), *numbered)
 
 

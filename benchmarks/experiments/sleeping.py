@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.harness.declared import thread_safe
 from benchmarks.harness.row import Measurement
 
 ITEMS = 32
@@ -76,6 +77,7 @@ def _safe_sequence(
         workers=workers,
         use_multiprocessing=processes,
         max_queue_size=_queue_size(workers),
+        **thread_safe(SafeSequence),
     )
     stack.enter_context(loader)
     return lambda: loader
@@ -84,7 +86,8 @@ def _safe_sequence(
 def _gluon_loader(items: Sleeping, workers: Any, stack: ExitStack, threads: Any) -> Passes:
     from adapters import gluon_loader
 
-    loader = gluon_loader(items, 1, num_workers=workers, thread_pool=threads)
+    given = {"num_workers": workers, "thread_pool": threads}
+    loader = gluon_loader(items, 1, **given, **thread_safe(gluon_loader))
     stack.enter_context(loader)
     return lambda: loader
 
