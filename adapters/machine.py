@@ -66,7 +66,7 @@ class Features:
 def found_features() -> Features:
     """What this machine and environment have of that."""
     vectors = os.environ.get("ADAPTERS_VECTORS") != "0"
-    vbmi = vectors and _VBMI_FLAGS <= _flags()
+    vbmi = vectors and _flags() >= _VBMI_FLAGS
     return Features(usable_cpus(), load() is not None, vbmi, gpu_names())
 
 
