@@ -6,8 +6,12 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from adapters.engine import usable_cpus
@@ -21,6 +25,78 @@ _LIBRARIES = {
     "google_crc32c": "checks the CRCs of TFRecords: pip install 'loader-adapters[records]'",
 }
 _FRAMEWORKS = ("keras", "tensorflow", "tensorflow-cpu", "jax", "torch", "mxnet", "numpy")
+
+
+# What speed depends on, as results and `adapters doctor` call it.
+KERNEL = "native kernel"
+VBMI = "AVX-512 VBMI"
+_VBMI_FLAGS = {"avx512bw", "avx512vl", "avx512vbmi"}
+
+
+@dataclass(frozen=True)
+class Features:
+    """What the speed of loading depends on.
+
+    Args:
+        cpus: How many may be used.
+        kernel: Whether the native kernel is there, and not switched off.
+        vbmi: Whether it can use AVX-512 VBMI, with which JPEGs are decoded faster.
+        gpus: Names of the GPUs, as NVIDIA's driver has them.
+    """
+
+    cpus: int
+    kernel: bool
+    vbmi: bool
+    gpus: tuple[str, ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of what is there, but for the GPUs."""
+        there = {KERNEL: self.kernel, VBMI: self.kernel and self.vbmi}
+        return frozenset(name for name, has in there.items() if has)
+
+    def __str__(self) -> str:
+        parts = [f"{self.cpus} CPU{'s' * (self.cpus != 1)}"]
+        parts.append(KERNEL if self.kernel else f"no {KERNEL}")
+        if self.kernel:
+            parts.append(VBMI if self.vbmi else f"no {VBMI}")
+        return ", ".join([*parts, " and ".join(self.gpus) or "no GPU"])
+
+
+def found_features() -> Features:
+    """What this machine and environment have of that."""
+    vectors = os.environ.get("ADAPTERS_VECTORS") != "0"
+    vbmi = vectors and _flags() >= _VBMI_FLAGS
+    return Features(usable_cpus(), load() is not None, vbmi, gpu_names())
+
+
+def _flags() -> set[str]:
+    """The first processor's, as Linux names them; none on other processors than x86's."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return set()
+    flags = next((line for line in lines if line.startswith("flags")), "")
+    return set(flags.partition(":")[2].split())
+
+
+@cache
+def gpu_names() -> tuple[str, ...]:
+    """The machine's GPUs, as NVIDIA's driver names them, whether or not a framework uses them."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ()
+    try:
+        listed = subprocess.run(  # noqa: S603, of a program found on the path
+            [program, "--query-gpu=name", "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return tuple(line.strip() for line in listed.stdout.splitlines() if line.strip())
 
 
 def show_versions() -> None:
@@ -40,6 +116,7 @@ def show_versions() -> None:
 def described_machine() -> Iterator[str]:
     """What this environment has, and what would make it faster."""
     count = os.cpu_count() or 1
+    yield f"features: {found_features()}"
     yield f"CPUs: {usable_cpus()} of {count} may be used"
     yield f"versions: {', '.join(_versions())}"
     kernel = load()

@@ -1,15 +1,20 @@
-"""`pytest benchmarks`: its options, its session, what it prints and writes at the end."""
+"""`pytest benchmarks`: its options, its order, its session, what it prints and writes."""
 
 from __future__ import annotations
 
 import faulthandler
 import os
+import shutil
+import webbrowser
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from benchmarks.data.cache import cache_folder
 from benchmarks.harness.comparison import (
     USUAL_RUNS,
     Comparison,
@@ -22,15 +27,29 @@ from benchmarks.harness.comparison import (
 )
 from benchmarks.harness.figures import draw_figure
 from benchmarks.harness.machine import describe_machine
-from benchmarks.harness.report import Report, write_report
+from benchmarks.harness.report import REPORT, Report, write_report
 from benchmarks.harness.results import write_json
+from benchmarks.harness.summary import summary_lines
 from benchmarks.harness.sweeps import Session
 from benchmarks.harness.tables import markdown_table, text_table
 
 RESULTS = Path(__file__).resolve().parent / "results"
+LAB = Path(__file__).resolve().parent / "lab"
+PEERS = LAB / "test_peers.py"
+# What a newcomer wants to see first.
+ORDER = ("mnist_keras", "mnist_gluon", "batch_cost", "races", "sleeping", "caltech", "ratios")
+# By size, on two cores: how long it takes, and the disk for data that are made once.
+NEEDS = {
+    "smoke": ("some minutes", 1.0),
+    "default": ("up to 10 minutes on two cores", 0.7),
+    "long": ("an hour on two cores", 1.0),
+    "full": ("some hours on two cores", 1.5),
+}
 SESSION = pytest.StashKey[Session]()
 EARLIER = pytest.StashKey[Earlier | None]()
 COMPARISON = pytest.StashKey[Comparison]()
+FIGURES = pytest.StashKey[dict[str, Path]]()
+SHOWN = pytest.StashKey[dict[str, int]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -51,6 +70,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         const="smoke",
         dest=size,
         help="the smallest size: whether every row runs, no numbers worth reading",
+    )
+    group.addoption(
+        "--long",
+        action="store_true",
+        dest="benchmarks_long",
+        help="also what the default has no time for: sweeps over cores, all ratios",
     )
     group.addoption(
         "--data-dir",
@@ -85,6 +110,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="only the pictures behind every loader that is installed, ours and others",
     )
     group.addoption(
+        "--hold",
+        action="store_true",
+        dest="benchmarks_hold",
+        help="fail if a bar of reference.json is missed; otherwise that is information",
+    )
+    group.addoption(
+        "--open",
+        action="store_true",
+        dest="benchmarks_open",
+        help="open the report in a browser as soon as it has a row",
+    )
+    group.addoption(
         "--compare",
         type=Path,
         metavar="OLD.json",
@@ -95,8 +132,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Check the options and open the session."""
-    config.addinivalue_line("markers", "peers: what --peers selects")
+    """Check the options, open the session, and say what it needs."""
+    config.addinivalue_line("markers", "long: what the default has no time for")
     repeats = config.getoption("benchmarks_repeats")
     if repeats is not None and repeats < 1:
         raise pytest.UsageError(f"--repeats must be >= 1, got {repeats}")
@@ -120,9 +157,46 @@ def pytest_configure(config: pytest.Config) -> None:
         data_dir=None if data_dir is None else data_dir.resolve(),
         uncaptured=uncaptured,
         least_repeats=1 if earlier is None else USUAL_RUNS,
-        peers=config.getoption("benchmarks_peers"),
+        long=config.getoption("benchmarks_long"),
         suspects=(lambda experiment: set()) if earlier is None else partial(suspects, earlier),
+        after_row=partial(_show_page, config),
     )
+    config.stash[FIGURES], config.stash[SHOWN] = {}, {}
+    if not config.option.collectonly:
+        _say_needs(config.stash[SESSION])
+
+
+def _say_needs(session: Session) -> None:
+    """Where there is something to look at, and what it takes."""
+    print(f"report: {session.out / REPORT}, written after each row", flush=True)
+    size = "long" if session.long and session.size == "default" else session.size
+    time, gigabytes = NEEDS[size]
+    folder = cache_folder()
+    print(f"needs {time}, and up to {gigabytes:g} GB in {folder} for data that are made once")
+    there = next(each for each in (folder, *folder.parents) if each.exists())
+    free = shutil.disk_usage(there).free / 1e9
+    if free < gigabytes:
+        print(f"only {free:.1f} GB are free there: set XDG_CACHE_HOME to another disk")
+
+
+def _show_page(config: pytest.Config, running: bool = True) -> Path:
+    """Write the report of what there is so far; a browser opens it the first time, if asked to."""
+    session = config.stash[SESSION]
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+    report = Report(
+        machine=describe_machine(),
+        experiments=list(session.experiments.values()),
+        figures=config.stash[FIGURES],
+        comparison=config.stash.get(COMPARISON, None),
+        failed={each.nodeid: _reason(each) for each in _reports(reporter, "failed")},
+        skipped=_skipped(reporter),
+        running=running,
+    )
+    path = write_report(report, session.out)
+    if config.option.benchmarks_open:
+        config.option.benchmarks_open = False
+        webbrowser.open(path.as_uri())
+    return path
 
 
 def _earlier(path: Path | None, size: str, out: Path) -> Earlier | None:
@@ -150,16 +224,32 @@ def _check_out(out: Path) -> None:
         raise pytest.UsageError(f"--out must be a folder that can be written to, got {out}")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The lab is for those who name it; with `--peers`, nothing else is."""
+    if collection_path.suffix not in ("", ".py"):
+        return None
+    if config.option.benchmarks_peers:
+        return collection_path not in (PEERS, *PEERS.parents) or None
+    named = [Path(word.partition("::")[0]).resolve() for word in config.args]
+    asked = any(each == LAB or LAB in each.parents for each in named)
+    return True if collection_path == LAB and not asked else None
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Select the peers; no time limit of the tests' for a sweep, as each row has its own.
+    """The order; what is long is left out of the default, unless its file is named.
 
-    Nor does a sweep run again when it failed: its runs would count twice.
+    No time limit of the tests' for a sweep, as each row has its own. Nor does a sweep run again
+    when it failed: its runs would count twice.
     """
-    if config.getoption("benchmarks_peers"):
-        others = [item for item in items if item.get_closest_marker("peers") is None]
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if item not in others]
+    places = {f"test_{name}": place for place, name in enumerate(ORDER)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+    session = config.stash[SESSION]
+    named = {word.partition("::")[0] for word in config.args if ".py" in word}
+    if not session.all_rows and not named:
+        left_out = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     if config.pluginmanager.hasplugin("timeout"):
         for item in items:
             if Path(__file__).parent in item.path.parents:
@@ -178,18 +268,50 @@ def session(request: pytest.FixtureRequest) -> Session:
     return request.config.stash[SESSION]
 
 
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Compare, and fail where a row got slower; or where no row has the name asked for.
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Show the tables of a test function once it has run with all of its parameters."""
+    if nextitem is not None and (item.path, item.name.partition("[")[0]) == (
+        nextitem.path,
+        nextitem.name.partition("[")[0],
+    ):
+        return
+    session = item.config.stash[SESSION]
+    with session.uncaptured():
+        for line in _new_tables(item.config):
+            print(line, flush=True)
+    if session.ran:
+        _show_page(item.config)
 
-    Or where a process that rows shared didn't end well.
+
+def _new_tables(config: pytest.Config) -> Iterator[str]:
+    """Tables of the rows that no table has shown yet; draws their figures."""
+    session, shown = config.stash[SESSION], config.stash[SHOWN]
+    for experiment in session.experiments.values():
+        new = experiment.runs[shown.get(experiment.name, 0) :]
+        shown[experiment.name] = len(experiment.runs)
+        if not new:
+            continue
+        frameworks = {run.framework for run in new}
+        runs = [run for run in experiment.runs if run.framework in frameworks]
+        yield f"\n\n{text_table(replace(experiment, runs=runs))}\n"
+        figure = draw_figure(experiment, session.out)
+        if figure is not None:
+            config.stash[FIGURES][experiment.name] = figure
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Compare, and fail if a row got slower; with `--hold`, if a bar was missed.
+
+    Or if no row has the name asked for.
     """
     earlier, own = session.config.stash[EARLIER], session.config.stash[SESSION]
-    if own.close() and exitstatus == pytest.ExitCode.OK:
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
     if not own.ran:
         if _none_named(session.config, exitstatus):
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
         return
+    if exitstatus == pytest.ExitCode.OK and session.config.option.benchmarks_hold and own.missed:
+        session.exitstatus = exitstatus = pytest.ExitCode.TESTS_FAILED
     if earlier is None:
         return
     comparison = compare_results(earlier, own.experiments.values(), describe_machine())
@@ -208,67 +330,46 @@ def _none_named(config: pytest.Config, exitstatus: int) -> bool:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
 ) -> None:
-    """Print each experiment's table, draw its figure; write the report, and say where all lies."""
+    """Print all in a few lines, and where the tables, figures and the report lie."""
     session = config.stash[SESSION]
-    figures: dict[str, Path] = {}
-    for experiment in session.experiments.values():
-        if not experiment.runs:
-            continue
-        terminalreporter.section(experiment.name)
-        terminalreporter.write_line(text_table(experiment))
-        terminalreporter.write_line("")
-        terminalreporter.write_line("with the range of every figure, in Markdown and as a page:")
-        markdown = session.out / f"{experiment.name}.md"
-        written = [experiment.write_json(session.out), markdown]
-        markdown.write_text(markdown_table(experiment) + "\n", encoding="utf-8")
-        figure = draw_figure(experiment, session.out)
-        if figure is not None:
-            figures[experiment.name] = figure
-            written.append(figure)
-        for path in written:
-            terminalreporter.write_line(f"written: {path}")
-    if session.unended:
-        terminalreporter.section("processes that didn't end well")
-        for line in session.unended:
-            terminalreporter.write_line(line)
     if _none_named(config, exitstatus):
         terminalreporter.section("no row ran")
         terminalreporter.write_line(
             f"none of this size has a name that contains {session.rows!r}; run.json is as it was"
         )
-    elif session.experiments:
-        _write_session(terminalreporter, config, figures)
-
-
-def _write_session(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config, figures: dict[str, Path]
-) -> None:
-    """What concerns all experiments: the comparison, `run.json`, `report.html`."""
-    session, comparison = config.stash[SESSION], config.stash.get(COMPARISON, None)
+        return
+    if not session.ran:
+        return
+    experiments = list(session.experiments.values())
+    terminalreporter.section("summary")
+    for line in summary_lines(experiments):
+        terminalreporter.write_line(line)
+    if session.verdicts:
+        terminalreporter.section("beside the reference machines")
+        for verdict in session.verdicts:
+            terminalreporter.write_line(str(verdict))
+        terminalreporter.write_line(
+            f"bars missed: {len(session.missed)}; that is information, unless --hold is given"
+        )
+    comparison = config.stash.get(COMPARISON, None)
     if comparison is not None:
         terminalreporter.section("comparison")
         for line in comparison_lines(comparison):
             terminalreporter.write_line(line)
-        terminalreporter.write_line("")
-    machine = describe_machine()
-    experiments = list(session.experiments.values())
+    terminalreporter.section("results")
+    written = [_show_page(config, running=False)]
     content = {
-        "machine": machine,
+        "machine": describe_machine(),
         "experiments": [each.content() for each in experiments],
         "comparison": None if comparison is None else comparison.content(),
     }
-    report = Report(
-        machine=machine,
-        experiments=experiments,
-        figures=figures,
-        comparison=comparison,
-        failed={each.nodeid: _reason(each) for each in _reports(terminalreporter, "failed")},
-        skipped=_skipped(terminalreporter),
-    )
-    for path in (
-        write_json(content, session.out / "run.json"),
-        write_report(report, session.out),
-    ):
+    written.append(write_json(content, session.out / "run.json"))
+    for experiment in experiments:
+        if experiment.runs:
+            markdown = session.out / f"{experiment.name}.md"
+            markdown.write_text(markdown_table(experiment) + "\n", encoding="utf-8")
+            written += [experiment.write_json(session.out), markdown]
+    for path in (*written, *config.stash[FIGURES].values()):
         terminalreporter.write_line(f"written: {path}")
 
 

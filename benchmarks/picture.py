@@ -1,4 +1,4 @@
-"""README's picture and table of five results, from the results themselves.
+"""README's picture and table of results, from the results themselves.
 
 `python -m benchmarks.picture` draws `docs/results.svg` from `benchmarks/readme.json` and prints the
 table; with the `run.json` of one session or several, as in
@@ -6,8 +6,9 @@ table; with the `run.json` of one session or several, as in
     pytest benchmarks --rows "$(python -m benchmarks.picture --rows)"
     python -m benchmarks.picture benchmarks/results/run.json
 
-it takes the five rows out of these first, and writes them there. A row that none of the files has
-stays as it is.
+it takes the rows out of these first, and writes them there. A row that none of the files has stays
+as it is. `python -m benchmarks.picture --sweep mnist.json` prints the MNIST sweep of such a file as
+a table, samples/s by workers: README shows that of a GPU first.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from typing import Any
 
 from benchmarks.harness.comparison import read_earlier
 from benchmarks.harness.pairs import Bar, Pair, drawn
-from benchmarks.harness.results import Experiment, Run, write_json
+from benchmarks.harness.reference import Reference
+from benchmarks.harness.results import SPEED, Experiment, Row, Run, write_json
 from benchmarks.harness.summary import Line, lines_of, rounded
 from benchmarks.harness.sweeps import ALTERNATIVES
 
@@ -30,15 +32,19 @@ ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "benchmarks" / "readme.json"
 PICTURE = ROOT / "docs" / "results.svg"
 EXPERIMENT = "ratios"
-# Framework and name of a row, and what README calls the work.
+# Framework and name of a row, and what README calls the work: those that the default size runs.
 WORKS = {
-    ("Keras", "JPEG TFRecord against tf.data"): "TFRecords of JPEGs, random boxes, into Keras",
+    ("Keras", "JPEG TFRecord against tf.data"): "TFRecords of JPEGs, random crops, into Keras",
     ("Gluon", "JPEG RecordIO against ImageRecordIter"): "RecordIO of the same JPEGs, into Gluon",
-    ("Keras", "typed digits of TFRecord against tf.data"): "TensorFlow's own Examples of digits",
+    ("Keras", "typed digits of TFRecord against tf.data"): "`tf.train.Example`s of digits",
     ("Keras", "batches through processes"): "batches of images from two processes",
+    (
+        "Keras",
+        "arrays, shuffled and scaled",
+    ): "60,000 digits, shuffled and scaled, into Keras",
     ("Gluon", "ToTensor"): "MNIST through ToTensor, into Gluon",
 }
-NOTE = "Longer is faster. Ours: the median; theirs: the best round.\n"
+NOTE = "A loader alone; longer is faster. Ours: the median; theirs: the best round.\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,7 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.picture", description=__doc__)
     parser.add_argument("runs", nargs="*", type=Path, help="run.json files to take the rows from")
     parser.add_argument("--rows", action="store_true", help="only say what the rows are called")
+    parser.add_argument("--sweep", type=Path, help="an mnist.json to print as a table")
     options = parser.parse_args(arguments)
+    if options.sweep:
+        print("\n".join(sweep_table(options.sweep)))
+        return 0
     if options.rows:
         print(ALTERNATIVES.join(f"{framework} {name} workers" for framework, name in WORKS))
         return 0
@@ -118,21 +128,46 @@ def picture(path: Path) -> str:
             Bar(_loader(each.who), each.value, f"{rounded(each.value)} {line.unit}")
             for each in (line.ours, line.peer)
         ]
-        pairs.append(Pair(line.work, f"{line.ratio:.1f} times", *bars))
+        pairs.append(Pair(line.work.replace("`", ""), f"{line.ratio:.1f} times", *bars))
     return drawn("Loading, ours against the peer at its best", pairs, NOTE + machine(path))
 
 
 def table(path: Path) -> list[str]:
-    """README's table, in Markdown."""
-    rows = ["| work | ours | peer, best round | ratio |", "| :-- | --: | --: | --: |"]
+    """README's table, in Markdown, with what each row needs."""
+    reference = Reference.read()
+    rows = ["| work | needs | ours | peer, best round | ratio |", "| :-- | :-- | --: | --: | --: |"]
     for line in lines(path):
         assert line.ours is not None
         assert line.peer is not None
+        needs = ", ".join(reference.rows.get(line.row, {}).get("needs", ())) or "-"
         rows.append(
-            f"| {line.work}, {line.unit} | {rounded(line.ours.value)} | "
+            f"| {line.work}, {line.unit} | {needs} | {rounded(line.ours.value)} | "
             f"{_loader(line.peer.who)} {rounded(line.peer.value)} | {line.ratio:.1f} |"
         )
     return rows
+
+
+def sweep_table(path: Path) -> list[str]:
+    """The MNIST sweep of a file as Markdown: a row for each loader, samples/s by workers."""
+    (runs,) = read_earlier(path).runs.values()
+    rows = Experiment("mnist", "", runs=runs).rows()
+    columns = list(dict.fromkeys(row.workers for row in sorted(rows, key=_numbers_first)))
+    heads = ["loader", *(str(each) for each in columns)]
+    found = [" | ".join(heads), " | ".join([":--", *["--:"] * len(columns)])]
+    for framework, loader in dict.fromkeys((row.framework, row.loader) for row in rows):
+        speeds = {
+            row.workers: f"{row.medians[SPEED]:,.0f}"
+            for row in rows
+            if (row.framework, row.loader) == (framework, loader) and SPEED in row.medians
+        }
+        cells = [f"{framework}: {loader}", *(speeds.get(each, "") for each in columns)]
+        found.append(" | ".join(cells))
+    devices = dict.fromkeys(f"{run.software}, on {run.device}" for run in runs if run.software)
+    return [*(f"| {line} |" for line in found), "", *devices]
+
+
+def _numbers_first(row: Row) -> tuple[bool, int | str]:
+    return isinstance(row.workers, str), row.workers
 
 
 def machine(path: Path) -> str:

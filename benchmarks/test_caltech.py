@@ -6,6 +6,7 @@ import glob
 from dataclasses import dataclass
 from pathlib import Path
 
+from adapters.machine import gpu_names
 from benchmarks.data.caltech_pictures import files_in, find_pictures
 from benchmarks.experiments.caltech import (
     DEMANDS,
@@ -16,7 +17,7 @@ from benchmarks.experiments.caltech import (
     TRAINED,
 )
 from benchmarks.harness import page_cache
-from benchmarks.harness.machine import gpu_names, usable_cpus
+from benchmarks.harness.machine import usable_cpus
 from benchmarks.harness.results import Column, Run
 from benchmarks.harness.sweeps import RowSpec, Session, our_failures
 
@@ -73,8 +74,8 @@ class Size:
 
 
 SIZES = {
-    "smoke": Size(192, 10, 1, 60),
-    "default": Size(EPOCH, 3, 1, 60),
+    "smoke": Size(192, 10, 1, 180),
+    "default": Size(EPOCH, 3, 1, 180),
     "full": Size(EPOCH, 600, 3, 900),
 }
 # On a GPU: its first step is compiled for up to a minute.
@@ -121,9 +122,8 @@ def test_caltech(session: Session) -> None:
             },
             limit_seconds=max(size.limit_seconds, GPU_LIMIT_SECONDS * trained),
             trains_keras=trained,
-            shares=NAIVE_KERAS if loader == NAIVE_KERAS else "ours",
         )
-        for key, loader, workers in rows(session.size, trained)
+        for key, loader, workers in rows(session.all_rows and session.size != "smoke", trained)
     ]
     runs = session.sweep(experiment, specs, size.repeats)
     assert our_failures(runs) == []
@@ -133,26 +133,28 @@ def test_caltech(session: Session) -> None:
         experiment.runs += published_rate(framework)
 
 
-def rows(size: str, trained: bool) -> list[tuple[str, str, int | str]]:
-    """Keys of demands, loaders and workers.
+def rows(every: bool, trained: bool) -> list[tuple[str, str, int | str]]:
+    """Keys of demands, loaders and workers, which are 1 and one less than there are cores, or 2.
 
-    Workers are 1 and one less than there are cores, but at least 2. Only the published size has all
-    rows of the article's two demands. Otherwise, the paced consumer has one worker in the first
-    demand only, and a GPU trains in the second only, as every row is compiled for itself.
+    Without a GPU, the default has the article's accelerator, which one worker keeps busy, and one
+    that asks for nine times as much.
 
     Args:
-        size: The session's.
+        every: Whether rows run that the default leaves out.
         trained: Whether on a GPU.
     """
     many = max(2, usable_cpus() - 1)
-    main = "mixed" if trained else "single"
+    fast = "mixed" if trained else "h100"
+    if not every:
+        slow = [] if trained else [("single", NAIVE_KERAS, 1), ("single", PACKED, 1)]
+        return [*slow, (fast, NAIVE_KERAS, many), (fast, NAIVE, "auto"), (fast, PACKED, "auto")]
     found: list[tuple[str, str, int | str]] = []
-    demands = (TRAINED if size == "full" else (main,)) if trained else tuple(DEMANDS)
-    for key in demands:
-        every = key in TRAINED and (size == "full" or (size == "default" and key == main))
+    for key in TRAINED if trained else DEMANDS:
         for loader in (NAIVE_KERAS, NAIVE, PACKED):
-            found += [(key, loader, workers) for workers in ((1, many) if every else (many,))]
-        found += [(key, loader, "auto") for loader in ((NAIVE, PACKED) if every else (PACKED,))]
+            found += [
+                (key, loader, workers) for workers in ((1, many) if key in TRAINED else (many,))
+            ]
+        found += [(key, loader, "auto") for loader in (NAIVE, PACKED)]
     return found
 
 

@@ -8,10 +8,10 @@ Light or dark as the reader's system is, and as wide as the screen.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from html import escape
 
 from adapters.diagnosis.figures import NAMES, values_of
 from adapters.diagnosis.report import PARTS, Diagnosis, headline
+from adapters.markup import Html, details, document, element, listed, table
 
 # Of batches, as many as a line can show apart, and lines.
 _BATCHES_PER_LINE, _LINES = 12, 6
@@ -37,7 +37,7 @@ svg text { fill: var(--soft); font: 13px system-ui, sans-serif; }
 .key.wait { background: var(--wait); } .key.step { background: var(--step); }
 table { border-collapse: collapse; width: 100%; }
 td, th { padding: .3rem .5rem .3rem 0; text-align: left; border-top: 1px solid var(--rule); }
-td.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
+td.number, th.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
 .meter { height: .5rem; border-radius: 2px; background: var(--step); min-width: 1px; }
 .part { padding-left: 1rem; }
 li { margin: .4rem 0; }
@@ -52,41 +52,34 @@ def page_of(diagnosis: Diagnosis, title: str = "adapters doctor") -> str:
         diagnosis: What was found.
         title: Of the page, such as the script's name.
     """
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
-        + "\n".join(_body_of(diagnosis, title))
-        + "\n</body>\n</html>\n"
-    )
+    return document(title, _STYLE, *_body_of(diagnosis, title))
 
 
-def _body_of(d: Diagnosis, title: str) -> Iterator[str]:
+def _body_of(d: Diagnosis, title: str) -> Iterator[Html]:
     first, *more = headline(d)
-    yield f'<p class="soft">{escape(title)}</p>\n<h1>{escape(first)}</h1>'
+    yield element("p", title, class_="soft")
+    yield element("h1", first)
     for line in more:
-        yield f"<p>{escape(line)}</p>"
+        yield element("p", line)
     for name, lines in (("contradiction", d.contradictions), ("noise", d.noise)):
         for line in lines:
-            yield f"<p><strong>{name}:</strong> {escape(line)}</p>"
+            yield element("p", element("strong", f"{name}:"), f" {line}")
     yield from _waits(d)
     yield from _parts(d)
-    yield "<h2>What to change</h2>\n<ol>"
-    for line in d.advice:
-        yield f"<li>{escape(line)}</li>"
-    yield f"</ol>\n<details><summary>All of it as text</summary>\n<pre>{escape(str(d))}</pre>"
-    yield "</details>"
+    yield element("h2", "What to change")
+    yield listed(d.advice, "ol")
+    yield details("All of it as text", element("pre", str(d)))
 
 
 # --- the waits ---
 
 
-def _waits(d: Diagnosis) -> Iterator[str]:
+def _waits(d: Diagnosis) -> Iterator[Html]:
     """Line by line, as time goes on: how long training waited for each batch."""
-    yield "<h2>Waits, batch by batch</h2>"
+    yield element("h2", "Waits, batch by batch")
     if not d.waits_seconds or d.whole is None:
-        yield '<p class="soft">Not measured: without a step, or as nobody notes them here.</p>'
+        reason = "Not measured: without a step, or as nobody notes them here."
+        yield element("p", reason, class_="soft")
         return
     waits = d.waits_seconds[-_BATCHES_PER_LINE * _LINES :]
     # What is left of the whole; of a single batch it wasn't measured.
@@ -96,41 +89,54 @@ def _waits(d: Diagnosis) -> Iterator[str]:
     longest = max(sum(line) + step * len(line) for line in lines) or 1e-9
     height = _LINE * len(lines) + _BAR
     waited = sum(waits) / max(sum(waits) + step * len(waits), 1e-9)
-    yield (
-        f'<figure>\n<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="'
-        f'The last {len(waits)} batches: {waited:.0%} of the time was waiting">'
-    )
     number = len(d.waits_seconds) - len(waits)
-    for place, line in enumerate(lines):
-        yield from _line(line, step, number + place * _BATCHES_PER_LINE, place, longest)
-    yield (
-        f'<text x="{_LABEL}" y="{height - 4}">0</text><text x="{_WIDTH}" y="{height - 4}" '
-        f'text-anchor="end">{_milliseconds(longest)}</text>\n</svg>'
+    drawn = [
+        rectangle
+        for place, line in enumerate(lines)
+        for rectangle in _line(line, step, number + place * _BATCHES_PER_LINE, place, longest)
+    ]
+    ends = {"y": f"{height - 4}"}
+    picture = element(
+        "svg",
+        *drawn,
+        element("text", "0", x=f"{_LABEL}", **ends),
+        element("text", _milliseconds(longest), x=f"{_WIDTH}", **ends, **{"text-anchor": "end"}),
+        viewBox=f"0 0 {_WIDTH} {height}",
+        role="img",
+        **{"aria-label": f"The last {len(waits)} batches: {waited:.0%} of the time was waiting"},
     )
-    yield (
-        '<figcaption><span class="key wait"></span> training waits &nbsp; '
-        '<span class="key step"></span> training works. The last '
-        f"{len(waits)} batches, {_BATCHES_PER_LINE} to a line; {waited:.0%} of the time was "
-        "waiting. How long it works is the mean, as only waits are known for each batch."
-        "</figcaption>\n</figure>"
+    caption = element(
+        "figcaption",
+        element("span", class_="key wait"),
+        " training waits, ",
+        element("span", class_="key step"),
+        f" training works. The last {len(waits)} batches, {_BATCHES_PER_LINE} to a line; "
+        f"{waited:.0%} of the time was waiting. How long it works is the mean, as only waits are "
+        "known for each batch.",
     )
+    yield element("figure", picture, caption)
 
 
 def _line(
     waits: tuple[float, ...], step: float, number: int, place: int, longest: float
-) -> Iterator[str]:
+) -> Iterator[Html]:
     top, left = place * _LINE + 2, float(_LABEL)
     scale = (_WIDTH - _LABEL) / longest
-    yield f'<text x="0" y="{top + 15}">{number}</text>'
+    yield element("text", str(number), x="0", y=str(top + 15))
     for offset, wait in enumerate(waits):
         for kind, seconds, word in (("wait", wait, "waited"), ("step", step, "worked")):
             width = seconds * scale
             if width > 0.05:
-                yield (
+                said = f"batch {number + offset}: {word} {_milliseconds(seconds)}"
+                yield element(
+                    "rect",
+                    element("title", said),
+                    class_=kind,
+                    x=f"{left:.1f}",
+                    y=str(top),
+                    height=str(_BAR),
                     # A gap between two batches.
-                    f'<rect class="{kind}" x="{left:.1f}" y="{top}" height="{_BAR}" '
-                    f'width="{max(width - (kind == "step"), 0.5):.1f}"><title>batch '
-                    f"{number + offset}: {word} {_milliseconds(seconds)}</title></rect>"
+                    width=f"{max(width - (kind == 'step'), 0.5):.1f}",
                 )
             left += width
 
@@ -138,23 +144,24 @@ def _line(
 # --- the parts ---
 
 
-def _parts(d: Diagnosis) -> Iterator[str]:
+def _parts(d: Diagnosis) -> Iterator[Html]:
     """Each figure with its range, and a bar to compare them by."""
-    yield f"<h2>Milliseconds for a batch of {d.samples}</h2>\n<table>"
-    yield '<tr><th>part</th><th class="number">ms</th><th>of the longest</th></tr>'
+    yield element("h2", f"Milliseconds for a batch of {d.samples}")
     known = [(name, getattr(d, name)) for name in NAMES if getattr(d, name) is not None]
     longest = max(seconds for _, seconds in known) or 1e-9
+    lines = []
     for name, seconds in known:
         values = values_of(d.rounds, name)
-        spread = f"<br>{_range(values)}" if len(values) > 1 else ""
-        inner = ' class="part"' if name in PARTS else ""
-        yield (
-            f"<tr><td{inner}>{escape(NAMES[name])}</td>"
-            f'<td class="number">{_milliseconds(seconds)}<span class="soft">{spread}</span></td>'
-            f'<td style="width:30%"><div class="meter" style="width:{seconds / longest:.1%}">'
-            "</div></td></tr>"
+        spread = [element("div", _range(values), class_="soft")] if len(values) > 1 else []
+        meter = element("div", class_="meter", style=f"width:{seconds / longest:.1%}")
+        lines.append(
+            [
+                element("td", NAMES[name], class_="part" if name in PARTS else "word"),
+                element("td", _milliseconds(seconds), *spread, class_="number"),
+                element("td", meter, style="width:30%"),
+            ]
         )
-    yield "</table>"
+    yield table(("part", "ms", "of the longest"), lines, words=1)
 
 
 def _milliseconds(seconds: float) -> str:

@@ -9,6 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 
+def cache_folder() -> Path:
+    """Where they lie."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "loader-adapters"
+
+
 def made_once(name: str, make: Callable[[Path], None]) -> Path:
     """The folder of that name in the cache; made under another name first, so never half there.
 
@@ -16,7 +21,7 @@ def made_once(name: str, make: Callable[[Path], None]) -> Path:
         name: With a number that is a new one whenever `make` would make something else.
         make: Fills the folder that it is given; called only where there is none yet.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "loader-adapters"
+    cache = cache_folder()
     folder = cache / name
     if folder.is_dir():
         return folder

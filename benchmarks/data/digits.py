@@ -30,6 +30,9 @@ SEPARATORS = ("-", ".")
 
 Sample = tuple[npt.NDArray[np.uint8], np.int32]
 ScaledSample = tuple[npt.NDArray[np.float32], np.int32]
+Batch = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]
+ScaledBatch = tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]
+_SCALE = np.float32(1 / 255)
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,18 @@ def scale_nchw(sample: Sample) -> ScaledSample:
     """The per-sample transform: uint8 (28, 28) to float32 (1, 28, 28), 0 to 1."""
     image, label = sample
     return image.astype(np.float32)[np.newaxis] / 255, label
+
+
+def scale_batch_nhwc(batch: Batch) -> ScaledBatch:
+    """The batch transform: uint8 (n, 28, 28) to float32 (n, 28, 28, 1), 0 to 1."""
+    images, labels = batch
+    return np.multiply(images[..., np.newaxis], _SCALE, dtype=np.float32), labels
+
+
+def scale_batch_nchw(batch: Batch) -> ScaledBatch:
+    """The batch transform: uint8 (n, 28, 28) to float32 (n, 1, 28, 28), 0 to 1."""
+    images, labels = batch
+    return np.multiply(images[:, np.newaxis], _SCALE, dtype=np.float32), labels
 
 
 def _in_folder(folder: Path) -> Path | None:

@@ -12,7 +12,6 @@ once, into the cache folder::
     photographs-2-98/...                         the same at quality 98
     short-256-<encoding>-1/train-*.tfrecord      of those of 47 KB, the shorter side 256, by `pack`
     digit-records-1/train.tfrecord, train.idx    digits as NPY arrays, in tf.train.Example
-    many-records-1/train.tfrecord, train.idx     100,000 of the digits, likewise
 
 Rows only read; `find_photographs` and the others are first called in the harness.
 """
@@ -20,7 +19,6 @@ Rows only read; `find_photographs` and the others are first called in the harnes
 from __future__ import annotations
 
 import io
-import itertools
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +29,6 @@ import numpy.typing as npt
 
 from adapters import RecordWriter, pack
 from benchmarks.data.cache import made_once
-from benchmarks.data.digits import find_digits, load_digits
 
 PICTURES = 2_000
 WIDTH, HEIGHT = 500, 375  # pixels
@@ -41,7 +38,6 @@ SMALL, LARGE = "47 KB", "98 KB"
 QUALITIES = {SMALL: 90, LARGE: 98}
 LEAST_WIDTH = 0.6  # of a picture, as a part of the widest that its photograph has room for
 DIGIT_RECORDS = 60_000
-MANY_RECORDS = 100_000
 SEED = 24
 
 Pixels = npt.NDArray[np.uint8]
@@ -122,16 +118,6 @@ def find_packed(encoding: str) -> str:
     return str(made_once(f"short-{SHORT}-{encoding}-1", make) / "train-*.tfrecord")
 
 
-def find_digit_records() -> Path:
-    """60,000 digits, uint8 (28, 28), as raw records; made now if they aren't in the cache."""
-    return made_once("digit-records-1", _make_digit_records) / "train.tfrecord"
-
-
-def find_many_records() -> Path:
-    """100,000 raw records, uint8 (28, 28); made now if they aren't in the cache."""
-    return made_once("many-records-1", _make_many_records) / "train.tfrecord"
-
-
 def as_npy(array: Pixels) -> bytes:
     """An array as `numpy.save` writes it."""
     buffer = io.BytesIO()
@@ -153,18 +139,8 @@ def _make_photographs(folder: Path, quality: int) -> None:
             headed.write(headed_record(jpeg, number, number))
 
 
-def _make_digit_records(folder: Path) -> None:
-    images, labels = load_digits(find_digits().path, "train", DIGIT_RECORDS)
-    _write_raw(folder, zip(images, labels.tolist()))
-
-
-def _make_many_records(folder: Path) -> None:
-    images, labels = load_digits(find_digits().path, "train", DIGIT_RECORDS)
-    samples = itertools.cycle(list(zip(images, labels.tolist())))
-    _write_raw(folder, itertools.islice(samples, MANY_RECORDS))
-
-
-def _write_raw(folder: Path, samples: Iterable[tuple[Pixels, int]]) -> None:
+def write_raw(folder: Path, samples: Iterable[tuple[Pixels, int]]) -> None:
+    """Arrays and labels as raw records, in TFRecord."""
     with RecordWriter(folder / "train.tfrecord", format="tfrecord") as writer:
         for array, label in samples:
             writer.write(_example(as_npy(array), label))

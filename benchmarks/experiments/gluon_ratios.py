@@ -1,33 +1,44 @@
-"""What ``gluon_loader`` must be worth against MXNet's DataLoader, or itself with other workers."""
+"""Ratios of ``gluon_loader`` to MXNet's DataLoader.
+
+MXNet is imported by rows alone, as it would stay in the harness's memory.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from adapters import gluon_loader
-from adapters.gluon import import_mxnet
-from benchmarks.experiments.mnist_gluon import verbatim
+from benchmarks.harness.declared import thread_safe
+from benchmarks.harness.installed import Peer
 from benchmarks.harness.ratios import BATCH, DIGITS, Contestant, Ratio, endless, measure_ratio, pace
 from benchmarks.harness.row import Measurement
-
-mx = import_mxnet()
 
 
 def measure(options: Mapping[str, Any]) -> Measurement:
     """Run one ratio, in a process of its own."""
-    ratio = RATIOS[options["loader"]]
-    return measure_ratio(ratio, options["rounds"], f"MXNet {mx.__version__}")
+    return measure_ratio(TABLE[options["loader"]], options)
 
 
-def _digits() -> Any:
-    """MNIST's shapes, as Gluon holds them."""
+def _data() -> Any:
+    from adapters.gluon import import_mxnet
+
+    return import_mxnet().gluon.data
+
+
+def digits_of(to_tensor: bool) -> Any:
+    """MNIST's shapes, as Gluon holds them, with ToTensor or the blog post's lambda."""
+    from benchmarks.experiments.mnist_gluon import mx, verbatim
+
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (DIGITS, 28, 28, 1), dtype=np.uint8)
     labels = rng.integers(0, 10, DIGITS).astype(np.int32)
-    return mx.gluon.data.ArrayDataset(mx.nd.array(images, dtype="uint8"), labels)
+    data = _data().ArrayDataset(mx.nd.array(images, dtype="uint8"), labels)
+    if to_tensor:
+        return data.transform_first(_data().vision.transforms.ToTensor())
+    return data.transform(verbatim)
 
 
 def _samples(batch: Any) -> float:
@@ -36,9 +47,13 @@ def _samples(batch: Any) -> float:
     return float(batch[0].shape[0])
 
 
-def _ours(data: Any, counted: int, skipped: int = 40, **arguments: Any) -> Contestant:
+def ours_of(data: Any, counted: int, skipped: int = 40, **arguments: Any) -> Contestant:
+    """`gluon_loader`, made anew in each round."""
+    from adapters import gluon_loader
+
     def contestant() -> float:
-        with gluon_loader(data, BATCH, shuffle=True, **arguments) as loader:
+        safe = thread_safe(gluon_loader)
+        with gluon_loader(data, BATCH, shuffle=True, **arguments, **safe) as loader:
             return pace(endless(loader), skipped, counted, _samples)
 
     return contestant
@@ -46,7 +61,7 @@ def _ours(data: Any, counted: int, skipped: int = 40, **arguments: Any) -> Conte
 
 def _mxnet(data: Any, counted: int, workers: int, thread_pool: bool = False) -> Contestant:
     def contestant() -> float:
-        loader = mx.gluon.data.DataLoader(
+        loader = _data().DataLoader(
             data, BATCH, shuffle=True, num_workers=workers, thread_pool=thread_pool
         )
         return pace(endless(loader), 14, counted, _samples)
@@ -55,9 +70,9 @@ def _mxnet(data: Any, counted: int, workers: int, thread_pool: bool = False) -> 
 
 
 def _to_tensor() -> Mapping[str, Contestant]:
-    data = _digits().transform_first(mx.gluon.data.vision.transforms.ToTensor())
+    data = digits_of(to_tensor=True)
     return {
-        "gluon_loader, auto": _ours(data, 6 * DIGITS // BATCH),
+        "gluon_loader, auto": ours_of(data, 6 * DIGITS // BATCH),
         "DataLoader, no workers": _mxnet(data, 100, 0),
         "DataLoader, 2 processes": _mxnet(data, 200, 2),
         "DataLoader, 4 processes": _mxnet(data, 200, 4),
@@ -67,89 +82,38 @@ def _to_tensor() -> Mapping[str, Contestant]:
 
 # Batches that this process makes while new ones start and import MXNet; DataLoader forks. What the
 # start costs is counted in the sweep and in the rows of start-up.
-_STARTING = 400
+STARTING = 400
 
 
 def _verbatim(workers: int) -> Mapping[str, Contestant]:
-    data = _digits().transform(verbatim)
+    data = digits_of(to_tensor=False)
     kind = f"{workers} workers"
     return {
-        f"gluon_loader, {kind}": _ours(
-            data, 200, _STARTING if workers else 14, num_workers=workers
+        f"gluon_loader, {kind}": ours_of(
+            data, 200, STARTING if workers else 14, num_workers=workers
         ),
         f"DataLoader, {kind}": _mxnet(data, 200, workers),
     }
 
 
 def _verbatim_at_best() -> Mapping[str, Contestant]:
-    data = _digits().transform(verbatim)
-    own = {"gluon_loader, 2 workers": _ours(data, 300, _STARTING, num_workers=2)}
+    data = digits_of(to_tensor=False)
+    own = {"gluon_loader, 2 workers": ours_of(data, 300, STARTING, num_workers=2)}
     return own | {f"DataLoader, {n} workers": _mxnet(data, 200, n) for n in (1, 2, 3, 4)}
 
 
-def _auto_to_tensor() -> Mapping[str, Contestant]:
-    data = _digits().transform_first(mx.gluon.data.vision.transforms.ToTensor())
-    count = 6 * DIGITS // BATCH
-    return {
-        "auto": _ours(data, count),
-        "no workers": _ours(data, count, num_workers=0),
-        "1 worker": _ours(data, count // 2, num_workers=1),
-        "2 workers": _ours(data, count // 2, num_workers=2),
-    }
-
-
-def _auto_verbatim() -> Mapping[str, Contestant]:
-    data = _digits().transform(verbatim)
-
-    def own(counted: int, **arguments: Any) -> Contestant:
-        return _ours(data, counted, _STARTING, **arguments)
-
-    return {
-        "auto": own(300),
-        "no workers": own(150, num_workers=0),
-        "1 worker": own(150, num_workers=1),
-        "2 workers": own(300, num_workers=2),
-        "4 workers": own(300, num_workers=4),
-        "2 threads": own(100, num_workers=2, thread_pool=True),
-    }
-
-
-def _no_copy() -> Mapping[str, Contestant]:
-    """The one copy there must be is that out of the data set into the batch; two would be 0.5."""
-    photographs = np.zeros((4 * BATCH, 3, 224, 224), np.float32)
-
-    def bare() -> float:
-        def batches() -> Any:
-            while True:
-                for start in range(0, len(photographs), BATCH):
-                    batch = np.empty((BATCH, 3, 224, 224), np.float32)
-                    np.copyto(batch, photographs[start : start + BATCH])
-                    yield batch
-
-        return pace(batches(), 4, 60, lambda batch: float(batch.nbytes) / 1e9)
-
-    def own() -> float:
-        with gluon_loader(photographs, BATCH, num_workers=0) as loader:
-            return pace(endless(loader), 4, 60, lambda batch: float(batch.size) * 4 / 1e9)
-
-    return {"gluon_loader, no workers": own, "a bare copy into new memory": bare}
-
-
-RATIOS: Mapping[str, Ratio] = {
-    "ToTensor": Ratio("samples/s", 20, _to_tensor, rounds=3),
-    "verbatim, at its best": Ratio("samples/s", 1.1, _verbatim_at_best, rounds=3),
+MXNET = Peer("Gluon", "mxnet", "mxnet")
+TABLE: Mapping[str, Ratio] = {
+    "ToTensor": Ratio(MXNET, "samples/s", _to_tensor, rounds=3, default=True),
+    "verbatim, at its best": Ratio(MXNET, "samples/s", _verbatim_at_best, rounds=3),
     **{
         f"verbatim, {workers} workers": Ratio(
+            MXNET,
             "samples/s",
-            1,
-            lambda workers=workers: _verbatim(workers),  # type: ignore[misc]
+            partial(_verbatim, workers),
             # Parity is all that there is to be had without workers: quartiles of five are too few.
             rounds=5 if workers else 9,
-            extra=workers > 2,
         )
-        for workers in (0, 2, 4, 6, 8)
+        for workers in (0, 2, 4, 8)
     },
-    "auto: ToTensor": Ratio("samples/s", 0.85, _auto_to_tensor, extra=True),
-    "auto: verbatim": Ratio("samples/s", 0.85, _auto_verbatim, rounds=3, extra=True),
-    "float32 batches without a copy": Ratio("GB/s", 0.75, _no_copy, extra=True),
 }

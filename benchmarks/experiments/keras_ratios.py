@@ -1,29 +1,24 @@
-"""What ``SafeSequence`` must be worth against its peers, or against itself with other workers."""
+"""Ratios of ``SafeSequence`` to its peers."""
 
 from __future__ import annotations
 
-import importlib.metadata
-import os
 import time
-import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from benchmarks.harness.backends import CPU
+from benchmarks.harness.declared import thread_safe
+from benchmarks.harness.installed import Peer
 from benchmarks.harness.ratios import BATCH, DIGITS, Contestant, Ratio, endless, measure_ratio, pace
 from benchmarks.harness.row import Measurement
 
 
 def measure(options: Mapping[str, Any]) -> Measurement:
     """Run one ratio, in a process of its own."""
-    ratio = RATIOS[options["loader"]]
-    os.environ["KERAS_BACKEND"] = ratio.backend or "jax"
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    version = importlib.metadata.version("keras")
-    trained = f"Keras {version} on {ratio.backend}" if ratio.backend else ""
-    measured = measure_ratio(ratio, options["rounds"], trained)
+    ratio = TABLE[options["loader"]]
+    measured = measure_ratio(ratio, options)
     if ratio.backend is not None:
         from benchmarks.harness.keras_training import describe_device
 
@@ -33,21 +28,23 @@ def measure(options: Mapping[str, Any]) -> Measurement:
     return measured
 
 
-def _ours(
+def ours_of(
     counted: int, amount: Callable[[Any], float], source: Any, skipped: int = 14, **arguments: Any
 ) -> Contestant:
+    """`SafeSequence`, made anew in each round."""
     from adapters import SafeSequence
     from adapters.diagnosis.loaders import settled_of
 
     def contestant() -> float:
-        with SafeSequence(source, BATCH, **arguments) as sequence:
+        with SafeSequence(source, BATCH, **arguments, **thread_safe(SafeSequence)) as sequence:
             # Batches don't wait for processes that start.
             return pace(endless(sequence), skipped, counted, amount, settled_of(sequence))
 
     return contestant
 
 
-def _samples(batch: Any) -> float:
+def samples_of(batch: Any) -> float:
+    """How many a batch has."""
     return float(len(batch[0] if isinstance(batch, tuple) else batch))
 
 
@@ -85,7 +82,7 @@ def _photographs() -> Mapping[str, Contestant]:
         return contestant
 
     return {
-        "SafeSequence, 2 processes": _ours(
+        "SafeSequence, 2 processes": ours_of(
             200, _bytes, Photographs(), workers=2, use_multiprocessing=True
         ),
         "PyDataset, 1 process": plain(1),
@@ -117,123 +114,12 @@ def _arrays() -> Mapping[str, Contestant]:
         data = data.map(scaled, num_parallel_calls=parallel).prefetch(tf.data.AUTOTUNE)
         return lambda: pace(iter(data), 14, counted, lambda batch: float(batch[0].shape[0]))
 
-    own = _ours(8 * counted, _samples, (x, y), shuffle=True, batch_transform=scale)
+    own = ours_of(8 * counted, samples_of, (x, y), shuffle=True, batch_transform=scale)
     return {
         "SafeSequence, auto": own,
         "tf.data": peer(None),
         "tf.data, parallel map": peer(tf.data.AUTOTUNE),
     }
-
-
-# --- transforms ---
-
-
-def holding(sample: Any) -> Any:
-    """0.1 ms that hold the GIL."""
-    total = 0
-    for i in range(2000):
-        total += i * i % 7
-    return np.float32(total)
-
-
-def sleeping(sample: Any) -> Any:
-    """10 ms that wait."""
-    time.sleep(0.01)
-    return sample
-
-
-def releasing(sample: Any) -> Any:
-    """What a decoder does: 0.2 ms in C without the GIL."""
-    return np.uint32(zlib.crc32(zlib.compress(sample, 1)))
-
-
-# What `SafeSequence` asks of functions that several threads may run at once.
-for _function in (sleeping, releasing):
-    _function.thread_safe = True  # type: ignore[attr-defined]
-
-
-_NUMBERS = np.arange(BATCH * 4000)
-_ROWS = np.random.default_rng(0).integers(0, 16, (BATCH * 50, 8192), dtype=np.uint8)
-
-
-def _fixed(
-    counted: int, source: Any, choices: Mapping[str, tuple[int, bool, int]], **arguments: Any
-) -> Mapping[str, Contestant]:
-    """Contestants with a fixed number of workers: (workers, processes, batches counted)."""
-    return {
-        name: _ours(
-            batches,
-            _samples,
-            source,
-            workers=workers,
-            use_multiprocessing=processes,
-            skipped=14 if workers else 1,
-            **arguments,
-        )
-        for name, (workers, processes, batches) in choices.items()
-    }
-
-
-def _holding() -> Mapping[str, Contestant]:
-    return _fixed(
-        200,
-        _NUMBERS,
-        {"2 processes": (2, True, 400), "inline": (0, False, 150)},
-        transform=holding,
-    )
-
-
-def _sleeping() -> Mapping[str, Contestant]:
-    return _fixed(
-        30,
-        _NUMBERS,
-        {"16 threads": (16, False, 40), "inline": (0, False, 2)},
-        transform=sleeping,
-    )
-
-
-def _auto(
-    source: Any, auto: int, fixed: Mapping[str, tuple[int, bool, int]], **arguments: Any
-) -> Mapping[str, Contestant]:
-    # Enough batches before the clock starts for the measurement and for what it starts.
-    own = {"auto": _ours(auto, _samples, source, skipped=40, **arguments)}
-    return own | dict(_fixed(auto, source, fixed, **arguments))
-
-
-def _auto_arrays() -> Mapping[str, Contestant]:
-    x = np.zeros((DIGITS, 28, 28), np.uint8)
-    source = (x, np.zeros(DIGITS, np.int64))
-    count = 10 * DIGITS // BATCH
-    fixed = {f"{threads} threads": (threads, False, count) for threads in (0, 1, 2)}
-    return _auto(source, count, fixed, shuffle=True, batch_transform=scale)
-
-
-def _auto_holding() -> Mapping[str, Contestant]:
-    fixed = {
-        "inline": (0, False, 150),
-        "2 threads": (2, False, 150),
-        "2 processes": (2, True, 300),
-        "4 processes": (4, True, 300),
-    }
-    return _auto(_NUMBERS, 300, fixed, transform=holding)
-
-
-def _auto_sleeping() -> Mapping[str, Contestant]:
-    fixed = {
-        "32 threads": (32, False, 60),
-        "64 threads": (64, False, 90),
-    }
-    return _auto(_NUMBERS, 60, fixed, transform=sleeping)
-
-
-def _auto_releasing() -> Mapping[str, Contestant]:
-    fixed = {
-        "inline": (0, False, 60),
-        "2 threads": (2, False, 120),
-        "4 threads": (4, False, 120),
-        "2 processes": (2, True, 120),
-    }
-    return _auto(_ROWS, 120, fixed, transform=releasing)
 
 
 # --- fit ---
@@ -298,22 +184,19 @@ def _fit_same() -> Mapping[str, Contestant]:
     return _fit(same=True)
 
 
-RATIOS: Mapping[str, Ratio] = {
-    "batches through processes": Ratio("GB/s", 8, _photographs),
-    "arrays, shuffled and scaled": Ratio("samples/s", 8, _arrays),
-    "a transform that holds the GIL": Ratio("samples/s", 1.7, _holding, extra=True),
-    "a transform that sleeps": Ratio("samples/s", 14, _sleeping, rounds=3, extra=True),
-    "fit for nothing, new arrays, jax": Ratio("batches/s", 1, _fit_new, 9, "jax"),
+KERAS = Peer("Keras", "keras", "keras")
+TENSORFLOW = Peer("Keras", "tensorflow", "tensorflow")
+TORCH = Peer("Keras", "torch", "torch")
+TABLE: Mapping[str, Ratio] = {
+    "batches through processes": Ratio(KERAS, "GB/s", _photographs, 3, default=True),
+    "arrays, shuffled and scaled": Ratio(TENSORFLOW, "samples/s", _arrays, 3, default=True),
+    "fit for nothing, new arrays, jax": Ratio(KERAS, "batches/s", _fit_new, 9, "jax"),
     # Parity is out of reach: a batch that is kept never changes, so SafeSequence copies arrays that
     # it is handed again, and Keras doesn't. That shows next to a step of JAX, which takes 0.1 ms,
     # and not next to one of the others, which takes 1 ms.
-    "fit for nothing, the same arrays, jax": Ratio("batches/s", 0.7, _fit_same, 9, "jax"),
+    "fit for nothing, the same arrays, jax": Ratio(KERAS, "batches/s", _fit_same, 9, "jax"),
     "fit for nothing, the same arrays, tensorflow": Ratio(
-        "batches/s", 1, _fit_same, 5, "tensorflow"
+        TENSORFLOW, "batches/s", _fit_same, 5, "tensorflow"
     ),
-    "fit for nothing, the same arrays, torch": Ratio("batches/s", 1, _fit_same, 5, "torch"),
-    "auto: arrays": Ratio("samples/s", 0.85, _auto_arrays, extra=True),
-    "auto: holds the GIL": Ratio("samples/s", 0.85, _auto_holding, rounds=3, extra=True),
-    "auto: sleeps": Ratio("samples/s", 0.85, _auto_sleeping, rounds=3, extra=True),
-    "auto: releases the GIL": Ratio("samples/s", 0.85, _auto_releasing, rounds=3, extra=True),
+    "fit for nothing, the same arrays, torch": Ratio(TORCH, "batches/s", _fit_same, 5, "torch"),
 }

@@ -1,7 +1,8 @@
 """The Gluon half of the MNIST sweep: one row.
 
 The script of Gluon's blog post: its LeNet, its training loop and its transform, a lambda that works
-on one sample at a time; SGD 0.1, batches of 64, one epoch.
+on one sample at a time; SGD 0.1, batches of 64, one epoch. *Paced*, the loop waits in the place of
+each step for as long as the post's V100 took.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from typing import Any
 import numpy as np
 
 from adapters.gluon import import_mxnet
+from adapters.machine import gpu_names
 from benchmarks.data.digits import load_digits
+from benchmarks.experiments.steps import PACED, STEP_SECONDS, with_epochs
 from benchmarks.harness.cpu_seconds import tree_cpu_seconds
-from benchmarks.harness.rounds import evaluation_rounds_of, rounds_of
+from benchmarks.harness.declared import thread_safe
+from benchmarks.harness.rounds import rounds_of
 from benchmarks.harness.row import Measurement
 
 mx = import_mxnet()
@@ -59,7 +63,8 @@ def own_loader(workers: Any, seed: int, to_tensor: bool) -> Loader:
             data = data.transform_first(mx.gluon.data.vision.transforms.ToTensor())
         else:
             data = data.transform(verbatim)
-        return gluon_loader(data, BATCH_SIZE, shuffle=training, num_workers=workers, seed=seed)
+        given = {"shuffle": training, "num_workers": workers, "seed": seed}
+        return gluon_loader(data, BATCH_SIZE, **given, **thread_safe(gluon_loader))
 
     return load
 
@@ -122,6 +127,14 @@ def train(net: Any, batches: Iterable[Any], ctx: Any) -> None:
         mx.nd.mean(loss).asscalar()
 
 
+def stand(batches: Iterable[Any], step_seconds: float) -> None:
+    """The same loop, where a step is a wait once its batch is there."""
+    for batch in batches:
+        for each in batch:
+            each.wait_to_read()
+        time.sleep(step_seconds)
+
+
 def accuracy(net: Any, batches: Iterable[Any], ctx: Any) -> float:
     """The share of digits that the network knows."""
     metric = mx.metric.Accuracy()
@@ -132,6 +145,7 @@ def accuracy(net: Any, batches: Iterable[Any], ctx: Any) -> float:
 
 def measure(options: Mapping[str, Any]) -> Measurement:
     """One row; the options are those of the Keras half."""
+    paced = options["step"] == PACED
     seed = options["seed"]
     random.seed(seed)
     np.random.seed(seed)
@@ -145,17 +159,19 @@ def measure(options: Mapping[str, Any]) -> Measurement:
     net(mx.nd.zeros((BATCH_SIZE, 1, 28, 28), ctx=ctx)).wait_to_read()
     window_begin, cpu_begin = time.monotonic(), tree_cpu_seconds()
     batches = Timed(load(train_set, True))
-    train(net, batches, ctx)
+    if paced:
+        stand(batches, STEP_SECONDS)
+    else:
+        train(net, batches, ctx)
     mx.nd.waitall()
     trained, cpu_end = time.monotonic(), tree_cpu_seconds()
-    tested = Timed(load(test_set, False))
-    known = accuracy(net, tested, ctx)
+    known = 0.0 if paced else accuracy(net, load(test_set, False), ctx)
     window_end = time.monotonic()
     train_seconds = trained - window_begin
     p50, p99 = np.percentile(batches.waits_seconds, [50, 99])
-    return {
+    measured: Measurement = {
         "software": f"MXNet {mx.__version__}",
-        "device": _describe_device(ctx),
+        "device": "none: a step is a wait" if paced else _describe_device(ctx),
         "metrics": {
             "train_seconds": train_seconds,
             "eval_seconds": window_end - trained,
@@ -169,11 +185,12 @@ def measure(options: Mapping[str, Any]) -> Measurement:
         "window": (window_begin, window_end),
         "busy": (window_begin, trained),
         "seed": seed,
-        "rounds": {
-            **rounds_of(batches.moments, BATCH_SIZE, batches.waits_seconds, len(train_set)),
-            **evaluation_rounds_of(tested.moments, BATCH_SIZE, len(test_set)),
-        },
+        "rounds": rounds_of(batches.moments, BATCH_SIZE, batches.waits_seconds, len(train_set)),
     }
+    if paced:
+        for name in ("accuracy", "eval_seconds"):
+            del measured["metrics"][name]
+    return with_epochs(measured)
 
 
 def _data_set(options: Mapping[str, Any], split: str) -> Any:
@@ -198,4 +215,6 @@ def find_context() -> Any:
 
 
 def _describe_device(ctx: Any) -> str:
-    return f"GPU {ctx.device_id}" if ctx.device_type == "gpu" else f"CPU ({platform.machine()})"
+    if ctx.device_type == "gpu":
+        return next(iter(gpu_names()[ctx.device_id :]), f"GPU {ctx.device_id}")
+    return f"CPU ({platform.machine()})"

@@ -8,17 +8,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.data.examples import (
-    ROWS,
-    SCALARS,
     find_digit_examples,
     find_digit_headers,
-    find_digit_shards,
-    find_table_examples,
 )
 from benchmarks.data.photographs import (
     SMALL,
-    find_digit_records,
-    find_packed,
     find_photographs,
 )
 from benchmarks.harness.ratios import BATCH, Contestant, endless, pace
@@ -26,7 +20,6 @@ from benchmarks.peers.pictures import EPOCH, SIDE, rows
 
 SKIPPED = 14  # Batches before the clock starts: "auto" takes up to a dozen of them to choose.
 COUNTED = 120  # Two seconds of pictures, as long as a round of the bare C loop takes.
-TABLE_BATCH = 1_024
 
 
 def training_decoder(layout: str = "NHWC") -> Any:
@@ -36,53 +29,12 @@ def training_decoder(layout: str = "NHWC") -> Any:
     return ImageDecoder(SIDE, crop="random_resized", flip=True, layout=layout)
 
 
-def squeezing_decoder() -> Any:
-    """Whole pictures as Keras's `image_dataset_from_directory` makes them: float32, 0 to 255."""
-    from adapters import ImageDecoder
-
-    return ImageDecoder(SIDE, dtype="float32")
-
-
 def pictures_for_keras(size: str = SMALL) -> Any:
     """A SafeSequence of pictures out of Examples."""
     from adapters import SafeSequence, open_records
 
     source = open_records(find_photographs(size).tfrecord, decode=training_decoder())
     return SafeSequence(source, BATCH, shuffle=True)
-
-
-def united_pictures_for_keras(unite: Callable[[list[Any]], Any]) -> Any:
-    """A SafeSequence of the pictures of three sources, mixed or one source after another.
-
-    The three together take three times as much memory as one, which makes their pages come slower.
-    """
-    from adapters import SafeSequence, open_records
-
-    path = find_photographs().tfrecord
-    sources = [open_records(path, decode=training_decoder()) for _ in range(3)]
-    return SafeSequence(unite(sources), BATCH, shuffle=True)
-
-
-def packed_for_keras(encoding: str) -> Any:
-    """A SafeSequence of what `pack` made of the pictures, their shorter side 256."""
-    from adapters import SafeSequence, open_records
-
-    source = open_records(find_packed(encoding), decode=training_decoder())
-    return SafeSequence(source, BATCH, shuffle=True)
-
-
-def folder_for_keras(decoder: Any) -> Any:
-    """A SafeSequence of the JPEG files in a folder for each class."""
-    from adapters import SafeSequence, open_images
-
-    return SafeSequence(open_images(find_photographs().folder, decode=decoder), BATCH, shuffle=True)
-
-
-def digits_for_keras() -> Any:
-    """A SafeSequence of raw digits."""
-    from adapters import SafeSequence, open_records
-
-    return SafeSequence(open_records(find_digit_records(), decode="image"), BATCH, shuffle=True)
 
 
 def scaled(batch: Any) -> Any:
@@ -104,27 +56,6 @@ def digit_examples_for_keras(find: Callable[[], Any] = find_digit_examples) -> A
 
     source = open_records(find(), decode=digit_features(), outputs=("image", "label"))
     return SafeSequence(source, BATCH, shuffle=True, batch_transform=scaled)
-
-
-def mixed_digits_for_keras() -> Any:
-    """A SafeSequence of as many of these out of each of three sources."""
-    from adapters import SafeSequence, mix, open_records
-
-    paths = find_digit_shards()
-    sources = [
-        open_records(paths[part::3], decode=digit_features(), outputs=("image", "label"))
-        for part in range(3)
-    ]
-    return SafeSequence(mix(sources), BATCH, shuffle=True, batch_transform=scaled)
-
-
-def table_for_keras() -> Any:
-    """A SafeSequence of rows of eleven numbers."""
-    from adapters import Feature, SafeSequence, open_records
-
-    features = {**{name: Feature("float32") for name in SCALARS}, "id": Feature("int64")}
-    source = open_records(find_table_examples(), decode=features)
-    return SafeSequence(source, TABLE_BATCH, shuffle=True)
 
 
 def pictures_for_gluon(layout: str) -> Any:
@@ -177,9 +108,3 @@ def pictures(size: str = SMALL) -> Contestant:
 def digits(make: Callable[[], Any]) -> Contestant:
     """Of digits, which are fast."""
     return contestant_of(make, EPOCH, 8_000)
-
-
-def table() -> Contestant:
-    """Of a table."""
-    skipped = -(-ROWS // TABLE_BATCH)
-    return contestant_of(table_for_keras, skipped, 2_000, lambda batch: float(len(batch["id"])))

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.harness.declared import thread_safe
 from benchmarks.harness.row import Measurement
 
 BATCH_SIZE, BATCHES, EPOCHS = 4, 40, 2
@@ -68,6 +69,7 @@ def _safe_sequence(labels: bool, workers: int, processes: bool) -> Any:
         seed=SEED,
         workers=workers,
         use_multiprocessing=processes,
+        **thread_safe(SafeSequence),
     )
 
 

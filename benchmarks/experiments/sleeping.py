@@ -21,18 +21,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.harness.declared import thread_safe
 from benchmarks.harness.row import Measurement
 
 ITEMS = 32
 WARM_UP_SECONDS = 15.0  # at most, where workers are never all seen
-# Of one iterator, more passes than are taken; without a number, Grain's lengths overflow.
-REPEATS = 10_000
 
 # Gives, pass by pass, an iterable of batches.
 Passes = Callable[[], Iterable[Any]]
@@ -81,6 +79,7 @@ def _safe_sequence(
         workers=workers,
         use_multiprocessing=processes,
         max_queue_size=_queue_size(workers),
+        **thread_safe(SafeSequence),
     )
     stack.enter_context(loader)
     return lambda: loader
@@ -89,7 +88,8 @@ def _safe_sequence(
 def _gluon_loader(items: Sleeping, workers: Any, stack: ExitStack, threads: Any) -> Passes:
     from adapters import gluon_loader
 
-    loader = gluon_loader(items, 1, num_workers=workers, thread_pool=threads)
+    given = {"num_workers": workers, "thread_pool": threads}
+    loader = gluon_loader(items, 1, **given, **thread_safe(gluon_loader))
     stack.enter_context(loader)
     return lambda: loader
 
@@ -145,28 +145,6 @@ def _mxnet_loader(items: Sleeping, workers: int, stack: ExitStack, threads: bool
     return lambda: loader
 
 
-def _torch_loader(items: Sleeping, workers: int, stack: ExitStack) -> Passes:
-    from torch.utils.data import DataLoader
-
-    loader = DataLoader(items, 1, num_workers=workers, persistent_workers=workers > 0)
-    return lambda: loader
-
-
-def _grain(items: Sleeping, workers: int, stack: ExitStack, processes: bool = False) -> Passes:
-    """One iterator over all passes, which is how Grain's processes are kept."""
-    from grain.python import MapDataset, MultiprocessingOptions, ReadOptions
-
-    data = MapDataset.source(items).repeat(REPEATS)
-    if processes:
-        batches = data.batch(1).to_iter_dataset(ReadOptions(1, 1))
-        iterator = iter(batches.mp_prefetch(MultiprocessingOptions(workers, 1)))
-    else:
-        # No more ahead than there are workers, as of the others.
-        iterator = iter(data.to_iter_dataset(ReadOptions(workers, max(workers, 1))).batch(1))
-    stack.callback(iterator.close)
-    return lambda: islice(iterator, ITEMS)
-
-
 @dataclass(frozen=True)
 class Contestant:
     """A loader.
@@ -206,11 +184,6 @@ CONTESTANTS = {
     "DataLoader threads": Contestant("Gluon", "mxnet", partial(_mxnet_loader, threads=True)),
     "DataLoader processes": Contestant(
         "Gluon", "mxnet", partial(_mxnet_loader, threads=False), inline=False
-    ),
-    "PyTorch DataLoader": Contestant("PyTorch, Grain", "torch", _torch_loader),
-    "Grain threads": Contestant("PyTorch, Grain", "grain", _grain),
-    "Grain processes": Contestant(
-        "PyTorch, Grain", "grain", partial(_grain, processes=True), inline=False
     ),
 }
 # They choose the kind of their workers themselves.

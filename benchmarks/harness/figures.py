@@ -1,7 +1,7 @@
 """An experiment as a figure: metrics over the workers (or another axis), a line for each loader.
 
-Where the axis has three values or fewer, a line would join points that say nothing of what lies
-between them: there, each loader has a bar for each value.
+If the axis has three values or fewer, there are points alone, as a line would say something of what
+lies between them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ if TYPE_CHECKING:
 WAITED = "waited_share"
 SPEED_PANELS = ((SPEED, "samples per second"), (WAITED, "share of time waited, %"))
 MOST_PANELS = 3  # of columns, where nobody said which
-MOST_BARS = 3  # values of the axis that are drawn as bars
+MOST_APART = 3  # values of the axis whose points no line joins
 # Okabe and Ito's, which most colour-blind readers tell apart; by loader, in the table's order,
 # within a framework, whose panels have a legend of their own. One marker more than there are
 # colours, so that the two differ together only after 56 loaders.
 COLOURS = ("#0072B2", "#56B4E9", "#D55E00", "#E69F00", "#009E73", "#CC79A7", "#000000")
 MARKERS = "osD^vPX*"
-HATCHES = ("", "//", "xx", "..")
 IDEAL_LOOK = {"color": "#888888", "linestyle": "--", "marker": ""}
 
 
@@ -36,15 +35,18 @@ def draw_figure(experiment: Experiment, folder: Path) -> Path | None:
         folder: Made where it isn't there.
 
     Returns:
-        The figure's path, or None where there is nothing to draw.
+        The figure's path; None if there is nothing to draw, or no matplotlib.
     """
     panels = panels_of(experiment)
     rows = [row for row in experiment.rows() if any(key in row.medians for key, _ in panels)]
     if not rows:
         return None
-    # Not pyplot: no global state, and no display is asked for.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    try:
+        # Not pyplot: no global state, and no display is asked for.
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:  # As on a machine that has what rows need and no more.
+        return None
 
     frameworks = list(dict.fromkeys(row.framework for row in rows))
     figure = Figure(figsize=(11, 4.2 * len(frameworks) + 1.2), layout="constrained")
@@ -86,10 +88,7 @@ def panels_of(experiment: Experiment) -> list[tuple[str, str]]:
 def _draw_panel(panel: Axes, rows: list[Row], key: str, scale: int) -> None:
     """One metric; numbers of workers at equal distances, "auto" behind them."""
     ticks = ticks_of(rows)
-    if len(ticks) <= MOST_BARS:
-        _draw_bars(panel, rows, ticks, key, scale)
-    else:
-        _draw_lines(panel, rows, ticks, key, scale)
+    _draw_lines(panel, rows, ticks, key, scale)
     panel.set_xticks(range(len(ticks)), [str(tick) for tick in ticks])
     panel.margins(x=0.08)
     panel.grid(axis="y", alpha=0.3)
@@ -103,34 +102,6 @@ def ticks_of(rows: list[Row]) -> list[int | str]:
     return [*numbers, *words]
 
 
-def _draw_bars(panel: Axes, rows: list[Row], ticks: list[int | str], key: str, scale: int) -> None:
-    """A group of bars for each value of the axis, in it one for each loader; ideal as a dash."""
-    loaders = [each for each in dict.fromkeys(row.loader for row in rows) if each != IDEAL]
-    width = 0.8 / max(1, len(loaders))
-    for style, loader in enumerate(loaders):
-        own = [row for row in rows if row.loader == loader and key in row.medians]
-        shift = (style - (len(loaders) - 1) / 2) * width
-        medians = [scale * row.medians[key] for row in own]
-        panel.bar(
-            [ticks.index(row.workers) + shift for row in own],
-            medians,
-            width,
-            yerr=_beyond(own, key, scale),
-            capsize=2,
-            label=loader,
-            color=COLOURS[style % len(COLOURS)],
-            # Beyond the colours, and where colours can't be told apart.
-            hatch=HATCHES[style // len(COLOURS) % len(HATCHES)],
-            edgecolor="white",
-        )
-    for row in rows:
-        if row.loader == IDEAL and key in row.medians:
-            place, height = ticks.index(row.workers), scale * row.medians[key]
-            label = IDEAL if row is next(each for each in rows if each.loader == IDEAL) else None
-            look = {"color": IDEAL_LOOK["color"], "linestyle": IDEAL_LOOK["linestyle"]}
-            panel.plot([place - 0.45, place + 0.45], [height, height], label=label, **look)
-
-
 def _beyond(rows: list[Row], key: str, scale: int) -> tuple[list[float], list[float]]:
     """How far the least and the most lie from the medians."""
     return (
@@ -140,13 +111,13 @@ def _beyond(rows: list[Row], key: str, scale: int) -> tuple[list[float], list[fl
 
 
 def _draw_lines(panel: Axes, rows: list[Row], ticks: list[int | str], key: str, scale: int) -> None:
-    """A line for each loader."""
+    """A line for each loader, or points beside each other's."""
     loaders = list(dict.fromkeys(row.loader for row in rows))
     for style, loader in enumerate(each for each in loaders if each != IDEAL):
         look: dict[str, Any] = {
             "color": COLOURS[style % len(COLOURS)],
             "marker": MARKERS[style % len(MARKERS)],
-            "linestyle": "-",
+            "linestyle": "-" if len(ticks) > MOST_APART else "",
         }
         _draw_loader(panel, [row for row in rows if row.loader == loader], ticks, key, scale, look)
     ideal = [row for row in rows if row.loader == IDEAL]

@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.harness.backends import CPU, TITLES
 from benchmarks.harness.cpu_seconds import tree_cpu_seconds
-from benchmarks.harness.rounds import evaluation_rounds_of, rounds_of
+from benchmarks.harness.rounds import rounds_of
 from benchmarks.harness.row import Measurement
 
 
@@ -29,7 +29,8 @@ class TimedModel(keras.Model):
     """A functional `keras.Model` that notes how long it waited for each training batch.
 
     Attributes:
-        clock: Holds the waits, in seconds, since it was last started.
+        clock: Holds the waits, in seconds, since it was last started; its `step_seconds` may be
+            set before the model is compiled.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -54,9 +55,15 @@ class TimedModel(keras.Model):
 
 
 class Clock:
-    """Notes waits, and when they ended; used by the thread that trains."""
+    """Notes waits, and when they ended; used by the thread that trains.
 
-    def __init__(self) -> None:
+    Args:
+        step_seconds: How long a training step lasts at least: the rest of it, the thread sleeps, as
+            if it waited for an accelerator.
+    """
+
+    def __init__(self, step_seconds: float = 0.0) -> None:
+        self.step_seconds = step_seconds
         self.start()
 
     def start(self) -> None:
@@ -75,7 +82,9 @@ class Clock:
             self._note(begin)
             # Given any other iterator than tf.data's, Keras on TensorFlow takes the batch outside
             # of the graph and calls the same compiled step.
-            return function(*state, iter((batch,)))
+            found = function(*state, iter((batch,)))
+            self._last()
+            return found
 
         return step
 
@@ -85,10 +94,17 @@ class Clock:
         def step(batch: Any) -> Any:
             self._note(self._ready)
             logs = function(batch)
+            self._last()
             self._ready = time.perf_counter()
             return logs
 
         return step
+
+    def _last(self) -> None:
+        """Stay in the step, which began when the batch was there, until its time is over."""
+        if self.step_seconds:
+            rest = self.moments[-1] + self.step_seconds - time.perf_counter()
+            time.sleep(max(0.0, rest))
 
     def _note(self, begin: float) -> None:
         self.moments.append(time.perf_counter())
@@ -107,12 +123,6 @@ class _End(keras.callbacks.Callback):  # type: ignore[misc]
         float(logs["loss"])
         self.moment = time.monotonic()
         self.cpu_seconds = tree_cpu_seconds()
-
-    def on_test_begin(self, logs: Any = None) -> None:
-        self.moments: list[float] = []
-
-    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.moments.append(time.monotonic())
 
     def on_test_end(self, logs: Any = None) -> None:
         """Likewise."""
@@ -152,6 +162,7 @@ def measure_training(
     test_samples: int,
     batch_size: int,
     seed: int,
+    learns: bool = True,
 ) -> Measurement:
     """Compile, then time one epoch of training and one evaluation.
 
@@ -164,6 +175,7 @@ def measure_training(
         test_samples: How many `load_test` delivers.
         batch_size: Of both.
         seed: Set just before the epoch.
+        learns: Whether the model is one whose accuracy says something.
 
     Returns:
         The measurement, with the metrics of `TRAINING_COLUMNS`.
@@ -183,7 +195,7 @@ def measure_training(
         accuracy, window_end = float(tested["accuracy"]), end.moment
     train_seconds = trained - window_begin
     p50, p99 = np.percentile(model.clock.waits_seconds, [50, 99])
-    return {
+    measured: Measurement = {
         "software": describe_software(),
         "device": describe_device(),
         "metrics": {
@@ -199,11 +211,13 @@ def measure_training(
         "window": (window_begin, window_end),
         "busy": (window_begin, trained),
         "seed": seed,
-        "rounds": {
-            **rounds_of(model.clock.moments, batch_size, model.clock.waits_seconds, train_samples),
-            **evaluation_rounds_of(end.moments, batch_size, test_samples),
-        },
+        "rounds": rounds_of(
+            model.clock.moments, batch_size, model.clock.waits_seconds, train_samples
+        ),
     }
+    if not learns:
+        del measured["metrics"]["accuracy"]
+    return measured
 
 
 def describe_software() -> str:

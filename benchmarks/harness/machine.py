@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 
+from adapters.machine import found_features
 from benchmarks.harness.processes import ROOT
 
 # What the numbers may depend on; those that aren't installed are left out.
@@ -32,9 +33,7 @@ DISTRIBUTIONS = (
     "grain",
     "litdata",
     "nvidia-dali-cuda120",
-    "spdl_io",
     "ffcv",
-    "turboloader",
     "webdataset",
     "numba",
     "opencv-python-headless",
@@ -48,15 +47,22 @@ DISTRIBUTIONS = (
 
 def describe_machine() -> dict[str, Any]:
     """The machine, the libraries and the command line, for JSON."""
+    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    return {**_described(), "date": now}
+
+
+@cache  # As it is written after each row.
+def _described() -> dict[str, Any]:
+    features = found_features()
     return {
         "cpu": _cpu_model(),
         "usable_cpus": usable_cpus(),
         "memory_gib": _memory_gib(),
-        "gpus": list(gpu_names()),
+        "features": sorted(features.names),
+        "gpus": list(features.gpus),
         "system": platform.platform(),
         "python": platform.python_version(),
         "libraries": dict(_versions(DISTRIBUTIONS)),
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "commit": _commit(),
         "arguments": sys.argv[1:],
         # Keras's own setting, in its file, is seen in each row's software.
@@ -69,21 +75,6 @@ def usable_cpus() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-@cache
-def gpu_names() -> tuple[str, ...]:
-    """The machine's GPUs, as NVIDIA's driver names them, whether or not a framework uses them."""
-    try:
-        listed = subprocess.run(
-            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return ()
-    return tuple(line.strip() for line in listed.stdout.splitlines() if line.strip())
 
 
 def _cpu_model() -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.harness.elements import Html, details, element, table
+from adapters.markup import Html, details, element, table
 from benchmarks.harness.pairs import Bar, Pair, drawn
+from benchmarks.harness.reference import Verdict
 from benchmarks.harness.results import Experiment
 from benchmarks.harness.summary import Figure, Line, lines_of, rounded
 from benchmarks.harness.tables import MISSING
 
-HEADS = ("work", "ratio", "ours", "best peer", "published", "unit")
+HEADS = ("work", "ratio", "on the reference machine", "ours", "best peer", "published", "unit")
 CAPTION = "Ours against the best peer of the same run; a ratio above 1 speaks for ours."
 NOTE = (
     "Medians of the best row of each; of rows called ratios, our median against the peer's best "
@@ -28,7 +29,7 @@ def overview(experiments: Sequence[Experiment]) -> Html:
     for experiment, lines in found:
         link = element("a", experiment.title, href=f"#{anchor(experiment)}")
         rows.append([element("th", link, scope="rowgroup", colspan=str(len(HEADS)), class_="word")])
-        rows += [_cells(line) for line in lines]
+        rows += [_cells(line, experiment) for line in lines]
     parts = [
         element("h2", "Summary", id="summary"),
         element("p", CAPTION, class_="caption"),
@@ -47,17 +48,25 @@ def anchor(experiment: Experiment) -> str:
     return f"experiment-{experiment.name}"
 
 
-def _cells(line: Line) -> list[Html]:
-    ratio = line.ratio
+def _cells(line: Line, experiment: Experiment) -> list[Html]:
+    ratio, verdict = line.ratio, experiment.verdicts.get(line.row)
     kind = "number" if ratio is None else "number good" if ratio >= 1 else "number behind"
     return [
         element("td", line.work, class_="word"),
         element("td", MISSING if ratio is None else f"{ratio:.2f}", class_=kind),
+        element("td", *_reference(verdict), class_="number"),
         element("td", *_figure(line.ours), class_="number"),
         element("td", *_figure(line.peer), class_="number"),
         element("td", *_figure(line.published), class_="number"),
         element("td", line.unit, class_="word"),
     ]
+
+
+def _reference(verdict: Verdict | None) -> list[str]:
+    if verdict is None or verdict.reference is None:
+        return [MISSING]
+    machine = element("span", verdict.machine, class_="spread")
+    return [f"{verdict.reference:.3g}", " ", machine]
 
 
 def _figure(figure: Figure | None) -> list[str]:

@@ -102,25 +102,15 @@ def run_row(
                 left_behind = watch.end()
         output = log_path.read_text(errors="replace").strip()
         if failure is None and left_behind:
-            failure = left_running(left_behind)
-        return outcome_of(watch, result_path, failure, output)
-
-
-def left_running(count: int) -> str:
-    """In words."""
-    return f"left {count} of its processes running"
-
-
-def outcome_of(watch: Watch, result_path: Path, failure: str | None, output: str) -> Outcome:
-    """What became of a row that wrote so much, or failed so."""
-    result: Measurement | None = None
-    if result_path.is_file():
-        result = json.loads(result_path.read_text())
-    if failure is not None and failure.startswith(EXIT_CODE) and output:
-        # An exception's own line; other ends leave tracebacks of many threads.
-        failure += ": " + output.splitlines()[-1].strip()
-    rounds = {} if result is None else watch.rounds(result)
-    return Outcome(result, failure, rounds, "" if failure is None else output[-LOG_CHARACTERS:])
+            failure = f"left {left_behind} of its processes running"
+        result: Measurement | None = None
+        if result_path.is_file():
+            result = json.loads(result_path.read_text())
+        if failure is not None and failure.startswith(EXIT_CODE) and output:
+            # An exception's own line; other ends leave tracebacks of many threads.
+            failure += ": " + output.splitlines()[-1].strip()
+        rounds = {} if result is None else watch.rounds(result)
+        return Outcome(result, failure, rounds, "" if failure is None else output[-LOG_CHARACTERS:])
 
 
 def environment_of(backend: str | None) -> dict[str, str]:
@@ -154,29 +144,6 @@ class Watch:
         self._process = process
         self._seen: set[psutil.Process] = set()
         self._samples: list[_Sample] = []
-
-    def wait_for(self, result_path: Path, limit_seconds: float) -> str | None:
-        """Sample memory until the result is there; say what went wrong if it won't be."""
-        deadline, due = time.monotonic() + limit_seconds, 0.0
-        while not result_path.is_file():
-            if self._process.poll() is not None:
-                return self._ended()
-            now = time.monotonic()
-            if now > deadline:
-                return f"no result within {limit_seconds:.0f} s"
-            if now >= due:
-                self._sample()
-                due = now + SAMPLE_INTERVAL_SECONDS
-            time.sleep(LOOK_SECONDS)
-        return None
-
-    def wait_for_end(self) -> str | None:
-        """After the last result."""
-        try:
-            self._process.wait(EXIT_LIMIT_SECONDS)
-        except subprocess.TimeoutExpired:
-            return f"hung at exit for {EXIT_LIMIT_SECONDS:.0f} s"
-        return self._ended()
 
     def wait(self, result_path: Path, limit_seconds: float) -> str | None:
         """Sample memory until the process ends or its time is up; say what went wrong."""

@@ -1,15 +1,16 @@
-"""Ratios with a bar: ours against a peer, in turn, in one process.
+"""Ratios: ours against a peer, in turn, in one process.
 
 A round measures every contestant once. The ratio is that of our median to the peer's best round, so
-that noise speaks for the peer. Where nothing more than parity is to be shown, that would be asking
-for more: there, our median must not lie below the middle half of the peer's rounds.
+that noise speaks for the peer. If parity is all there is to be had, that would be asking for more:
+a bar of 1 is also reached if our median isn't below the middle half of the peer's rounds.
 
-In the smoke size, a round is two batches, and no bar is held.
+In the smoke size, a round is two batches.
 """
 
 from __future__ import annotations
 
 import gc
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,8 +21,9 @@ import numpy as np
 import pytest
 
 from benchmarks.harness.cpu_seconds import tree_cpu_seconds
+from benchmarks.harness.installed import Peer
 from benchmarks.harness.machine import usable_cpus
-from benchmarks.harness.results import Column, Experiment
+from benchmarks.harness.results import Column
 from benchmarks.harness.row import Measurement
 from benchmarks.harness.sweeps import RowSpec, Session, our_failures
 
@@ -33,7 +35,7 @@ COLUMNS = (
     Column("peer_median", "median", ",.4g"),
     Column("peer_low", "lower quartile", ",.4g"),
     Column("ratio", "ratio", ".2f"),
-    Column("bar", "bar", ".2f"),
+    Column("reference", "reference", ".2f"),
     Column("ours_per_core", "ours per core", ",.4g"),
     Column("ours_per_cpu_second", "per CPU s", ",.4g"),
     Column("peer_per_cpu_second", "peer's", ",.4g"),
@@ -74,23 +76,25 @@ class Ratio:
     """One row of the table.
 
     Args:
+        peer: Whom ours is compared with.
         unit: Of the numbers.
-        bar: The least ratio; 1 for parity.
         contestants: Gives the contestants, ours first; each call of one is a round.
         rounds: How many.
         backend: For Keras; None where no network is trained.
-        extra: Not part of the default size: against ourselves with other workers, or long.
+        default: Whether it is one of those that README shows, which the default runs.
+        data: Find what it reads, which is made now if it isn't in the cache.
         smoke: Whether it runs in the smoke size.
         correct: Says how far our pixels are off, and how many samples of an epoch of ours are lost
             and repeated, under the keys of `COLUMNS`.
     """
 
+    peer: Peer
     unit: str
-    bar: float
     contestants: Callable[[], Mapping[str, Contestant]]
     rounds: int = 5
     backend: str | None = None
-    extra: bool = False
+    default: bool = False
+    data: tuple[Callable[[], object], ...] = ()
     smoke: bool = False
     correct: Callable[[], Mapping[str, float]] | None = None
 
@@ -98,29 +102,27 @@ class Ratio:
 _short = False
 
 
-def measure_ratio(
-    ratio: Ratio, rounds: int | None, framework: str, short: bool = False
-) -> Measurement:
+def measure_ratio(ratio: Ratio, options: Mapping[str, Any]) -> Measurement:
     """Measure all contestants in turn.
 
     Args:
         ratio: Whom to measure.
-        rounds: How many; None for the ratio's own number.
-        framework: With version, for the table's head; "" where none is trained with.
-        short: One round of as few batches as there can be.
+        options: `rounds`: how many, None for the ratio's own number; `short`: one round of as few
+            batches as there can be.
     """
     global _short
-    _short = short
+    _short = options["short"]
+    os.environ["KERAS_BACKEND"] = ratio.backend or "jax"  # Which starts fastest.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     began = time.monotonic()
     contestants = ratio.contestants()
     measured: dict[str, list[float]] = {name: [] for name in contestants}
-    for _ in range(1 if short else rounds or ratio.rounds):
+    for _ in range(1 if _short else options["rounds"] or ratio.rounds):
         for name, contestant in contestants.items():
             gc.collect()  # Workers of the one before, who may still be at work.
             measured[name].append(contestant())
     own, *peers = measured
-    summary = statistics.median if ratio.bar == 1 else max
-    best = max(peers, key=lambda name: summary(measured[name]))
+    best = max(peers, key=lambda name: max(measured[name]))
     ours, peer = statistics.median(measured[own]), max(measured[best])
     about: dict[str, float] = {}
     paces = [[each for each in measured[name] if isinstance(each, Pace)] for name in (own, best)]
@@ -133,7 +135,7 @@ def measure_ratio(
     if ratio.correct is not None:
         about |= ratio.correct()
     return Measurement(
-        software=f"{own} against {best}, {ratio.unit}" + (f" ({framework})" if framework else ""),
+        software=f"{own} against {best}, {ratio.unit} ({ratio.peer.version})",
         device="the CPU",
         metrics={
             "ours": ours,
@@ -143,7 +145,6 @@ def measure_ratio(
             "peer_median": statistics.median(measured[best]),
             "peer_low": float(np.quantile(measured[best], 0.25)),
             "ratio": ours / peer,
-            "bar": ratio.bar,
             **about,
         },
         window=(began, time.monotonic()),
@@ -180,66 +181,47 @@ def endless(batches: Any) -> Iterator[Any]:
         yield from batches
 
 
-def skip_without(session: Session, peer: Any, name: str) -> None:
-    """Skip a row whose peer isn't installed, and have the table say so.
+def run_ratio(session: Session, program: str, name: str, ratio: Ratio) -> None:
+    """Run a ratio as a row of the table.
 
     Args:
         session: The command line's choices.
-        peer: What it is and whether it is ``missing``.
-        name: Of the row.
-    """
-    if peer.missing:
-        why = f"{peer.distribution} isn't installed"
-        _experiment(session).notes.append(f"not run, as {why}: {name}")
-        pytest.skip(why)
-
-
-def _experiment(session: Session) -> Experiment:
-    return session.experiment(
-        "ratios",
-        "Ratios: ours against the peer's best round",
-        "How many times as fast as the peer at its best?",
-    )
-
-
-def hold(
-    session: Session,
-    framework: str,
-    program: str,
-    name: str,
-    ratio: Ratio,
-    shares: str | None = None,
-) -> None:
-    """Run a ratio as a row of the table, and fail where its bar is not reached.
-
-    Args:
-        session: The command line's choices.
-        framework: For the table.
         program: That runs it.
         name: Of the row.
-        ratio: To be reached.
-        shares: As in `RowSpec`.
+        ratio: To be measured.
     """
     short = session.size == "smoke"
     if short and not ratio.smoke:
         pytest.skip("a ratio of a single short round says nothing")
-    if ratio.extra and session.size == "default" and not session.rows:
-        pytest.skip("not of the default size: with --full, or named by --rows")
-    experiment = _experiment(session)
+    experiment = session.experiment(
+        "ratios",
+        "Ratios: ours against the peer's best round",
+        "How many times as fast as the peer at its best?",
+    )
     experiment.columns = COLUMNS
+    if ratio.peer.missing:
+        why = f"{ratio.peer.distribution} isn't installed"
+        experiment.note(f"not run, as {why}: {name}")
+        pytest.skip(why)
+    with session.uncaptured():
+        for find in ratio.data:
+            find()
     spec = RowSpec(
-        framework=framework,
+        framework=ratio.peer.framework,
         loader=name,
         workers="",
         ours=True,
         program=program,
         options={"rounds": session.repeats, "short": short},
         limit_seconds=LIMIT_SECONDS,
-        shares=shares,
     )
     runs = session.sweep(experiment, [spec], repeats=1)
     assert our_failures(runs) == []
-    for run in runs if not short else ():
-        found = run.metrics
-        parity = found["bar"] == 1 and found["ours"] >= found["peer_low"]
-        assert parity or found["ratio"] >= found["bar"], run.software
+    for run in runs:
+        found, row = run.metrics, f"{ratio.peer.framework} {name}"
+        session.judge(experiment, row, found["ratio"], found["ours"] >= found["peer_low"])
+        reference = experiment.verdicts[row].reference if row in experiment.verdicts else None
+        if reference is not None:
+            found["reference"] = reference
+        wrong = {key: found[key] for key in ("lost", "repeated") if found.get(key)}
+        assert wrong == {}, f"{run.name}: samples of an epoch"

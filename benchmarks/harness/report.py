@@ -8,6 +8,7 @@ its figure, and beneath them what one must know to read them.
 from __future__ import annotations
 
 import base64
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,13 +16,16 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from adapters.markup import Html, details, document, element, listed, table
 from benchmarks.harness.comparison import HEADS, SLOWER, Comparison, cells
-from benchmarks.harness.elements import Html, details, element, listed, table
 from benchmarks.harness.figures import panels_of
 from benchmarks.harness.overview import anchor, overview
 from benchmarks.harness.results import Column, Experiment, Row, is_reference
-from benchmarks.harness.tables import MISSING, footnotes, measured_columns, number, spread
+from benchmarks.harness.tables import MISSING, failed_rows, measured_columns, number, spread
 
+REPORT = "report.html"
+RUNNING = "Rows are still running: this page has those that have ended, and loads itself again."
+REFRESH_SECONDS = 5  # While rows are still to come.
 STYLE = Path(__file__).with_name("report.css")
 
 
@@ -36,6 +40,7 @@ class Report:
         comparison: With earlier results, where one was asked for.
         failed: Tests that failed, and why.
         skipped: Why tests were skipped, and which.
+        running: Whether rows are still to come.
     """
 
     machine: Mapping[str, Any]
@@ -44,14 +49,17 @@ class Report:
     comparison: Comparison | None = None
     failed: Mapping[str, str] = field(default_factory=dict)
     skipped: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    running: bool = False
 
 
 def write_report(report: Report, folder: Path) -> Path:
-    """Write `<folder>/report.html`; returns the path."""
+    """Write `<folder>/report.html`, which appears whole; returns the path."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "report.html"
+    path = folder / REPORT
+    unfinished = folder / f"{REPORT}.unfinished"
     # Names of files may hold what isn't Unicode.
-    path.write_text(page(report), encoding="utf-8", errors="backslashreplace")
+    unfinished.write_text(page(report), encoding="utf-8", errors="backslashreplace")
+    os.replace(unfinished, path)
     return path
 
 
@@ -59,6 +67,7 @@ def page(report: Report) -> str:
     """The page's text."""
     body = [
         element("h1", "Benchmarks of the loaders"),
+        *([element("p", RUNNING, class_="caption")] if report.running else []),
         overview(report.experiments),
         _machine(report.machine),
         _contents(report),
@@ -66,15 +75,9 @@ def page(report: Report) -> str:
         *(_experiment(each, report.figures.get(each.name)) for each in report.experiments),
         *([_tests(report)] if report.failed or report.skipped else []),
     ]
-    head = [
-        Html('<meta charset="utf-8">'),
-        Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-        Html('<link rel="icon" href="data:,">'),  # Or a browser asks the server for one.
-        element("title", f"Benchmarks of the loaders, {report.machine.get('date', '')[:10]}"),
-        Html(f"<style>\n{STYLE.read_text()}</style>"),
-    ]
-    content = element("head", *head) + element("body", *body)
-    return f'<!DOCTYPE html>\n<html lang="en">\n{content}</html>\n'
+    title = f"Benchmarks of the loaders, {report.machine.get('date', '')[:10]}"
+    refresh = REFRESH_SECONDS if report.running else None
+    return document(title, STYLE.read_text(), *body, refresh_seconds=refresh)
 
 
 def _machine(machine: Mapping[str, Any]) -> Html:
@@ -85,6 +88,7 @@ def _machine(machine: Mapping[str, Any]) -> Html:
         "date": machine.get("date"),
         "processor": f"{machine.get('cpu')}, {machine.get('usable_cpus')} usable",
         "memory": f"{machine.get('memory_gib')} GiB",
+        "features": ", ".join(machine.get("features", ())),
         "GPU": ", ".join(machine.get("gpus", ())),
         "system": machine.get("system"),
         "Python": machine.get("python"),
@@ -110,7 +114,8 @@ def _experiment(experiment: Experiment, figure: Path | None) -> Html:
         element("h2", experiment.title, id=anchor(experiment)),
         element("p", experiment.caption(), class_="caption"),
         _results(experiment) if rows else element("p", "No row ran."),
-        *(element("p", line, class_="bad") for line in footnotes(experiment)),
+        *(element("p", line, class_="bad") for line in failed_rows(experiment)),
+        *([_verdicts(experiment)] if experiment.verdicts else []),
         *([_figure(experiment, figure)] if figure is not None else []),
         element("div", _reading(experiment), listed(experiment.heads()), class_="note"),
         _logs(experiment),
@@ -137,6 +142,15 @@ def _results(experiment: Experiment) -> Html:
             line.append(element("td", *_median(row, column), class_="best" if leads else "number"))
         lines.append(line)
     return table(heads, lines, words=3)
+
+
+def _verdicts(experiment: Experiment) -> Html:
+    """Figures beside those of the reference machines."""
+    lines = [
+        element("span", str(each), class_="" if each.met else "behind")
+        for each in experiment.verdicts.values()
+    ]
+    return details("Beside the reference machines, and the bars", listed(lines))
 
 
 def _reading(experiment: Experiment) -> Html:

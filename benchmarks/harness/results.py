@@ -17,6 +17,7 @@ from typing import Any
 
 from benchmarks.harness.machine import describe_machine
 from benchmarks.harness.processes import Outcome
+from benchmarks.harness.reference import Verdict
 
 
 @dataclass(frozen=True)
@@ -200,6 +201,7 @@ class Experiment:
             share waited, or the first columns where no speed was measured.
         size: The session's: "smoke", "default", "full"; "" where it isn't known.
         asks: The question that it answers, in a line.
+        verdicts: By row: its figure beside the reference's.
     """
 
     name: str
@@ -213,6 +215,7 @@ class Experiment:
     panels: tuple[tuple[str, str], ...] | None = None
     size: str = ""
     asks: str = ""
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
 
     def note(self, *notes: str) -> None:
         """Add what isn't there yet to the notes."""
@@ -285,6 +288,7 @@ class Experiment:
             "better": self.better,
             "lower_is_better": self.lower_is_better,
             "rows": [dataclasses.asdict(row) for row in self.rows()],
+            "verdicts": [dataclasses.asdict(each) for each in self.verdicts.values()],
             "runs": [dataclasses.asdict(run) for run in self.runs],
         }
 

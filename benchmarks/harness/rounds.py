@@ -44,21 +44,3 @@ def rounds_of(
     if samples is not None:
         rounds["train_seconds"] = [samples / speed for speed in rounds["samples_per_second"]]
     return rounds
-
-
-def evaluation_rounds_of(
-    moments: Sequence[float], batch_size: int, samples: int
-) -> dict[str, list[float]]:
-    """The spread of an evaluation.
-
-    Args:
-        moments: When each of its batches was there, or done.
-        batch_size: Samples in each.
-        samples: Of all of them.
-
-    Returns:
-        `eval_seconds` at the speed of each stretch. Nothing of the accuracy: its spread is that of
-        whole runs, with a seed each.
-    """
-    speeds = rounds_of(moments, batch_size, [0.0] * len(moments)).get("samples_per_second", [])
-    return {"eval_seconds": [samples / speed for speed in speeds]}

@@ -1,13 +1,10 @@
 """One row of a table: the program that runs in a fresh process.
 
     python -m benchmarks.harness.row PROGRAM OPTIONS.json RESULT.json
-    python -m benchmarks.harness.row DESCRIPTOR
 
-In the second form, what the first has on its command line comes line by line, as JSON, from a pipe,
-until that is closed: rows that share a process, in the smoke size (`harness.kept`). PROGRAM is a
-module with `measure(options) -> Measurement`. It is imported under its own name, not as `__main__`,
-so that transforms and data sets that a row sends to worker processes can be found there. The result
-appears whole or not at all.
+PROGRAM is a module with `measure(options) -> Measurement`. It is imported under its own name, not
+as `__main__`, so that transforms and data sets that a row sends to worker processes can be found
+there. The result appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -49,18 +46,11 @@ class Measurement(_Needed, total=False):
 
 
 def main() -> None:
-    """Run the program named on the command line, or those that are named in the pipe."""
+    """Run the program named on the command line."""
     for name in UNNEEDED:
         # For who imports it, it isn't installed.
         sys.modules[name] = None  # type: ignore[assignment]
-    if len(sys.argv) > 2:
-        run(*sys.argv[1:])
-        return
-    descriptor = int(sys.argv[1])
-    os.set_inheritable(descriptor, False)
-    with open(descriptor) as lines:
-        for line in lines:
-            run(*json.loads(line))
+    run(*sys.argv[1:])
 
 
 def run(program: str, options_path: str, result_path: str) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.harness.results import IDEAL, Experiment, Row, is_reference
+from benchmarks.harness.tables import MISSING, align
 
 # What `measure_ratio` says of its contestants: who against whom, in which unit.
 _CONTEST = re.compile(r"^(.+) against (.+), ([^,()]+?)(?: \(.*\))?$")
@@ -47,6 +48,7 @@ class Line:
         peer: The best of the others; None where there is none.
         published: The best figure that others printed; None where there is none.
         lower_is_better: Whether the unit is one of which less is better.
+        row: What `reference.json` calls it; "" if it has no name there.
     """
 
     experiment: str
@@ -56,6 +58,7 @@ class Line:
     peer: Figure | None
     published: Figure | None
     lower_is_better: bool = False
+    row: str = ""
 
     @property
     def ratio(self) -> float | None:
@@ -69,6 +72,25 @@ class Line:
 def summary(experiments: Iterable[Experiment]) -> list[Line]:
     """The lines of all experiments, in their order; none of one where no row was measured."""
     return [line for experiment in experiments for line in lines_of(experiment)]
+
+
+def summary_lines(experiments: Iterable[Experiment]) -> list[str]:
+    """The same as text."""
+    heads = ("experiment", "work", "ours", "best peer", "ratio", "unit")
+    cells = [
+        (
+            line.experiment,
+            line.work,
+            *(
+                MISSING if each is None else f"{rounded(each.value)} {each.who}"
+                for each in (line.ours, line.peer)
+            ),
+            MISSING if line.ratio is None else f"{line.ratio:.2f}",
+            line.unit,
+        )
+        for line in summary(experiments)
+    ]
+    return align(heads, cells, words=4) if cells else []
 
 
 def lines_of(experiment: Experiment) -> list[Line]:
@@ -101,6 +123,7 @@ def _contests(experiment: Experiment) -> list[Line]:
                 Figure(own, row.medians["ours"]),
                 Figure(peer, row.medians["peer"]),
                 None,
+                row=f"{row.framework} {row.loader}",
             )
         )
     return found

@@ -1,11 +1,11 @@
-"""A sweep: the rows of an experiment, one fresh process after the other, but in the smoke size."""
+"""A sweep: the rows of an experiment, one fresh process after the other."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import sys
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,8 +15,8 @@ from typing import Any
 from tqdm import tqdm
 
 from benchmarks.harness.backends import Backends, find_backends
-from benchmarks.harness.kept import KeptProcesses
-from benchmarks.harness.processes import Outcome, run_row
+from benchmarks.harness.processes import run_row
+from benchmarks.harness.reference import Reference, Verdict
 from benchmarks.harness.results import Experiment, Run
 
 ALTERNATIVES = "|"  # Between names of rows, of which any will do.
@@ -39,8 +39,6 @@ class RowSpec:
         trains_keras: Whether it trains a network in Keras: then there is one for each of the
             session's backends.
         backend: That backend's name; None leaves it to the environment and to Keras.
-        shares: In the smoke size, rows of a program that share this also share a process; None
-            stands for the framework's rows of this package's loaders, or for its rows of this one.
     """
 
     framework: str
@@ -53,13 +51,6 @@ class RowSpec:
     cpus: int | None = None
     trains_keras: bool = False
     backend: str | None = None
-    shares: str | None = None
-
-    @property
-    def shared(self) -> Hashable:
-        """What tells which rows may share a process."""
-        alike = self.shares or f"{self.framework} {'ours' if self.ours else self.loader}"
-        return (self.program, alike, self.backend, self.options.get("backend"), self.cpus)
 
     @property
     def name(self) -> str:
@@ -74,18 +65,18 @@ class Session:
     Args:
         size: "smoke", "default" or "full".
         repeats: How many times each row runs; None leaves it to the experiment.
-        rows: Only rows whose name contains this, whatever the case; where it is a row's whole name,
+        rows: Only rows whose name contains this, whatever the case; if it is a row's whole name,
             that row only; several such, with ``|`` between them.
         out: The folder for JSON and figures.
         data_dir: Where to look for data sets first.
         uncaptured: Gives a context in which output reaches the terminal.
         experiments: By name; filled by the tests.
-        least_repeats: How many times each row runs at least, where the command line leaves it open.
-        peers: Only the peers were asked for.
+        least_repeats: How many times each row runs at least, if the command line leaves it open.
+        long: Also what takes more than the default's ten minutes.
         suspects: Framework, loader and workers of those rows of an experiment that seem to have
             become slower: they run as often once more.
-        kept: In the smoke size, the processes that rows share.
-        unended: What is to be said of those that are over.
+        after_row: Called after each row.
+        reference: What was measured on the reference machines, and the bars.
     """
 
     size: str
@@ -96,20 +87,47 @@ class Session:
     uncaptured: Callable[[], AbstractContextManager[None]]
     experiments: dict[str, Experiment] = field(default_factory=dict)
     least_repeats: int = 1
-    peers: bool = False
+    long: bool = False
     suspects: Callable[[Experiment], set[tuple[str, str, int | str]]] = lambda experiment: set()
-    kept: KeptProcesses = field(default_factory=KeptProcesses)
-    unended: list[str] = field(default_factory=list)
+    after_row: Callable[[], None] = lambda: None
+    reference: Reference = field(default_factory=Reference.read)
 
-    def close(self) -> list[str]:
-        """End what is kept; returns what is to be said of processes that didn't end well."""
-        self.unended += self.kept.close()
-        return self.unended
+    @property
+    def all_rows(self) -> bool:
+        """Whether rows run that the default leaves out."""
+        return self.long or bool(self.rows) or self.size != "default"
+
+    def judge(
+        self, experiment: Experiment, row: str, here: float, parity: bool = False, of: str = ""
+    ) -> None:
+        """Hold a figure against the reference's, if it has that row; the smoke size says nothing.
+
+        Args:
+            experiment: Whose row it is.
+            row: As `reference.json` calls it.
+            here: The figure.
+            parity: Whether it reaches a bar of 1 all the same, as it is within the noise.
+            of: Tells figures of one row apart.
+        """
+        verdict = self.reference.judge(row, here, parity)
+        if verdict is not None and self.size != "smoke":
+            name = f"{row}, {of}" if of else row
+            experiment.verdicts[name] = replace(verdict, row=name)
 
     @property
     def ran(self) -> bool:
         """Whether any row did."""
         return any(each.runs for each in self.experiments.values())
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """All that was held against the reference."""
+        return [each for one in self.experiments.values() for each in one.verdicts.values()]
+
+    @property
+    def missed(self) -> list[Verdict]:
+        """Bars that were missed."""
+        return [each for each in self.verdicts if each.missed]
 
     @cached_property
     def backends(self) -> Backends:
@@ -168,40 +186,21 @@ class Session:
         planned = [(spec, seed) for seed in seeds for spec in specs]
         with (
             self.uncaptured(),
-            # None: no bar where the output isn't a terminal.
+            # None: no bar if the output isn't a terminal.
             tqdm(planned, desc=experiment.name, unit="row", file=sys.stderr, disable=None) as bar,
         ):
             for spec, seed in bar:
                 bar.set_postfix_str(spec.name)
-                options = {
-                    **spec.options,
-                    "loader": spec.loader,
-                    "workers": spec.workers,
-                    "cpus": spec.cpus,
-                    "seed": seed,
-                }
-                outcome = self._outcome(spec, options)
-                run = Run.of(
-                    spec.framework,
-                    spec.loader,
-                    spec.workers,
-                    spec.ours,
-                    outcome,
-                    self.command(spec),
-                )
+                own = {"loader": spec.loader, "workers": spec.workers, "cpus": spec.cpus}
+                options = {**spec.options, **own, "seed": seed}
+                outcome = run_row(spec.program, options, spec.limit_seconds, spec.backend)
+                who = spec.framework, spec.loader, spec.workers, spec.ours
+                run = Run.of(*who, outcome, self.command(spec))
                 runs.append(run)
                 experiment.runs.append(run)
                 experiment.write_json(self.out)
+                self.after_row()
         return runs
-
-    def _outcome(self, spec: RowSpec, options: Mapping[str, Any]) -> Outcome:
-        if self.size != "smoke":
-            return run_row(spec.program, options, spec.limit_seconds, spec.backend)
-        outcome, unended = self.kept.run(
-            spec.shared, spec.program, options, spec.limit_seconds, spec.backend
-        )
-        self.unended += unended
-        return outcome
 
     def _on_backends(self, spec: RowSpec) -> list[RowSpec]:
         """Of a row that trains in Keras one for each backend, which names it if there are more."""

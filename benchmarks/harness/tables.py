@@ -79,6 +79,11 @@ def _with_spread(row: Row, column: Column) -> str:
 
 
 def footnotes(experiment: Experiment) -> list[str]:
+    """One line for each row in which something failed, and for each that the reference has."""
+    return [*failed_rows(experiment), *map(str, experiment.verdicts.values())]
+
+
+def failed_rows(experiment: Experiment) -> list[str]:
     """One line for each row in which something failed."""
     return [
         f"failed, {len(row.failures)} of {row.runs}: {row.framework} {row.loader}, "

@@ -93,9 +93,9 @@ def loader_batches(
     yield from endless(loader)
 
 
-def loader_contestant(recordio: Path, counted: int, thread_pool: bool) -> Contestant:
-    """MXNet's DataLoader with two workers, as a contestant."""
-    return contestant_of(lambda: loader_batches(recordio, thread_pool), counted)
+def loader_contestant(recordio: Path, counted: int, thread_pool: bool, workers: int) -> Contestant:
+    """MXNet's DataLoader, as a contestant."""
+    return contestant_of(lambda: loader_batches(recordio, thread_pool, workers), counted)
 
 
 def unpacked(record: bytes) -> tuple[Any, Any]:

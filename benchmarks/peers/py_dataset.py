@@ -60,6 +60,6 @@ def batches_of(
         adapter.on_epoch_end()
 
 
-def contestant(photographs: Photographs, counted: int, processes: bool) -> Contestant:
-    """Keras's PyDataset with OpenCV and two workers, as a contestant."""
-    return contestant_of(lambda: batches_of(photographs, processes), counted)
+def contestant(photographs: Photographs, counted: int, processes: bool, workers: int) -> Contestant:
+    """Keras's PyDataset with OpenCV, as a contestant."""
+    return contestant_of(lambda: batches_of(photographs, processes, workers), counted)

@@ -107,38 +107,13 @@ def digits_contestant(
         pixels = tf.reshape(tf.io.decode_raw(examples["image"], tf.uint8), (-1, 28, 28, 1))
         return tf.cast(pixels, tf.float32) / 255, examples["label"]
 
-    data = _shuffled(tfrecords, BATCH, interleaved)
+    data = shuffled(tfrecords, BATCH, interleaved)
     data = data.map(many, calls or tf.data.AUTOTUNE, deterministic=False)
     data = data.prefetch(tf.data.AUTOTUNE)
     return lambda: pace(iter(data), EPOCH, counted, rows)
 
 
-def table_contestant(
-    tfrecord: Path, names: Sequence[str], batch: int, counted: int, calls: int | None
-) -> Contestant:
-    """tf.data of a table, parsed by the batch, as a contestant.
-
-    Args:
-        tfrecord: Examples of one float for each name, and of "id".
-        names: Of the floats.
-        batch: Rows of a batch.
-        counted: Batches of a round.
-        calls: Parallel ones; None for AUTOTUNE.
-    """
-    import tensorflow as tf
-
-    features = {name: tf.io.FixedLenFeature([], tf.float32) for name in names}
-    features["id"] = tf.io.FixedLenFeature([], tf.int64)
-    data = _shuffled([tfrecord], batch).map(
-        lambda records: tf.io.parse_example(records, features),
-        calls or tf.data.AUTOTUNE,
-        deterministic=False,
-    )
-    data = data.prefetch(tf.data.AUTOTUNE)
-    return lambda: pace(iter(data), EPOCH * BATCH // batch, counted, lambda each: len(each["id"]))
-
-
-def _shuffled(tfrecords: Sequence[Path], batch: int, interleaved: bool = False) -> Any:
+def shuffled(tfrecords: Sequence[Path], batch: int, interleaved: bool = False) -> Any:
     """Batches of records, through a buffer of 10,000."""
     import tensorflow as tf
 
@@ -154,40 +129,3 @@ def _shuffled(tfrecords: Sequence[Path], batch: int, interleaved: bool = False) 
     else:
         data = tf.data.TFRecordDataset(names)
     return data.shuffle(10_000).repeat().batch(batch)
-
-
-def raw_contestant(tfrecord: Path, counted: int, batched: bool, calls: int | None) -> Contestant:
-    """tf.data of raw digits, as a contestant.
-
-    Args:
-        tfrecord: The Examples.
-        counted: Batches of a round.
-        batched: Parse a batch at a time, not a record.
-        calls: Parallel ones; None for AUTOTUNE.
-    """
-    import tensorflow as tf
-
-    features = {
-        "image/encoded": tf.io.FixedLenFeature([], tf.string),
-        "image/class/label": tf.io.FixedLenFeature([], tf.int64),
-    }
-    pixels = 28 * 28
-
-    def one(record: Any) -> Any:
-        example = tf.io.parse_single_example(record, features)
-        npy = tf.io.decode_raw(example["image/encoded"], tf.uint8)
-        return tf.reshape(npy[-pixels:], (28, 28)), example["image/class/label"]
-
-    def many(records: Any) -> Any:
-        examples = tf.io.parse_example(records, features)
-        npy = tf.io.decode_raw(examples["image/encoded"], tf.uint8)
-        return tf.reshape(npy[:, -pixels:], (-1, 28, 28)), examples["image/class/label"]
-
-    parallel = tf.data.AUTOTUNE if calls is None else calls
-    data = tf.data.TFRecordDataset(str(tfrecord)).shuffle(10_000).repeat()
-    if batched:
-        data = data.batch(BATCH).map(many, parallel, deterministic=False)
-    else:
-        data = data.map(one, parallel, deterministic=False).batch(BATCH)
-    data = data.prefetch(tf.data.AUTOTUNE)
-    return lambda: pace(iter(data), EPOCH, counted, rows)

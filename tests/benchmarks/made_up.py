@@ -14,6 +14,7 @@ MACHINE = {
     "cpu": "EPYC",
     "usable_cpus": 2,
     "memory_gib": 23.5,
+    "features": ["native kernel"],
     "system": "Linux",
     "python": "3.11.7",
     "libraries": {"numpy": "1.26.4"},

@@ -33,33 +33,15 @@ def panels(figure: Any) -> list[Any]:
     return [axes for part in figure.subfigs for axes in part.axes]
 
 
-# Of another loader, so that the axis has too many values for bars.
+# Of another loader, so that the axis has enough values for lines.
 OTHERS = [run for workers in (1, 2, 4, 8) for run in speeds("other", 1, workers=workers)]
 
 
-def test_an_axis_of_three_values_has_bars(tmp_path: Path, drawn: list[Any]) -> None:
-    runs = [run for workers in (1, 2, "auto") for run in speeds("a", 10, 20, 60, workers=workers)]
-    runs += [*speeds("b", 5, workers=2), *speeds("ideal", 40, workers=1)]
+@pytest.mark.parametrize(("runs", "line"), [(OTHERS[:3], "None"), (OTHERS, "-")])
+def test_no_line_joins_three_values(tmp_path: Path, drawn: list[Any], runs, line) -> None:
     draw_figure(Experiment("x", "X", runs=runs), tmp_path)
     (panel,) = panels(drawn[0])
-    bars = {group.get_label(): group for group in panel.containers if hasattr(group, "patches")}
-    heights = {name: [bar.get_height() for bar in group] for name, group in bars.items()}
-    assert heights == {"a": [20, 20, 20], "b": [5]}
-    # Beside each other, around their value of the axis.
-    centres = [bar.get_x() + bar.get_width() / 2 for bar in (bars["a"][1], bars["b"][0])]
-    assert centres == pytest.approx([0.8, 1.2])
-    ends = [segment[:, 1].tolist() for segment in bars["a"].errorbar.lines[2][0].get_segments()]
-    assert ends == [[10, 60]] * 3
-    (ideal,) = [line for line in panel.lines if line.get_label() == "ideal"]
-    assert list(ideal.get_ydata()) == [40, 40]
-    assert [tick.get_text() for tick in panel.get_xticklabels()] == ["1", "2", "auto"]
-
-
-def test_an_axis_of_four_values_has_lines(tmp_path: Path, drawn: list[Any]) -> None:
-    draw_figure(Experiment("x", "X", runs=OTHERS), tmp_path)
-    (panel,) = panels(drawn[0])
-    assert len(panel.patches) == 0
-    assert len(panel.containers) == 1
+    assert panel.containers[0].lines[0].get_linestyle() == line
 
 
 def test_the_title_is_one_line(tmp_path: Path, drawn: list[Any]) -> None:

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks.experiments import mnist_sweep
-from benchmarks.experiments.mnist_sweep import Contestants, cpu_sweep
+from benchmarks.experiments.mnist_sweep import Contestants, claims, cpu_sweep, worker_sweep
+from benchmarks.experiments.steps import LENET, SIMULATED
 from benchmarks.harness.sweeps import Session
 from tests.benchmarks.made_up import made_up_run, open_session
 
@@ -16,7 +17,7 @@ PLAIN = Contestants(
     ours=("ours",),
     others=("theirs",),
     auto=("ours",),
-    twin="processes",
+    few={LENET: (("ours", "auto"), ("theirs", 0)), SIMULATED: (("ours", 0),)},
     best="theirs",
 )
 
@@ -73,3 +74,37 @@ def test_a_row_that_looks_slower_runs_again_with_new_seeds(session: Session) -> 
     session.rows, session.repeats = "Plain ours auto workers 1", 2
     session.suspects = lambda experiment: {("Plain", "ours auto", 1)}
     assert [run.seed for run in cpu_sweep(session, PLAIN)] == [1, 2, 3, 4]
+
+
+def test_the_default_has_few_rows_and_long_has_all(session: Session) -> None:
+    assert PLAIN.rows(session, LENET) == (("ours", "auto"), ("theirs", 0))
+    session.long = True
+    assert len(PLAIN.rows(session, LENET)) == 1 + 2 * 5
+    session.size = "smoke"
+    assert PLAIN.rows(session, SIMULATED) == (("ours", 0),)
+
+
+def test_another_step_has_a_name_of_its_own(session: Session) -> None:
+    _, (run,) = worker_sweep(session, PLAIN, SIMULATED, "")
+    assert run.framework == "Plain, simulated device"
+
+
+def test_rows_are_held_against_those_of_their_kind(session: Session) -> None:
+    experiment = session.experiments["mnist"]
+    speeds = {
+        ("SafeSequence vectorised", "auto"): 90,
+        ("SafeSequence vectorised", 2): 100,
+        ("PyDataset vectorised", 2): 50,
+        ("PyDataset threads", 0): 60,
+    }
+    experiment.runs = [
+        made_up_run(loader, workers, samples_per_second=speed)
+        for (loader, workers), speed in speeds.items()
+    ]
+    claims(session, experiment, "Keras")
+    found = {name: (each.here, each.met) for name, each in experiment.verdicts.items()}
+    assert found == {
+        "mnist: to PyDataset of that kind, Keras, SafeSequence vectorised, 2": (2, True),
+        "mnist: auto to the best row of its work, Keras, vectorised": (0.9, False),
+        "mnist: vectorised auto to PyDataset's best row, Keras": (1.5, True),
+    }

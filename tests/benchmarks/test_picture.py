@@ -8,6 +8,8 @@ import pytest
 
 from benchmarks import picture
 from benchmarks.harness.processes import ROOT
+from benchmarks.harness.results import Experiment
+from tests.benchmarks.made_up import speeds
 
 README = (ROOT / "README.md").read_text()
 
@@ -19,7 +21,7 @@ def test_the_picture_is_that_of_the_results():
 
 def test_readmes_table_is_that_of_the_results():
     lines = picture.table(picture.KEPT)
-    assert len(lines) == 2 + len(picture.WORKS)
+    assert len(lines) == 2 + len(picture.lines(picture.KEPT))
     assert "\n".join(lines) in README, "python -m benchmarks.picture prints it"
     assert picture.machine(picture.KEPT) in README.replace("\n", " ")
 
@@ -35,7 +37,20 @@ def test_rows_are_taken_out_of_later_results(tmp_path, monkeypatch):
     kept = tmp_path / "kept.json"
     monkeypatch.setattr(picture, "KEPT", kept)
     kept.write_text(json.dumps(picture.taken([later])))
-    assert picture.table(kept)[2].startswith(f"| {work}, samples/s | 20 | tf.data 10 | 2.0 |")
+    assert picture.table(kept)[2].startswith(
+        f"| {work}, samples/s | native kernel | 20 | tf.data 10 | 2.0 |"
+    )
+
+
+def test_a_sweep_is_a_table_by_workers(tmp_path):
+    runs = [run for n in (2, "auto", 0) for run in speeds("SafeSequence threads", 10, workers=n)]
+    path = Experiment("mnist", "MNIST", runs=[*runs, *speeds("tf.data", 9)]).write_json(tmp_path)
+    assert picture.sweep_table(path)[:4] == [
+        "| loader | 0 | 2 | auto |",
+        "| :-- | --: | --: | --: |",
+        "| Keras: SafeSequence threads | 10 | 10 | 10 |",
+        "| Keras: tf.data | 9 |  |  |",
+    ]
 
 
 def test_the_rows_are_named_as_the_option_wants_them(capsys: pytest.CaptureFixture[str]):

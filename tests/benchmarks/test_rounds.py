@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.harness.rounds import evaluation_rounds_of, rounds_of
+from benchmarks.harness.rounds import rounds_of
 
 
 def test_an_even_pace_has_no_spread() -> None:
@@ -29,12 +29,3 @@ def test_a_slow_stretch_is_seen_in_its_round_alone() -> None:
 
 def test_too_few_batches_have_no_rounds() -> None:
     assert rounds_of([0.0, 1, 2, 3, 4], 32, [0.0] * 5) == {}
-
-
-def test_an_evaluation_has_the_spread_of_its_speed() -> None:
-    rounds = evaluation_rounds_of([float(moment) for moment in range(11)], 10, 100)
-    assert rounds == {"eval_seconds": pytest.approx([10.0] * 5)}
-
-
-def test_an_evaluation_without_batches_has_none() -> None:
-    assert evaluation_rounds_of([], 10, 100) == {"eval_seconds": []}

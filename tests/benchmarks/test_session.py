@@ -44,6 +44,15 @@ def test_sleeping(session):
 """
 
 
+JUDGED = BENCHMARK.replace(
+    "    session.sweep(experiment",
+    """    from benchmarks.harness.reference import Reference
+    session.reference = Reference({}, {"row": {"least": 2}})
+    session.judge(experiment, "row", 1.5)
+    session.sweep(experiment""",
+)
+
+
 def benchmark(
     folder: Path, *options: str, text: str = BENCHMARK
 ) -> subprocess.CompletedProcess[str]:
@@ -90,9 +99,20 @@ def test_a_session_writes_its_report(tmp_path: Path) -> None:
     assert experiment["runs"][0]["command"].endswith("--rows 'Plain plain workers 0'")
     assert content["comparison"] is None
     assert content["machine"]["usable_cpus"] >= 1
+    assert done.stdout.startswith(f"report: {tmp_path / 'out' / 'report.html'}, written after")
+    assert done.stdout.index("samples/s") < done.stdout.index("summary")
     page = (tmp_path / "out" / "report.html").read_text()
     assert "Samples that take their time" in page
+    assert "http-equiv" not in page
     assert "not run, 1: its peer isn&#x27;t installed" in page
+
+
+def test_a_missed_bar_is_information_unless_it_is_held(tmp_path: Path) -> None:
+    for option, code in (([], 0), (["--hold"], pytest.ExitCode.TESTS_FAILED)):
+        done = benchmark(tmp_path, *option, text=JUDGED)
+        assert done.returncode == code, done.stdout + done.stderr
+        assert "row: 1.5 here; bar: at least 2, missed" in done.stdout
+        assert "bars missed: 1" in done.stdout
 
 
 def test_a_session_fails_where_a_row_got_slower(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 from adapters import Cache, ImageDecoder, open_images, open_records, pack
 from adapters.cli import main
 from adapters.remote import filesystems
-from benchmarks.harness.rangeserver import RangeServer
 from tests.remote.conftest import payloads, written
+from tests.remote.rangeserver import RangeServer
 from tests.sources.image_folders import varied
 from tests.sources.record_files import jpeg_file
 

@@ -22,8 +22,8 @@ from adapters.diagnosis.remoteness import held_of, store_of
 from adapters.records import CODECS, kept, pieces
 from adapters.remote import client
 from adapters.sources import as_source
-from benchmarks.harness.rangeserver import RangeServer
 from tests.diagnosis.made_up import made_up
+from tests.remote.rangeserver import RangeServer
 from tests.sources.image_folders import jpeg
 from tests.sources.record_files import jpeg_file
 

@@ -14,7 +14,7 @@ from adapters import RecordWriter
 from adapters.records import regions, remotefile
 from adapters.remote import client, fetching
 from adapters.sources import objectreading
-from benchmarks.harness.rangeserver import RangeServer
+from tests.remote.rangeserver import RangeServer
 from tests.sources.image_folders import varied
 
 pytest.importorskip("obstore", reason="remote files are read by obstore: the extra remote")

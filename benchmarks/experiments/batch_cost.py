@@ -1,0 +1,130 @@
+"""What a batch costs: a training loop's time above that of the same batch on the device.
+
+Keras's `fit` of a network that computes next to nothing, fed by every contestant in turn, in one
+process and in interleaved rounds: 100 to 400 batches of 64 digits, scaled to float32. The floor is
+the same batch again and again, already on the device: Keras's own loop. A contestant's cost is its
+time for a batch less the floor's of the same round; start-up and compilation are over before.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness.declared import thread_safe
+from benchmarks.harness.row import Measurement
+
+BATCH = 64
+ROUNDS, SHORT_ROUNDS = 5, 1
+STEPS = {"jax": 400, "tensorflow": 100, "torch": 100}
+SHORT_STEPS = 4
+FLOOR = "the same batch on the device"
+
+
+def measure(options: Mapping[str, Any]) -> Measurement:
+    """One backend.
+
+    Args:
+        options: `backend`, and `short`: a round of few batches.
+    """
+    backend = options["backend"]
+    os.environ["KERAS_BACKEND"] = backend
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    from adapters import SafeSequence
+    from benchmarks.experiments.mnist_keras import BATCHED, PlainDataset, network
+    from benchmarks.experiments.steps import SIMULATED
+    from benchmarks.harness.keras_training import (
+        describe_device,
+        describe_software,
+        use_native_layout,
+    )
+
+    layout = use_native_layout()
+    scale, scale_batch = next(
+        pair for pair in BATCHED.items() if pair[0].__name__ == f"scale_{layout.lower()}"
+    )
+    steps = SHORT_STEPS if options["short"] else STEPS[backend]
+    rng = np.random.default_rng(0)
+    digits = rng.integers(0, 256, (steps * BATCH, 28, 28), np.uint8)
+    labels = rng.integers(0, 10, steps * BATCH).astype(np.int32)
+    sequence = {"shuffle": True, "batch_transform": scale_batch, **thread_safe(SafeSequence)}
+    with (
+        SafeSequence((digits, labels), BATCH, **sequence) as auto,
+        SafeSequence((digits, labels), BATCH, **sequence, workers=0) as inline,
+    ):
+        feeds = {
+            FLOOR: _same(_on_device(scale_batch((digits[:BATCH], labels[:BATCH])), backend), steps),
+            "SafeSequence, auto": auto,
+            "SafeSequence, no workers": inline,
+            "PyDataset, no workers": PlainDataset(digits, labels, scale, True, True),
+            "PyDataset, 1 thread": PlainDataset(digits, labels, scale, True, True, workers=1),
+        }
+        model = network(layout, SIMULATED)
+        spent: dict[str, list[float]] = {name: [] for name in feeds}
+        for _ in range(2):  # Compiles; "auto" chooses.
+            for data in feeds.values():
+                model.fit(data, shuffle=False, verbose=0)
+        began = time.monotonic()
+        for _ in range(SHORT_ROUNDS if options["short"] else ROUNDS):
+            for name, data in feeds.items():
+                start = time.perf_counter()
+                model.fit(data, shuffle=False, verbose=0)
+                spent[name].append((time.perf_counter() - start) / steps * 1e6)
+    costs = {
+        name: [us - floor for us, floor in zip(each, spent[FLOOR])]
+        for name, each in spent.items()
+        if name != FLOOR
+    }
+    ours, inline_cost = costs["SafeSequence, auto"], costs["SafeSequence, no workers"]
+    best = min((name for name in costs if "PyDataset" in name), key=lambda name: min(costs[name]))
+    return Measurement(
+        software=f"{describe_software()}; the better PyDataset: {best.partition(', ')[2]}",
+        device=describe_device(),
+        metrics={
+            "floor_us": statistics.median(spent[FLOOR]),
+            "ours_us": statistics.median(ours),
+            "ours_least_us": min(ours),
+            "ours_most_us": max(ours),
+            "inline_us": statistics.median(inline_cost),
+            "peer_us": statistics.median(costs[best]),
+            "peer_best_us": min(costs[best]),
+            "share": statistics.median(ours) / max(min(costs[best]), 1e-9),
+        },
+        window=(began, time.monotonic()),
+    )
+
+
+def _same(batch: Any, steps: int) -> Any:
+    import keras
+
+    class Same(keras.utils.PyDataset):  # type: ignore[misc]
+        """One batch again and again."""
+
+        def __len__(self) -> int:
+            return steps
+
+        def __getitem__(self, index: int) -> Any:
+            return batch
+
+    return Same()
+
+
+def _on_device(batch: Any, backend: str) -> Any:
+    """The batch, where the backend trains; TensorFlow copies NumPy's arrays by itself."""
+    if backend == "jax":
+        import jax
+
+        return tuple(jax.device_put(each) for each in batch)
+    if backend == "torch":
+        import torch
+
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        return tuple(torch.as_tensor(each, device=device) for each in batch)
+    import tensorflow as tf
+
+    return tuple(tf.convert_to_tensor(each) for each in batch)
