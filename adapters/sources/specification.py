@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 
 from adapters.errors import ContentError
+from adapters.images import png
 from adapters.records import wire
 from adapters.records.envelope import IMAGE_BEGINS
 from adapters.records.tensor import tensor_in
@@ -13,6 +14,10 @@ from adapters.records.tensor import tensor_in
 REMEDY = "decode each in transform, [decoder.decode(image, rng) for image in images]"
 """What is done with several images of a sample."""
 _NUMBERS = {wire.FLOAT_LIST: "float32", wire.INT64_LIST: "int64"}
+_HEADER_BYTES = 33  # Of a PNG.
+_OBJECT = "image/object/"
+_BBOX = tuple(f"{_OBJECT}bbox/{side}" for side in ("ymin", "xmin", "ymax", "xmax"))
+_CLASSES = _OBJECT + "class/label"
 
 
 def suggested(payloads: Iterable[memoryview]) -> list[str]:
@@ -47,13 +52,17 @@ def suggested(payloads: Iterable[memoryview]) -> list[str]:
     if not found and not steps:
         return []
     lines = ["decode = {"]
-    for name in sorted(found):
+    images = [name for name, own in values.items() if _are_images(own)]
+    boxes, in_boxes = _boxes(found, values, records) if images else ([], set())
+    for name in sorted(found.keys() - in_boxes):
         if len({held.kind for held in found[name]}) > 1:  # Which no feature takes.
             lines.append(f"    # {json.dumps(name)} is of several types")
             continue
         feature = _feature(found[name], values[name], len(found[name]) < records)
+        if feature == "ImageDecoder()":
+            feature = _decoder(values[name], beside_others=len(images) > 1)
         lines.append(f"    {json.dumps(name)}: {feature},")
-        if _are_images(values[name]) and feature != "ImageDecoder()":
+        if name in images and not feature.startswith("ImageDecoder("):
             lines.append(f"    # encoded images: {REMEDY}")
     for name in sorted(steps):
         whole = _of_steps(steps[name])
@@ -61,7 +70,47 @@ def suggested(payloads: Iterable[memoryview]) -> list[str]:
             lines.append(f"    {json.dumps(name)}: {whole},")
             if _are_images([value for _, own in steps[name] for value in own]):
                 lines.append(f"    # encoded images: {REMEDY}")
-    return [*lines, "}"]
+    return [*lines, *boxes, "}"]
+
+
+def _boxes(
+    found: dict[str, list[wire.List]], values: dict[str, list[memoryview]], records: int
+) -> tuple[list[str], set[str]]:
+    """The line of ``Boxes`` of the object-detection layout, and the features that it reads."""
+    if not found.keys() >= {*_BBOX}:
+        return [], set()
+    counts = [held.end for held in found[_BBOX[0]]]
+    read = {
+        name
+        for name, lists in found.items()
+        if name.startswith(_OBJECT) and [held.end for held in lists] == counts
+    }
+    arguments, per_box = [], []
+    if _CLASSES not in read or found[_CLASSES][0].kind != wire.INT64_LIST:
+        arguments.append("classes=None")
+        read.discard(_CLASSES)
+    for name in sorted(read - {*_BBOX, _CLASSES}):
+        dtype = repr(_NUMBERS.get(found[name][0].kind, "")).replace("'", '"')
+        if dtype == '""':
+            dtype = "str" if all(map(_is_text, values[name])) else "bytes"
+        per_box.append(f"{json.dumps(name)}: Feature({dtype})")
+    if per_box:
+        arguments.append(f"per_box={{{', '.join(per_box)}}}")
+    if len(counts) < records:
+        arguments.append("optional=True")
+    return [f'    "boxes": Boxes({", ".join(arguments)}),'], {*_BBOX, *read}
+
+
+def _decoder(images: list[memoryview], beside_others: bool) -> str:
+    """What keeps the bits of PNGs, and of a mask beside its image the ids."""
+    given = ""
+    if all(bytes(each[:8]) == png.MAGIC and len(each) > _HEADER_BYTES for each in images):
+        colours = [png.colours(each) for each in images]
+        if beside_others and {kind for _, kind in colours} <= {png.GREY, png.PALETTE}:
+            given = 'channels=1, interpolation="nearest"'
+        if any(bits > 8 for bits, _ in colours):
+            given += ", " * bool(given) + 'dtype="uint16"'
+    return f"ImageDecoder({given})"
 
 
 def _steps(
