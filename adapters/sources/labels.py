@@ -164,7 +164,8 @@ def _one_by_one(labels: Sequence[Any]) -> NDArray[Any]:
         if not is_number or not array.size or np.isnan(array).any():
             raise ValueError(
                 f"labels must be names, numbers, or several numbers, got {labels[row]!r:.80} in "
-                f"row {row}"
+                f"row {row}: of others, such as boxes, give the row's number as the label, and "
+                "have a transform look them up by it"
             )
     whole = all(array.dtype.kind != "f" for array in arrays)
     ragged = np.empty(len(arrays), object)

@@ -12,6 +12,7 @@ from adapters import (
     ImageDecoder,
     Points,
     RecordError,
+    open_images,
     open_records,
 )
 from tests.contract.detection import (
@@ -167,3 +168,10 @@ def test_a_mapping_that_cannot_be_is_an_error(tmp_path):
         open_records(path, decode=spec, cache=Cache(tmp_path / "kept", decoded=True))
     cached = open_records(path, decode=spec, cache=tmp_path / "read")
     assert cached[0]["boxes"]["boxes"].shape == (0, 4)
+
+
+@pytest.mark.parametrize("boxes", [[[1, 2, 3, 4]], np.zeros((2, 4)), {"boxes": []}, [], None])
+def test_boxes_as_labels_of_files_are_an_error_with_the_remedy(tmp_path, boxes):
+    remedy = "give the row's number as the label, and have a transform look them up"
+    with pytest.raises(ValueError, match=remedy):
+        open_images([(tmp_path / "a.png", boxes), (tmp_path / "b.png", [[1, 2, 3, 4]])])
