@@ -109,8 +109,12 @@ def _in_dtype(image: NDArray[Any], dtype: np.dtype[Any] | None) -> NDArray[Any]:
     if dtype != _UINT8:
         with np.errstate(invalid="ignore", over="ignore"):
             cast = image.astype(dtype)
-            if np.array_equal(cast.astype(image.dtype), image, equal_nan=image.dtype.kind == "f"):
-                return cast
+            is_back = np.array_equal(
+                cast.astype(image.dtype), image, equal_nan=image.dtype.kind == "f"
+            )
+        # A sign comes back, too.
+        if is_back and (image.dtype.kind != "i" or dtype.kind == "f" or (image >= 0).all()):
+            return cast
     if dtype == _UINT8 and image.dtype == np.uint16:
         keeps = (
             'an ImageDecoder with dtype="uint16" keeps more, and so does "float32" without a cache '

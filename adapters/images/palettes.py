@@ -1,6 +1,6 @@
 """Indices into the palette of a GIF, BMP or TIFF, by Pillow: OpenCV gives colours alone.
 
-Of a PNG, ``png.as_grey`` has them.
+Of a PNG, ``png.as_grey`` has them. And a TIFF's RGBA, which OpenCV multiplies by its alpha.
 """
 
 from __future__ import annotations
@@ -34,15 +34,28 @@ def indices(buffer: memoryview | bytes) -> NDArray[np.uint8] | None:
         tags = tiff.numbers(next(tiff.directories(buffer), []))
         if tags.get(tiff.PHOTOMETRIC) != _PALETTE:
             return None
+    image = _loaded(buffer, name, "the indices of a GIF, BMP or TIFF with a palette need")
+    return np.array(image, np.uint8) if image.mode == "P" else None
+
+
+def rgba_of_tiff(buffer: memoryview | bytes) -> NDArray[np.uint8]:
+    """The colours of a TIFF as they are stored, and its alpha; uint8 (height, width, 4), upright.
+
+    Raises:
+        ContentError: It is damaged.
+        ImportError: Pillow isn't installed.
+    """
+    return np.array(_loaded(buffer, "Tiff", "a transparent TIFF of 8 bits needs"), np.uint8)
+
+
+def _loaded(buffer: memoryview | bytes, name: str, needs: str) -> Any:
     try:
         plugin: Any = importlib.import_module(f"PIL.{name}ImagePlugin")
     except ImportError:
-        raise ImportError(
-            "the indices of a GIF, BMP or TIFF with a palette need Pillow: pip install pillow"
-        ) from None
+        raise ImportError(f"{needs} Pillow: pip install pillow") from None
     try:
         image = getattr(plugin, f"{name}ImageFile")(io.BytesIO(buffer))
         image.load()
     except _ERRORS as error:
         raise ContentError("an image", f"what Pillow refuses: {error}") from error
-    return np.array(image, np.uint8) if image.mode == "P" else None
+    return image

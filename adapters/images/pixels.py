@@ -47,7 +47,9 @@ INTERPOLATIONS = {
 }
 """And what OpenCV calls them."""
 # Of a TIFF's photometric interpretation.
-_RGB_TIFF, _PALETTE_TIFF, _CMYK_TIFF = 2, 3, 5
+_GREYS_TIFF, _RGB_TIFF, _PALETTE_TIFF, _CMYK_TIFF = (0, 1), 2, 3, 5
+# Of its fourth channel: an alpha that the colours aren't multiplied by.
+_UNASSOCIATED = 2
 # Of its sample format, and its bits.
 _UNSIGNED, _SIGNED, _FLOATING = 1, 2, 3
 _READ_BY_OPENCV = {(_UNSIGNED, 8), (_UNSIGNED, 16), (_FLOATING, 32), (_FLOATING, 64)} | {
@@ -296,14 +298,21 @@ def _tiff(buffer: memoryview | bytes) -> NDArray[Any]:
     bands, bits = tags.get(tiff.SAMPLES, 1), tags.get(tiff.BITS, 1)
     colours = tags.get(tiff.PHOTOMETRIC)
     number = tags.get(tiff.FORMAT, _UNSIGNED)
-    is_usual = bits <= 8 and number == _UNSIGNED and bands in (1, 3)
+    is_usual = bands == 1 or (bands == 3 and colours not in _GREYS_TIFF)
+    is_usual = is_usual and bits <= 8 and number == _UNSIGNED
     if is_usual or colours in (_PALETTE_TIFF, _CMYK_TIFF):
         image = _by_opencv(buffer, "IMREAD_COLOR")
         return image[:, :, :1] if bands == 1 and colours != _PALETTE_TIFF else image
     is_together = bands == 1 or tags.get(tiff.PLANAR, 1) == 1
-    is_read = bands in (1, 3) or (bands == 4 and colours == _RGB_TIFF)
+    is_read = bands == 1 or (bands in (3, 4) and colours == _RGB_TIFF)
+    is_read = is_read or (bands == 3 and number == _FLOATING)
     if is_read and is_together and (number, bits) in _READ_BY_OPENCV:
-        return _by_opencv(buffer)
+        image = _by_opencv(buffer)
+        # Which is multiplied by it if it has 8 bits.
+        is_multiplied = bands == 4 and bits == 8 and tags.get(tiff.EXTRA) == _UNASSOCIATED
+        if is_multiplied and not (image[:, :, 3] == 255).all():
+            return palettes.rgba_of_tiff(buffer)
+        return image
     return _by_tifffile(buffer, tags)
 
 

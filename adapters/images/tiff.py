@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 SUBFILE, WIDTH, HEIGHT, BITS, PHOTOMETRIC, ORIENTATION = 254, 256, 257, 258, 262, 274
-SAMPLES, PLANAR, FORMAT = 277, 284, 339
+SAMPLES, PLANAR, EXTRA, FORMAT = 277, 284, 338, 339
 _HEAD = re.compile(rb"II[*+]\0|MM\0[*+]")
 # Of a directory's entries, libtiff takes no more; of types, these are whole numbers.
 _MOST_ENTRIES = 4096

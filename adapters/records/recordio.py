@@ -222,7 +222,7 @@ def _part(storage: Storage, offset: int, number: int, first: bool) -> tuple[int,
     if magic != MAGIC or flag > _LAST or first != (flag in (_WHOLE, _FIRST)):
         raise _no_header(storage.name, number, offset, magic, flag, first)
     if offset + 8 + (length + 3 & ~3) > storage.size:
-        raise _cut(storage.name, number, offset, 8 + length, storage.size - offset)
+        raise _cut(storage.name, number, offset, 8 + (length + 3 & ~3), storage.size - offset)
     return flag, offset + 8, length
 
 

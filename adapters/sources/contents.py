@@ -7,6 +7,7 @@ batch, where all samples have one shape.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any, Protocol
 
 import numpy as np
@@ -211,6 +212,22 @@ def check_alike(decoders: Sequence[ImageDecoder | None]) -> None:
                     f"decode must crop and flip all images of a sample alike, got {name}={first!r} "
                     f"and {name}={other!r}: give each decoder the same crop, area, ratio and flip"
                 )
+        if _box(known[0]) != _box(decoder):
+            raise ValueError(
+                "decode must cut the same box out of all images of a sample, got "
+                f"{known[0]!r} and {decoder!r}: give each decoder the same size, and the same "
+                "resize_short, or all of these times the same number"
+            )
+
+
+def _box(decoder: ImageDecoder) -> tuple[Fraction, Fraction | None] | None:
+    """What part of an image a crop takes: its aspect, and how large it is; None of all of it."""
+    if decoder.crop not in ("center", "random"):
+        return None
+    assert decoder.size is not None
+    height, width = decoder.size
+    short = decoder.resize_short
+    return Fraction(height, width), None if short is None else Fraction(short, height)
 
 
 def check_fields(fields: Any) -> None:

@@ -368,7 +368,9 @@ def _text(value: memoryview) -> str:
 
 def _called(field: Field) -> str:
     key = str(field.key, "utf-8", "replace")
-    return f"feature {field.name!r}" + (f" (stored as {key!r})" if key != field.name else "")
+    return f"feature {field.name!r}" + (
+        f" (stored as {key!r})" if key not in ("", field.name) else ""
+    )
 
 
 def _outline(field: Field) -> str:

@@ -49,6 +49,7 @@ _TABLES = (".csv", ".tsv")
 _LIST = ".lst"
 # Labels that are looked at: of detection, nearly each has a box.
 _MOST_LABELS = 100
+_PAIR = 'decode=(ImageDecoder(224), ImageDecoder(224, channels=1, interpolation="nearest"))'
 
 
 _Decode = str | ImageDecoder | Callable[[bytes], Any] | None
@@ -168,6 +169,11 @@ def open_images(
         _refuse_for_folders(columns, root)
         files, labels, names = _of_folder(LocalFolder(os.fspath(where)), names)
         return _opened(files, labels, names, content, kept)
+    if isinstance(where, (tuple, list)) and where and all(map(_is_folder, where)):
+        raise ValueError(
+            f"decode must be a tuple of decoders for folders of images and masks, {_PAIR}, got "
+            f"{decode!r}: folders of classes are opened one by one, and concatenate joins them"
+        )
     table, beside = _table(where, columns, names)
     begin = beside if root is None else _begin(root)
     paths = [_placed(begin, path) for path in table.paths]
@@ -239,8 +245,7 @@ def _refuse_files_as_labels(table: Table, begin: str) -> None:
     if is_url(path) or os.path.isfile(path):
         raise ValueError(
             f"where must have labels beside its files, got {clean(path)!r}, which is a file: for "
-            "samples of an image and its mask, decode=(ImageDecoder(224), ImageDecoder(224, "
-            'channels=1, interpolation="nearest"))'
+            f"samples of an image and its mask, {_PAIR}"
         )
 
 

@@ -235,12 +235,13 @@ def _by_stem(root: str) -> dict[str, str]:
 
 
 def paths_in(labels: Sequence[Any] | None) -> str | None:
-    """The first of labels that looks like the path of an image; None if it doesn't."""
+    """One of the first sample's labels that looks like the path of an image; None without one."""
     first = next(iter(labels or ()), None)
-    first = first[0] if isinstance(first, (tuple, list)) and first else first
-    if isinstance(first, os.PathLike):
-        first = os.fspath(first)
-    return first if isinstance(first, str) and is_named_like_an_image(first) else None
+    for each in first if isinstance(first, (tuple, list)) else [first]:
+        path = os.fspath(each) if isinstance(each, os.PathLike) else each
+        if isinstance(path, str) and is_named_like_an_image(path):
+            return path
+    return None
 
 
 def columns_of_table(paths: list[str], labels: Sequence[Any] | None, count: int) -> list[list[str]]:

@@ -83,8 +83,6 @@ def of_frame(frame: Any, columns: Sequence[Any] | None) -> Table:
     for row, path in enumerate(values[file]):
         if not isinstance(path, (str, os.PathLike)):
             raise TypeError(f"column {file!r} must hold paths of files, got {path!r} in row {row}")
-    for name in labels:
-        _refuse_files(file, name, values[name])
     return Table(list(map(os.fspath, values[file])), _joined([values[name] for name in labels]))
 
 
@@ -137,7 +135,6 @@ def of_csv(path: str, columns: Sequence[Any] | None, classes: Collection[str]) -
                     f"{name}: column {label!r} must have a label in each row, got none for "
                     f"{file!r}: leave the row out, or give it one"
                 )
-        _refuse_files(file_column, label, cells[label])
     return Table(cells[file_column], _joined([_values(cells[each], classes) for each in labels]))
 
 
@@ -227,19 +224,6 @@ def _are_names(rows: list[list[str]], columns: Sequence[Any] | None) -> bool:
             "like an image: by two of these names, or as columns=(0, 1) if they are none"
         )
     return True
-
-
-def _refuse_files(file: Any, label: Any, cells: Sequence[Any]) -> None:
-    """Do nothing, unless a column of labels holds files, which would become names of classes.
-
-    Raises:
-        ValueError: It does.
-    """
-    if cells and all(isinstance(cell, str) and is_named_like_an_image(cell) for cell in cells):
-        raise ValueError(
-            f"column {label!r} must hold labels, got files, such as {cells[0]!r}: "
-            f"{_pairs(file, label)}"
-        )
 
 
 def _pairs(file: Any, other: Any) -> str:

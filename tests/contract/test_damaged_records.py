@@ -68,6 +68,9 @@ def test_a_last_record_cut_at_any_byte_is_an_error_when_it_is_reached(format, ve
     for size in range(last + 1, len(content)):
         path.write_bytes(content[:size])
         source = open_records(path, verify=verify)
+        missing = f"expected {len(content) - last} bytes, found {size - last} before"
+        with pytest.raises(RecordError, match=missing if size - last >= 12 else "expected"):
+            source[len(RECORDS) - 1]
         assert len(source) == 50
         records = iter(source)
         assert [next(records) for _ in range(49)] == RECORDS[:-1]

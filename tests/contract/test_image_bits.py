@@ -54,6 +54,24 @@ KEPT: dict[str, tuple[bytes, np.ndarray, dict[str, Any]]] = {
         RGB16,
         {},
     ),
+    "TIFF of 3 bands that aren't RGB": (*bands(3, "uint8"), {}),
+    "TIFF of 3 bands of 16 bits": (*bands(3), {}),
+    "RGBA TIFF": (encoded(TRANSPARENT, "TIFF"), TRANSPARENT, {"channels": 4}),
+    "RGBA TIFF, LZW": (
+        encoded(TRANSPARENT, "TIFF", compression="tiff_lzw"),
+        TRANSPARENT,
+        {"channels": 4},
+    ),
+    "RGBA TIFF, upside down": (
+        encoded(TRANSPARENT, "TIFF", tiffinfo={274: 4}),
+        TRANSPARENT[::-1],
+        {"channels": 4},
+    ),
+    "RGBA TIFF, alpha multiplied": (
+        tiff(TRANSPARENT, photometric="rgb", extrasamples=["assocalpha"]),
+        TRANSPARENT,
+        {"channels": 4},
+    ),
     "NPY of 8 bands": (npy(RGBA16.repeat(2, 2)), RGBA16.repeat(2, 2), {"channels": 8}),
 }
 
@@ -75,6 +93,15 @@ def test_floats_are_kept(shape):
     content = tiff(values, photometric=kind, planarconfig="contig" if len(shape) == 3 else None)
     found = ImageDecoder(dtype="float32", channels=None).decode(content)
     np.testing.assert_array_equal(found, values.reshape(*shape[:2], -1))
+
+
+@pytest.mark.parametrize("signed", ["int8", "int16", "int32"])
+@pytest.mark.parametrize("kind", [tiff, npy])
+def test_negative_numbers_are_no_uint16(kind, signed):
+    content = kind(np.array([[-1, 5], [7, -100]], signed))
+    with pytest.raises(ValueError, match='dtype="float32"'):
+        ImageDecoder(dtype="uint16", channels=1).decode(content)
+    assert ImageDecoder(dtype="float32", channels=1).decode(content)[0, 0] == -1
 
 
 def test_signed_numbers_are_kept_as_float32():

@@ -191,6 +191,33 @@ def test_decoders_that_would_tear_a_pair_apart_are_refused(tmp_path, other):
         open_records(tmp_path / "pairs.tfrecord", decode={"image": first, "mask": second})
 
 
+@pytest.mark.parametrize("crop", ["center", "random"])
+@pytest.mark.parametrize("other", [{"size": (24, 12)}, {"resize_short": 40}, {"size": 12}])
+def test_decoders_that_cut_other_boxes_are_refused(tmp_path, crop, other):
+    alike: dict[str, Any] = {"size": 24, "crop": crop, "resize_short": 30}
+    half = {**alike, "size": 12, "resize_short": 15}
+    names = pairs(tmp_path)
+    open_images(names, decode=(ImageDecoder(**alike), ImageDecoder(**NEAREST, **half))).close()
+    with pytest.raises(ValueError, match="decode must cut the same box out of all images"):
+        open_images(names, decode=(ImageDecoder(**alike), ImageDecoder(**{**alike, **other})))
+
+
+def test_two_folders_with_one_decoder_say_what_to_write(tmp_path):
+    pairs(tmp_path)
+    with pytest.raises(ValueError, match=r'decode=\(ImageDecoder.*interpolation="nearest"\)'):
+        open_images((tmp_path / "images", tmp_path / "masks"), decode=ImageDecoder(24))
+
+
+@pytest.mark.parametrize("columns", [("image", "mask"), ("image", "number", "mask")])
+def test_a_column_of_masks_is_not_taken_for_classes(tmp_path, columns):
+    names = pairs(tmp_path)
+    table = tmp_path / "pairs.csv"
+    lines = ["image,mask,number", *(f"{image},{mask},1" for image, mask in names)]
+    table.write_text("\n".join(lines))
+    with pytest.raises(ValueError, match=r'decode=\(ImageDecoder.*interpolation="nearest"\)'):
+        open_images(table, columns=columns)
+
+
 @pytest.mark.parametrize(
     ("where", "message"),
     [

@@ -163,9 +163,10 @@ def test_two_columns_of_files_are_an_error_with_the_remedy(images, tmp_path):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"image": ["ant/0.png"] * 2, "mask": ["bee/0.png"] * 2, "n": [0, 1]})
     frame.to_csv(tmp_path / "t.csv", index=False)
-    remedy = r"open_images\(list\(zip\(table\['image'\], table\['mask'\]\)\)\)"
+    pairs = r"open_images\(list\(zip\(table\['image'\], table\['mask'\]\)\)\)"
     for where in (frame, tmp_path / "t.csv"):
         for columns in (None, ("image", "mask"), ("image", "mask", "n")):
+            remedy = pairs if columns is None else r"decode=\(ImageDecoder.*nearest"
             with pytest.raises(ValueError, match=remedy):
                 open_images(where, columns=columns, root=tmp_path)
 

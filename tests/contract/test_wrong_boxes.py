@@ -99,6 +99,13 @@ def test_records_that_hold_no_such_boxes_are_errors(tmp_path, boxes, values, mes
     assert "feature 'boxes'" in str(raised.value)
 
 
+def test_an_error_of_a_target_of_several_features_names_no_feature_that_is_none(tmp_path):
+    record = detection(npy(gradient(9, 9)), np.array([[0.5, 0.5, 0.1, 0.1]]))
+    path = written(tmp_path / "a.tfrecord", [record])
+    with pytest.raises(RecordError, match="expected feature 'boxes' with boxes of 'rel_yxyx'"):
+        open_records(path, decode={"image/encoded": MOVING[0], "boxes": Boxes()})[0]
+
+
 def test_columns_of_several_lengths_are_an_error(tmp_path):
     values = {name: [0.1] * (1 + (name == BBOX[2])) for name in BBOX}
     path = written(tmp_path / "a.tfrecord", [example({**values, LABEL: [1]})])
