@@ -171,7 +171,7 @@ def measure(options: Mapping[str, Any]) -> Measurement:
     p50, p99 = np.percentile(batches.waits_seconds, [50, 99])
     measured: Measurement = {
         "software": f"MXNet {mx.__version__}",
-        "device": "none: a step is a wait" if paced else _describe_device(ctx),
+        "device": "no accelerator: a step is a wait of 4 ms" if paced else _describe_device(ctx),
         "metrics": {
             "train_seconds": train_seconds,
             "eval_seconds": window_end - trained,
