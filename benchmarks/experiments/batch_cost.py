@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.declared import thread_safe
 from benchmarks.harness.row import Measurement
 
 BATCH = 64
@@ -52,7 +51,7 @@ def measure(options: Mapping[str, Any]) -> Measurement:
     rng = np.random.default_rng(0)
     digits = rng.integers(0, 256, (steps * BATCH, 28, 28), np.uint8)
     labels = rng.integers(0, 10, steps * BATCH).astype(np.int32)
-    sequence = {"shuffle": True, "batch_transform": scale_batch, **thread_safe(SafeSequence)}
+    sequence = {"shuffle": True, "batch_transform": scale_batch, "thread_safe": True}
     with (
         SafeSequence((digits, labels), BATCH, **sequence) as auto,
         SafeSequence((digits, labels), BATCH, **sequence, workers=0) as inline,
