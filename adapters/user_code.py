@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
+import sys
 import threading
 import types
 import weakref
@@ -23,11 +25,17 @@ from typing import Any
 
 import numpy as np
 
+log = logging.getLogger("adapters")
+
 _CONTAINERS = (list, tuple, dict, range, str, bytes, bytearray, memoryview, np.ndarray)
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, np.ufunc)
 _LIBRARIES = ("builtins", "numpy", "operator", "math", "keras", "mxnet", "adapters")
 # Their objects keep nothing that another call could disturb. Keras's layers do: their seeds.
-_STATELESS = ("operator", "adapters", "mxnet")
+_STATELESS = ("operator", "adapters")
+_SYSTEM = frozenset({*sys.stdlib_module_names, "numpy"})
+# Members of a list, and objects in all, that are looked at within one of MXNet's.
+_MOST_MEMBERS, _MOST_OBJECTS = 100, 10_000
+_PATIENCE_SECONDS = 10.0
 
 
 def owner_of(code: Any) -> Any:
@@ -55,7 +63,31 @@ def is_thread_safe(code: Any) -> bool:
         return _is_of(getattr(owner, "__module__", None) or "numpy", _LIBRARIES)
     if isinstance(owner, type):
         return _is_of(owner.__module__, ("builtins", "numpy"))
-    return _is_of(type(owner).__module__, _STATELESS)
+    module = type(owner).__module__
+    if _is_of(module, ("mxnet",)):  # A block, a data set or an augmenter, perhaps of the user's.
+        return all(map(is_thread_safe, _held_by_mxnet(owner)))
+    return _is_of(module, _STATELESS)
+
+
+def _held_by_mxnet(owner: Any) -> Iterator[Any]:
+    """What MXNet's objects lead to that isn't MXNet's, such as the function in a ``Lambda``."""
+    seen: dict[int, Any] = {}
+    left = [owner]
+    while left and len(seen) < _MOST_OBJECTS:
+        each = owner_of(left.pop())
+        if id(each) in seen:
+            continue
+        seen[id(each)] = each  # An id is only its own as long as the object is there.
+        function = isinstance(each, (*_FUNCTIONS, type))
+        module = (each if function else type(each)).__module__ or "builtins"
+        if isinstance(each, (list, tuple)):
+            left += each[:_MOST_MEMBERS]
+        elif isinstance(each, dict):
+            left += [*each.values()][:_MOST_MEMBERS]
+        elif _is_of(module, ("mxnet",)):
+            left += [] if function else getattr(each, "__dict__", {}).values()
+        elif module.partition(".")[0] not in _SYSTEM:
+            yield each
 
 
 def _is_of(module: str, packages: Iterable[str]) -> bool:
@@ -86,7 +118,8 @@ class Gate:
         return bool(self.names)
 
     def __enter__(self) -> None:
-        if self.names:
+        if self.names and not _lock.acquire(timeout=_PATIENCE_SECONDS):
+            _say_what_waits(self.names)
             _lock.acquire()
 
     def __exit__(self, *_: object) -> None:
@@ -100,10 +133,25 @@ class Gate:
 _lock: Any = threading.RLock()
 
 
+@functools.cache  # Once.
+def _say_what_waits(names: tuple[str, ...]) -> None:
+    log.warning(
+        "%s: waiting for other code that isn't declared thread-safe to return, for %g seconds by "
+        "now; if that code waits for this, write thread_safe=True for one of the two",
+        " and ".join(names),
+        _PATIENCE_SECONDS,
+    )
+
+
+def is_within() -> bool:
+    """Whether the calling thread is within a gate, in which it may wait for no other thread."""
+    return bool(_lock._is_owned())
+
+
 @contextlib.contextmanager
 def left_to_others() -> Iterator[None]:
     """For a thread that may be within a gate and waits for other threads, which may enter it."""
-    if not _lock._is_owned():
+    if not is_within():
         yield
         return
     held = _lock._release_save()

@@ -16,7 +16,7 @@ COLUMNS = (
     Column("inline_us", "ours, no workers", ",.0f"),
     Column("peer_us", "PyDataset us", ",.0f"),
     Column("peer_best_us", "best round", ",.0f"),
-    Column("share", "ours to its best round", ".2f"),
+    Column("share", "ours to its median", ".2f"),
 )
 LIMIT_SECONDS = 300
 SHARE = "batch cost: share of PyDataset's"  # Has a bar.
@@ -33,7 +33,7 @@ def test_batch_cost(session: Session) -> None:
     experiment.better, experiment.lower_is_better = "ours_us", True
     experiment.note(
         "Keras's fit of a network that computes next to nothing, batches of 64 digits scaled as a "
-        "whole, auto; floor: Keras's own loop with the same batch, already on the device; 5 "
+        "whole, auto; floor: Keras's own loop with the same batch, already on the device; 9 "
         "interleaved rounds, medians; where ours reads ahead, the processors' other work shows",
     )
     first = [each.name for each in session.backends.chosen]
@@ -54,4 +54,5 @@ def test_batch_cost(session: Session) -> None:
     runs = session.sweep(experiment, specs, repeats=1)
     assert our_failures(runs) == []
     for run in runs:
-        session.judge(experiment, SHARE, run.metrics["share"], of=run.framework)
+        if "share" in run.metrics:
+            session.judge(experiment, SHARE, run.metrics["share"], of=run.framework)

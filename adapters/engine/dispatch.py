@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from adapters import user_code
 from adapters.batch.plan import Assembled, Layout, Plan
 from adapters.engine import portions
 from adapters.engine.jobs import Crew, Job, Kind, Pending
@@ -248,6 +249,8 @@ class Dispatcher:
         # The garbage collector may have called from within a frame that holds the lock, which a
         # worker needs in order to end.
         may_wait = not self._lock._is_owned()  # type: ignore[attr-defined]
+        if self._plan.not_thread_safe and user_code.is_within():
+            may_wait = False  # Code of the user's, which a worker may only enter when it is left.
         with self._changed:
             self.closed = self.closed or for_good
             crew, self._crew = self._crew, None

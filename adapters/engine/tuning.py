@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from adapters import user_code
 from adapters.batch.plan import Plan
 from adapters.clock import Spent
 from adapters.engine.jobs import Exhausted, Pending
@@ -348,7 +349,8 @@ def _on_two_threads(stream: Untried) -> float | None:
         begun.wait()
         fulfil(batches[1])
     finally:
-        thread.join()
+        with user_code.left_to_others():
+            thread.join()
     if any(batch.error is not None for batch in batches) or not _overlap(spans):
         return math.inf
     # On a busy machine, the two may have taken turns on one CPU for want of another.

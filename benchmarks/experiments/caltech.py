@@ -25,7 +25,6 @@ import numpy as np
 
 from benchmarks.data.caltech_pictures import files_in
 from benchmarks.harness.cpu_seconds import tree_cpu_seconds
-from benchmarks.harness.declared import thread_safe
 from benchmarks.harness.gpu_utilisation import GpuUtilisation
 from benchmarks.harness.paced_consumer import consume
 from benchmarks.harness.ratios import endless
@@ -124,7 +123,7 @@ def make_loader(options: Mapping[str, Any]) -> Any:
         shuffle=True,
         drop_remainder=True,
         workers=options["workers"],
-        **thread_safe(SafeSequence),
+        thread_safe=True,
     )
 
 

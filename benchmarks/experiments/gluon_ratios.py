@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.declared import thread_safe
 from benchmarks.harness.installed import Peer
 from benchmarks.harness.ratios import BATCH, DIGITS, Contestant, Ratio, endless, measure_ratio, pace
 from benchmarks.harness.row import Measurement
@@ -52,8 +51,7 @@ def ours_of(data: Any, counted: int, skipped: int = 40, **arguments: Any) -> Con
     from adapters import gluon_loader
 
     def contestant() -> float:
-        safe = thread_safe(gluon_loader)
-        with gluon_loader(data, BATCH, shuffle=True, **arguments, **safe) as loader:
+        with gluon_loader(data, BATCH, shuffle=True, **arguments, thread_safe=True) as loader:
             return pace(endless(loader), skipped, counted, _samples)
 
     return contestant

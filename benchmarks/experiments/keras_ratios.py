@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness.backends import CPU
-from benchmarks.harness.declared import thread_safe
 from benchmarks.harness.installed import Peer
 from benchmarks.harness.ratios import BATCH, DIGITS, Contestant, Ratio, endless, measure_ratio, pace
 from benchmarks.harness.row import Measurement
@@ -36,7 +35,7 @@ def ours_of(
     from adapters.diagnosis.loaders import settled_of
 
     def contestant() -> float:
-        with SafeSequence(source, BATCH, **arguments, **thread_safe(SafeSequence)) as sequence:
+        with SafeSequence(source, BATCH, **arguments, thread_safe=True) as sequence:
             # Batches don't wait for processes that start.
             return pace(endless(sequence), skipped, counted, amount, settled_of(sequence))
 

@@ -30,7 +30,6 @@ from benchmarks.data.digits import (
     scale_nhwc,
 )
 from benchmarks.experiments.steps import LENET, PACED, STEP_SECONDS, with_epochs
-from benchmarks.harness.declared import thread_safe
 from benchmarks.harness.keras_training import TimedModel, measure_training, use_native_layout
 from benchmarks.harness.row import Measurement
 
@@ -63,7 +62,7 @@ def safe_sequence(
             (images, labels),
             BATCH_SIZE,
             **scaling,
-            **thread_safe(SafeSequence),
+            thread_safe=True,
             shuffle=training,
             seed=seed,
             workers=workers,

@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.harness.declared import thread_safe
 from benchmarks.harness.row import Measurement
 
 BATCH_SIZE, BATCHES, EPOCHS = 4, 40, 2
@@ -48,8 +47,6 @@ def batch_of(number: int, labels: bool) -> tuple[npt.NDArray[np.float32], ...]:
 class Delayed:
     """The same for a batch that is there already; a class, for worker processes to import."""
 
-    thread_safe = True
-
     def __call__(self, batch: Any) -> Any:
         """The batch as it is."""
         features = batch[0]
@@ -69,7 +66,7 @@ def _safe_sequence(labels: bool, workers: int, processes: bool) -> Any:
         seed=SEED,
         workers=workers,
         use_multiprocessing=processes,
-        **thread_safe(SafeSequence),
+        thread_safe=True,
     )
 
 

@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.harness.declared import thread_safe
 from benchmarks.harness.row import Measurement
 
 ITEMS = 32
@@ -42,8 +41,6 @@ class Sleeping:
     Args:
         wait_seconds: Of each.
     """
-
-    thread_safe = True
 
     def __init__(self, wait_seconds: float) -> None:
         self.wait_seconds = wait_seconds
@@ -79,7 +76,7 @@ def _safe_sequence(
         workers=workers,
         use_multiprocessing=processes,
         max_queue_size=_queue_size(workers),
-        **thread_safe(SafeSequence),
+        thread_safe=True,
     )
     stack.enter_context(loader)
     return lambda: loader
@@ -89,7 +86,7 @@ def _gluon_loader(items: Sleeping, workers: Any, stack: ExitStack, threads: Any)
     from adapters import gluon_loader
 
     given = {"num_workers": workers, "thread_pool": threads}
-    loader = gluon_loader(items, 1, **given, **thread_safe(gluon_loader))
+    loader = gluon_loader(items, 1, **given, thread_safe=True)
     stack.enter_context(loader)
     return lambda: loader
 

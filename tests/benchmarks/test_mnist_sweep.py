@@ -79,6 +79,8 @@ def test_a_row_that_looks_slower_runs_again_with_new_seeds(session: Session) -> 
 def test_the_default_has_few_rows_and_long_has_all(session: Session) -> None:
     assert PLAIN.rows(session, LENET) == (("ours", "auto"), ("theirs", 0))
     session.long = True
+    assert len(PLAIN.rows(session, LENET)) == 1 + 2 * 3
+    session.size = "full"
     assert len(PLAIN.rows(session, LENET)) == 1 + 2 * 5
     session.size = "smoke"
     assert PLAIN.rows(session, SIMULATED) == (("ours", 0),)

@@ -120,6 +120,77 @@ def test_mxnets_own_code_needs_no_declaration(log):
     assert said(log) == []
 
 
+def in_a_sequential(block: Any) -> Any:
+    """MXNet's block that calls another one."""
+    import mxnet
+
+    outer = mxnet.gluon.nn.Sequential()
+    outer.add(block)
+    return outer
+
+
+def in_two_composes(block: Any) -> Any:
+    """MXNet's chain within a chain."""
+    from mxnet.gluon.data.vision.transforms import Compose
+
+    return Compose([Compose([block])])
+
+
+def in_a_lambda(block: Any) -> Any:
+    """MXNet's block of a function of the user's."""
+    import mxnet
+
+    return mxnet.gluon.nn.Lambda(lambda image: block(image))
+
+
+@NEEDS_MXNET
+@pytest.mark.parametrize("held", [in_a_sequential, in_two_composes, in_a_lambda])
+def test_code_of_the_users_in_a_block_of_mxnets_is_the_users(held):
+    import mxnet
+    from mxnet.gluon.data import ArrayDataset
+
+    within, most = [], []
+    with open(os.devnull, "rb") as unpicklable_file:
+
+        class Slow(mxnet.gluon.Block):
+            def forward(self, image: Any) -> Any:
+                within.append(unpicklable_file)
+                time.sleep(0.004)
+                most.append(len(within))
+                within.pop()
+                return image
+
+        data = ArrayDataset(mxnet.nd.zeros((LENGTH, 2)), np.arange(LENGTH))
+        source = data.transform_first(held(Slow()))
+        with loader_of(GLUON, source, BATCH_SIZE, workers=AUTO) as loader:
+            list(batches_of(loader, 2))
+    assert most == [1] * (2 * LENGTH)
+
+
+@NEEDS_MXNET
+@pytest.mark.parametrize("wrapped", ["ArrayDataset", "SimpleDataset"])
+def test_a_data_set_of_the_users_in_one_of_mxnets_is_the_users(wrapped):
+    from mxnet.gluon.data import ArrayDataset, SimpleDataset
+
+    within, most = [], []
+    with open(os.devnull, "rb") as unpicklable_file:
+
+        def slow(number: Any) -> Any:
+            within.append(unpicklable_file)
+            time.sleep(0.004)
+            most.append(len(within))
+            within.pop()
+            return number
+
+        inner = SimpleDataset(NUMBERS).transform(slow)
+        source = (
+            SimpleDataset(inner) if wrapped == "SimpleDataset" else ArrayDataset(inner, NUMBERS)
+        )
+        with loader_of(GLUON, source, BATCH_SIZE, workers=AUTO) as loader:
+            list(batches_of(loader, 2))
+    assert most == [1] * (2 * LENGTH)
+
+
 # --- processes ---
 
 

@@ -65,18 +65,10 @@ def test_explain_names_what_was_chosen(capsys):
     ]
 
 
-def test_explain_says_that_a_sequence_is_asked_by_one_thread_at_a_time(capsys):
-    lines = explained(SafeSequence(Numbered(2), workers=0), capsys)
-    assert lines == [
-        "source: whole batches, asked for by one thread at a time, as it does not say that it is "
-        "thread_safe",
-        "workers: none, batches are made when they are asked for",
-    ]
-
-
-def test_explain_says_that_more_threads_than_its_own_workers_ask_in_turn(capsys):
-    lines = explained(SafeSequence(Numbered(2, workers=2), workers=16), capsys)
-    assert lines[0].endswith("asked for by at most 2 threads at once, as it has workers=2")
+def test_explain_says_that_one_thread_at_a_time_runs_the_source(capsys):
+    lines = explained(SafeSequence(Numbered(2), workers=16), capsys)
+    assert lines[0] == "source: whole batches, asked for by number"
+    assert lines[-1].endswith("is busy at a time, as source is not declared thread_safe")
 
 
 def test_explain_says_what_the_first_batches_decided(capsys):
