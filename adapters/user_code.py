@@ -133,7 +133,7 @@ class Gate:
 _lock: Any = threading.RLock()
 
 
-@functools.lru_cache(maxsize=None)  # Once.
+@functools.cache  # Once.
 def _say_what_waits(names: tuple[str, ...]) -> None:
     log.warning(
         "%s: waiting for other code that isn't declared thread-safe to return, for %g seconds by "

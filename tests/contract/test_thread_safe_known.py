@@ -183,7 +183,9 @@ def test_a_data_set_of_the_users_in_one_of_mxnets_is_the_users(wrapped):
             return number
 
         inner = SimpleDataset(NUMBERS).transform(slow)
-        source = SimpleDataset(inner) if wrapped == "SimpleDataset" else ArrayDataset(inner, NUMBERS)
+        source = (
+            SimpleDataset(inner) if wrapped == "SimpleDataset" else ArrayDataset(inner, NUMBERS)
+        )
         with loader_of(GLUON, source, BATCH_SIZE, workers=AUTO) as loader:
             list(batches_of(loader, 2))
     assert most == [1] * (2 * LENGTH)
