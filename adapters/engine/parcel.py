@@ -32,6 +32,7 @@ import cloudpickle
 import numpy as np
 
 from adapters.alignment import ALIGNMENT_BYTES
+from adapters.bytecode import generators_named, is_users
 from adapters.engine.memory import FileName, SharedFile, map_private
 from adapters.engine.reducers import reducers
 from adapters.random_state import USE_RNG, generator_name, is_generator
@@ -276,8 +277,11 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return getattr, (np.random.mtrand, "_rand")
         if value is _PYTHON_GENERATOR:
             return getattr, (random, "_inst")
-        if is_generator(value) and not any(_draws_from(each, value) for each in self.generators):
-            self.generators.append(value)
+        if is_generator(value):
+            self._found(value)
+        elif isinstance(value, (type, types.FunctionType)) and is_users(value):
+            for generator in generators_named(value):
+                self._found(generator)
         if type(value) is _CTYPES_ARRAY and (factors := _factors(value)) is not None:
             return operator.mul, factors
         if (renewed := _OF_A_PROCESS.get(type(value))) is not None:
@@ -293,6 +297,11 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             if (reduced := reducer(value)) is not NotImplemented:
                 return reduced
         return super().reducer_override(value)
+
+    def _found(self, generator: Any) -> None:
+        known = any(each is generator or _draws_from(each, generator) for each in self.generators)
+        if not known and generator not in (_NUMPY_GENERATOR, _PYTHON_GENERATOR):
+            self.generators.append(generator)
 
     def _reduce_view(self, view: np.ndarray[Any, Any]) -> Any:
         """A view as a place in its base; None of what pickle itself takes as it lies in memory.
