@@ -26,6 +26,7 @@ from adapters.instructions import (
     only_names_types,
     steps_of,
 )
+from adapters.random_state import is_generator
 
 log = logging.getLogger("adapters")
 
@@ -86,6 +87,20 @@ def generators_used(*objects: Any) -> Used:
     return Used(frozenset(search.found | search.named), frozenset(search.named), search.process)
 
 
+def generators_named(code: Any) -> list[Any]:
+    """The random generators that a function or a class leads to, as global variables say.
+
+    A process that imports their module has them as they are at first.
+    """
+    search = _Search()
+    try:
+        search.visit(code, 0)
+        search.visit_idle()
+    except Exception as error:
+        log.debug("it can't be told what %r draws from: %r", code, error)
+    return [each for each in search.kept if is_generator(each)]
+
+
 def draws_unseeded(value: Any, depth: int = 0) -> bool:
     """Whether what gives an order draws from ``random`` or ``numpy.random`` as they stand.
 
@@ -117,17 +132,18 @@ class _Search:
         self._names: set[str] = set()
         self._idle: list[tuple[str, types.FunctionType, int]] = []
         self._seen: set[int] = set()
-        self._kept: list[Any] = []
+        self.kept: list[Any] = []
+        """What was seen."""
 
     def visit(self, value: Any, depth: int) -> None:
         own = _library(type(value)) not in _QUIET_MODULES  # A class of the user's, or a library's.
         if (isinstance(value, _PLAIN) and not own) or id(value) in self._seen:
             return
-        if depth > _DEEPEST or len(self._kept) > _MOST_OBJECTS:
+        if depth > _DEEPEST or len(self.kept) > _MOST_OBJECTS:
             self.found |= {"random", "numpy"}
             return
         self._seen.add(id(value))
-        self._kept.append(value)  # An id is only its own as long as the object is there.
+        self.kept.append(value)  # An id is only its own as long as the object is there.
         owner = getattr(value, "__self__", None)
         if isinstance(value, types.ModuleType):
             self._visit_module(value)
@@ -352,6 +368,14 @@ def _library(value: Any) -> str:
         return value.__name__.split(".")[0]
     owner = value if isinstance(value, (type, types.BuiltinFunctionType)) else type(value)
     return (getattr(owner, "__module__", "") or "").split(".")[0]
+
+
+def is_users(code: Any) -> bool:
+    """Whether a function or a class is of a module of the user's own."""
+    module = sys.modules.get(code.__module__ or "")
+    if module is None or module.__name__.partition(".")[0] in _QUIET_MODULES:
+        return False
+    return not _is_installed(module)
 
 
 def _is_installed(module: types.ModuleType) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import random
+import sys
 import types
 from typing import Any
 
@@ -38,7 +39,11 @@ def generator_name(generator: Any) -> str:
                 return f"{name} ({kind})"
         last = [each for each in referrers if isinstance(each, (list, tuple, dict, types.CellType))]
         held += last
-    return f"a {kind}"
+    # The collector doesn't know what was frozen, such as the modules of a program.
+    for module in list(sys.modules.values()):
+        if name := _name_in(getattr(module, "__dict__", {}), [generator]):
+            return f"{name} ({kind})"
+    return f"a generator ({kind})"
 
 
 def _name_in(holder: Any, held: list[Any]) -> str | None:

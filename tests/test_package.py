@@ -42,7 +42,7 @@ ALLOWED = {
     "generators": set(),
     "structure": set(),
     "ownership": {"structure"},
-    "bytecode": {"instructions"},
+    "bytecode": {"instructions", "random_state"},
     "instructions": set(),
     "clock": set(),
     "lazily": set(),

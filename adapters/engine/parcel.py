@@ -32,6 +32,7 @@ import cloudpickle
 import numpy as np
 
 from adapters.alignment import ALIGNMENT_BYTES
+from adapters.bytecode import generators_named, is_users
 from adapters.engine.memory import FileName, SharedFile, map_private
 from adapters.engine.reducers import reducers
 from adapters.random_state import USE_RNG, generator_name, is_generator
@@ -222,8 +223,14 @@ def obstacle_to_sending(plan: Any, epoch_seconds: float) -> Obstacle:
 
 def not_picklable(error: Exception) -> str:
     """What can't be pickled, and the remedy."""
+    if isinstance(error, _Changed):
+        return str(error)
     reason = " ".join(f"{type(error).__name__}: {error}".split())
     return f"{reason}; to use processes, create what can't be pickled on first use"
+
+
+class _Changed(pickle.PicklingError):
+    """An object can be sent neither as it is nor as it was."""
 
 
 class _TooMuch(Exception):
@@ -270,8 +277,11 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return getattr, (np.random.mtrand, "_rand")
         if value is _PYTHON_GENERATOR:
             return getattr, (random, "_inst")
-        if is_generator(value) and not any(_draws_from(each, value) for each in self.generators):
-            self.generators.append(value)
+        if is_generator(value):
+            self._found(value)
+        elif isinstance(value, (type, types.FunctionType)) and is_users(value):
+            for generator in generators_named(value):
+                self._found(generator)
         if type(value) is _CTYPES_ARRAY and (factors := _factors(value)) is not None:
             return operator.mul, factors
         if (renewed := _OF_A_PROCESS.get(type(value))) is not None:
@@ -287,6 +297,11 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             if (reduced := reducer(value)) is not NotImplemented:
                 return reduced
         return super().reducer_override(value)
+
+    def _found(self, generator: Any) -> None:
+        known = any(each is generator or _draws_from(each, generator) for each in self.generators)
+        if not known and generator not in (_NUMPY_GENERATOR, _PYTHON_GENERATOR):
+            self.generators.append(generator)
 
     def _reduce_view(self, view: np.ndarray[Any, Any]) -> Any:
         """A view as a place in its base; None of what pickle itself takes as it lies in memory.
@@ -313,15 +328,28 @@ def _reduce_unused(value: Any) -> Any:
     """An object of the user's as it was before its first use, if it has opened something since.
 
     None if it hasn't. All of it is as it was, since what belongs to an open file may be anywhere.
+
+    Raises:
+        _Changed: Something else was changed since, such as the place in that file, or a
+            setting of the user's: the one must be as it was, and the other as it is.
     """
     before, kind = attributes_before_use(value), type(value)
     if not before or isinstance(value, (type, types.FunctionType)):
         return None
     if any(getattr(kind, name, None) is not getattr(object, name, None) for name in _OWN_STATE):
         return None
-    new = [now for name, now in vars(value).items() if before.get(name, before) is not now]
-    if all(map(_can_be_pickled, new)):
+    new = {name: now for name, now in vars(value).items() if before.get(name, before) is not now}
+    opened = [name for name, now in new.items() if not _can_be_pickled(now)]
+    if not opened:
         return None
+    for name in sorted(new.keys() - opened):
+        cached = isinstance(getattr(kind, name, None), functools.cached_property)
+        if not (cached or _equal(before.get(name), new[name])):
+            raise _Changed(
+                f"{kind.__name__}.{opened[0]} can't be sent, and .{name} has changed since a "
+                f"loader began to use it: give {kind.__name__} a __getstate__ that leaves "
+                f"{opened[0]} out"
+            )
     module: Any = copyreg
     return module.__newobj__, (kind,), before
 
@@ -334,6 +362,12 @@ def _can_be_pickled(value: Any) -> bool:
     except Exception:
         return False
     return True
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two plain values are the same."""
+    plain = (bool, int, float, str, bytes, type(None))
+    return isinstance(one, plain) and type(one) is type(other) and one == other
 
 
 def _draws_from(generator: Any, bits: Any) -> bool:

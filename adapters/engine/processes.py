@@ -96,10 +96,7 @@ class Processes:
         self._taken: list[Spent] = []
         self._plan, self._lock, self._changed = plan, lock, changed
         self._environment = dict(environment or {})
-        try:
-            self._parcel = Parcel(plan, self._environment)
-        except Exception as error:
-            raise NotPicklableError(not_picklable(error)) from error
+        self._parcel = self._packed()
         self._older: dict[int, Parcel] = {}
         """Parcels that jobs are still computed from, though newer ones have been sent."""
         self._slots = Slots(room.held)
@@ -176,11 +173,17 @@ class Processes:
 
     def refresh(self) -> None:
         """Send the plan again, after its source has changed; jobs under way have it as it was."""
-        new = Parcel(self._plan, self._environment)
+        new = self._packed()
         self._older[self._parcel.serial], self._parcel = self._parcel, new
         self._close_older()
         for worker in self._workers:
             self._send_plan(worker)
+
+    def _packed(self) -> Parcel:
+        try:
+            return Parcel(self._plan, self._environment)
+        except Exception as error:
+            raise NotPicklableError(not_picklable(error)) from error
 
     def _close_older(self) -> None:
         in_use = {serial for worker in self._workers for serial in worker.awaited_serials}

@@ -223,7 +223,9 @@ class Supply:
             with self._lock:
                 if self._outdated:
                     self._outdated = False
-                    self._dispatcher.refresh()
+                    self._send_again()
+                    if not self.depth:
+                        return
             self.plan.expect(pending.key, elsewhere=processes)
             self._dispatcher.ask(pending, self._layout, self._batch_seconds)
 
@@ -238,8 +240,7 @@ class Supply:
         try:
             self._dispatcher.open()
         except NotPicklableError as error:
-            log.warning("batches are computed inline, as processes can't be used: %s", error)
-            self._choice = Choice("inline", 0, 0, f"inline ({error})")
+            self._give_up_processes(error)
         except RuntimeError as error:
             if "shutdown" not in str(error):
                 raise
@@ -365,7 +366,18 @@ class Supply:
             # Those that are asked for nothing yet are told when they are, not at each epoch.
             self._outdated = self._held_back and self._dispatcher.is_open
             if not self._outdated:
-                self._dispatcher.refresh()
+                self._send_again()
+
+    def _send_again(self) -> None:
+        try:
+            self._dispatcher.refresh()
+        except NotPicklableError as error:
+            self._give_up_processes(error)
+            self._dispatcher.stop(for_good=False)
+
+    def _give_up_processes(self, error: NotPicklableError) -> None:
+        log.warning("batches are computed inline, as processes can't be used: %s", error)
+        self._choice = Choice("inline", 0, 0, f"inline ({error})")
 
     @property
     def closed(self) -> bool:

@@ -95,7 +95,7 @@ def begin(loader: Loader) -> Begun:
         if account.count:
             stream = engine.stream(number, account.first, False, loader._continuation)
         return Begun(stream, account, endless=True)
-    batches = drawn_batches(sampler, number, account.first)
+    batches = drawn_batches(sampler, number, account.first, plan.thread_safe)
     entropy = None
     if loader._fresh:
         entropy, batches = fresh_entropy(batches, loader._generators)

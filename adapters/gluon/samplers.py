@@ -18,7 +18,9 @@ from adapters.batch.arranging import order_of
 from adapters.batch.order import Order
 from adapters.bytecode import draws_unseeded
 from adapters.sources import Source
+from adapters.user_code import Gate
 
+_END = object()
 # Members of what a sampler has that are looked at, to see whether somebody has told it something.
 _MOST_LOOKED_AT = 32
 
@@ -198,7 +200,9 @@ def _own(sampler: Any) -> Any:
     return twin
 
 
-def drawn_batches(batch_sampler: Any, epoch: int, first: int) -> Iterator[Any]:
+def drawn_batches(
+    batch_sampler: Any, epoch: int, first: int, thread_safe: bool | None = None
+) -> Iterator[Any]:
     """The batches of a pass, from batch ``first`` on, drawn when they are asked for.
 
     Those of a batch sampler of the user's own, which may be anything that can be iterated over
@@ -209,7 +213,15 @@ def drawn_batches(batch_sampler: Any, epoch: int, first: int) -> Iterator[Any]:
         return
     drawn = 0
     is_own = isinstance(batch_sampler, ShuffledBatchSampler)
-    for samples in batch_sampler:
+    # It may read the data set that workers read meanwhile.
+    gate = Gate([("sampler", batch_sampler)], thread_safe)
+    with gate:
+        batches = iter(batch_sampler)
+    while True:
+        with gate:
+            samples = next(batches, _END)
+        if samples is _END:
+            break
         drawn += 1
         if drawn > first:
             if is_own:

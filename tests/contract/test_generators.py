@@ -166,6 +166,22 @@ def test_a_generator_of_a_script_is_found_too(said):
     assert "DICE" in line or "of_this_module" in line
 
 
+def test_a_generator_of_an_imported_module_is_found_too(said):
+    """Each process that imports the module has the generator as it is at first."""
+    with loader_of(
+        KERAS, NUMBERS, BATCH_SIZE, workers=TWO_PROCESSES, transform=drawing.of_this_module
+    ) as loader:
+        next(iter(loader))
+    (line,) = [line for line in said if "rng" in line]
+    assert "DICE" in line
+
+
+def test_auto_takes_no_processes_for_a_generator_of_an_imported_module():
+    rows = read(KERAS, "auto", 2, source=NUMBERS, transform=drawing.of_this_module)
+    assert {*rows[:, 2].tolist()} == {os.getpid()}
+    assert len({*rows[:, 1].tolist()}) == 2 * LENGTH
+
+
 @pytest.mark.parametrize("workers", [INLINE, TWO_THREADS, EIGHT_THREADS])
 def test_there_is_no_warning_without_processes(workers, said):
     rows = read(KERAS, workers, source=DataSet(generator_of("default_rng")))

@@ -274,3 +274,31 @@ def test_a_pool_of_threads_that_gluon_is_asked_for_declares():
 def test_another_type_is_an_error(wrong, front_end):
     with pytest.raises(TypeError, match="thread_safe"):
         loader_of(front_end, np.arange(LENGTH), BATCH_SIZE, thread_safe=wrong)
+
+
+@NEEDS_MXNET
+@pytest.mark.parametrize("own", ["sampler", "batch_sampler"])
+def test_a_sampler_that_asks_the_data_set_takes_its_turn(own):
+    from mxnet.gluon.data import BatchSampler
+
+    watch = Occupancy()
+    data_set = DataSet(watch)
+
+    class Asking:
+        def __len__(self) -> int:
+            return LENGTH
+
+        def __iter__(self) -> Any:
+            return (int(data_set[number]) for number in NUMBERS)
+
+    sampler: Any = Asking()
+    arguments: dict[str, Any] = {"sampler": sampler}
+    if own == "batch_sampler":
+        arguments = {"batch_sampler": BatchSampler(sampler, BATCH_SIZE, "keep")}
+    size = BATCH_SIZE if own == "sampler" else None
+    with loader_of(
+        GLUON, data_set, size, workers=EIGHT_THREADS, thread_safe=False, **arguments
+    ) as loader:
+        numbers = np.concatenate(list(batches_of(loader, 2)))
+    assert sorted(numbers.tolist()) == twice(NUMBERS)
+    assert watch.most == 1
