@@ -219,7 +219,7 @@ def drawn_batches(
         batches = iter(batch_sampler)
     while True:
         with gate:
-            samples = next(batches, _END)
+            samples: Any = next(batches, _END)
         if samples is _END:
             break
         drawn += 1
