@@ -297,7 +297,13 @@ def test_a_sampler_that_asks_the_data_set_takes_its_turn(own):
         arguments = {"batch_sampler": BatchSampler(sampler, BATCH_SIZE, "keep")}
     size = BATCH_SIZE if own == "sampler" else None
     with loader_of(
-        GLUON, data_set, size, workers=EIGHT_THREADS, thread_safe=False, **arguments
+        GLUON,
+        data_set,
+        size,
+        workers=EIGHT_THREADS,
+        thread_safe=False,
+        prefetch=2,
+        **arguments,
     ) as loader:
         numbers = np.concatenate(list(batches_of(loader, 2)))
     assert sorted(numbers.tolist()) == twice(NUMBERS)
