@@ -105,6 +105,7 @@ ALLOWED = {
     "engine": {
         "alignment",
         "batch",
+        "bytecode",
         "clock",
         "errors",
         "failure",
