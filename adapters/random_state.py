@@ -10,6 +10,7 @@ import gc
 import random
 import sys
 import types
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,17 @@ def is_generator(value: Any) -> bool:
     return kind.__name__ == "Generator" and kind.__module__.startswith("torch")
 
 
-def generator_name(generator: Any) -> str:
-    """Name the attribute or variable that holds a generator, as far as it can be found."""
+def generator_name(generator: Any, owners: Iterable[Any] = ()) -> str:
+    """Name the attribute or variable that holds a generator, as far as it can be found.
+
+    Args:
+        generator: The generator.
+        owners: Objects that may have it as an attribute, which the collector may not know.
+    """
     kind = f"{type(generator).__module__.partition('.')[0]}'s {type(generator).__name__}"
+    for owner in owners:
+        if name := _name_in(owner, [generator]):
+            return f"{name} ({kind})"
     held, last = [generator], [generator]
     for _ in range(_MOST_STEPS):  # It may lie in lists, dicts and closures.
         known = {id(each) for each in held} | {id(held), id(last)}

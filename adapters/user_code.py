@@ -188,6 +188,11 @@ def _object_of(owner: Any) -> _Object:
     return known if known is not None else _objects.setdefault(id(owner), _Object(owner))
 
 
+def users_objects() -> list[Any]:
+    """The objects of users' that loaders have now."""
+    return [known.owner for known in list(_objects.values())]
+
+
 def attributes_before_use(owner: Any) -> dict[str, Any] | None:
     """The attributes that an object had before a loader used it; None of one that isn't known.
 

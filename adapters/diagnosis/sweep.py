@@ -180,7 +180,11 @@ def _settings_for(plan: Plan, base: Settings) -> tuple[list[Setting], tuple[str,
     # Threads beyond the CPUs are for work that waits.
     counts = sorted({1, cpus, 2 * cpus, min(8 * cpus, _MOST_THREADS), _MOST_THREADS})
     settings, left_out = [Setting(_AUTO, 0, queue), Setting("inline", 0, queue)], []
-    if plan.threads:
+    if plan.serial:
+        settings.append(Setting("threads", 1, queue))
+        unsafe = " and ".join(plan.not_thread_safe)
+        left_out.append(f"several threads: {unsafe} is not declared thread_safe")
+    elif plan.threads:
         settings += [Setting("threads", count, queue) for count in counts]
     else:
         left_out.append("threads: they would share the random generators that transforms draw from")

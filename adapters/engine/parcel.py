@@ -36,7 +36,7 @@ from adapters.bytecode import generators_named, is_users
 from adapters.engine.memory import FileName, SharedFile, map_private
 from adapters.engine.reducers import reducers
 from adapters.random_state import USE_RNG, generator_name, is_generator
-from adapters.user_code import attributes_before_use
+from adapters.user_code import attributes_before_use, users_objects
 
 log = logging.getLogger("adapters")
 
@@ -145,7 +145,7 @@ def pickled_apart(content: Any) -> tuple[bytes, list[pickle.PickleBuffer], tuple
     for generator in generators:
         log.warning(
             "%s is copied with its state to each worker process, and all draw the same; %s",
-            generator_name(generator),
+            generator_name(generator, users_objects()),
             USE_RNG,
         )
     pickled = stream.getvalue()
@@ -216,7 +216,7 @@ def obstacle_to_sending(plan: Any, epoch_seconds: float) -> Obstacle:
         return Obstacle(not_picklable(error), possible=False, opened=True)
     generators, pickler.generators = pickler.generators, []
     if generators and not reason:
-        name = generator_name(generators[0])
+        name = generator_name(generators[0], users_objects())
         reason = f"each process would repeat the draws of {name}; {USE_RNG}"
     return Obstacle(reason, True, pickler.opened)
 

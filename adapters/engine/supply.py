@@ -32,7 +32,7 @@ from adapters.engine.settings import Settings
 from adapters.engine.states import EXPECTED, FAILED, HERE
 from adapters.engine.tuning import Choice, Trial, Tuner, Untried, pays_to_read_ahead
 from adapters.engine.waits import Waits
-from adapters.errors import ClosedError, NotPicklableError
+from adapters.errors import ClosedError, NotPicklableError, WorkerError
 from adapters.seeding import left_to_others
 
 log = logging.getLogger("adapters")
@@ -78,7 +78,7 @@ class Supply:
         self._consumer = Consumer()
         self._reads_ahead = Comparison(False, True, settings.max_queue_size + 2)
         """Whether a thread that reads ahead feeds the consumer faster than none."""
-        self._said = False
+        self._said = self._left_processes = False
         self._outdated = False
         """Whether processes have the plan of an earlier epoch."""
         self._lock = threading.RLock()
@@ -309,16 +309,22 @@ class Supply:
         """
         settings, choice = self._settings, self._choice
         by_auto = settings.workers == "auto" and not settings.use_multiprocessing
-        processes = choice is not None and choice.kind == "processes"
-        if not (by_auto and processes and pending.state is FAILED):
+        # Other batches had failed there by the time that the first one was found to work here.
+        processes = choice is not None and (choice.kind == "processes" or self._left_processes)
+        # Its own error has come, so that whoever asks again computes it again.
+        failed = pending.state is EXPECTED and not isinstance(error, (ClosedError, WorkerError))
+        if not (by_auto and processes and failed):
             return False
         try:
-            pending.outcome = self.plan.batch(pending.key, aligned_empty)
+            self._compute_here(pending)
         except Exception:
             return False
+        if self._left_processes:
+            return True
+        self._left_processes = True
         reason = f"inline, as batches fail in worker processes: {type(error).__name__}: {error}"
         log.warning("%s", reason)
-        self._choice = Choice("inline", 0, 0, reason)
+        self._choice, self._tuner = Choice("inline", 0, 0, reason), None
         self._dispatcher.stop(for_good=False)
         return True
 

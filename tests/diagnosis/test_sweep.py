@@ -37,7 +37,8 @@ class Unsendable:
 
 
 def swept(data: Any, **options: Any) -> Sweep:
-    with SafeSequence(data, BATCH_SIZE, transform=Unsendable(), **options) as sequence:
+    options = {"transform": Unsendable(), "thread_safe": True, **options}
+    with SafeSequence(data, BATCH_SIZE, **options) as sequence:
         return sweep(sequence, seconds=0.02, rounds=2)
 
 

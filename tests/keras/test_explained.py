@@ -42,7 +42,7 @@ def explained(sequence: SafeSequence, capsys: pytest.CaptureFixture[str]) -> str
 
 def test_threads_that_a_source_is_asked_by_one_at_a_time(capsys):
     line = explained(SafeSequence(Slow(False), workers=8), capsys)
-    expected = "only one of them is busy at a time, as one thread at a time may ask the source"
+    expected = "only one of them is busy at a time, as source is not declared thread_safe"
     assert line == f"workers: 8 threads; {expected}"
     assert "busy" not in explained(SafeSequence(Slow(True), workers=8), capsys)
     assert "busy" not in explained(SafeSequence(Slow(False), workers=1), capsys)

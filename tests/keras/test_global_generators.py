@@ -156,7 +156,9 @@ def test_a_transform_that_draws_nothing_leaves_threads_alone():
             barrier.wait(20)
         return batch
 
-    with SafeSequence(np.arange(24), 4, batch_transform=meeting, workers=2) as sequence:
+    numbers = np.arange(24)
+    arguments = {"workers": 2, "thread_safe": True}
+    with SafeSequence(numbers, 4, batch_transform=meeting, **arguments) as sequence:
         assert len(list(sequence)) == 6
         barrier.abort()
 
