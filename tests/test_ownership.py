@@ -265,4 +265,3 @@ def test_what_a_batch_transform_keeps_of_a_batch_made_in_parts_is_copied(keeps):
     kept = KEPT.pop()
     (kept if isinstance(kept, np.ndarray) else kept[0])[...] = 9
     assert exact(batch[0] if isinstance(batch, tuple) else batch) == exact(np.zeros(4))
-    assert plan._turns.one_at_a_time
