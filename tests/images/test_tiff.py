@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tifffile
 from PIL import Image
 
 from adapters import ImageDecoder
 from adapters.errors import ContentError
 from adapters.images import size_of
 from tests.images.pictures import encoded, picture
+
+tifffile = pytest.importorskip("tifffile", reason="it writes the files: the extra test")
 
 PHOTO = picture(13, 9)
 BANDS = np.dstack([PHOTO.astype(np.uint16) * 257, PHOTO])
