@@ -1,30 +1,32 @@
-"""Decisions by what is delivered: which of two settings feeds the training loop faster.
+"""How many workers at once feed the training loop fastest, by what is delivered to it.
 
 Measurements go in, a moment for each delivered batch, and a decision comes out. Python's lock and
 the trainer's own step are in the measurement, not in a formula. There is no thread: ``delivered``
-is called by whoever takes the batches, and ``current`` may be read from any thread.
+is called by the thread that takes the batches, and ``current`` may be read from any.
 
     settling --> measuring --> settling --> ... --> decided
        ^      (the settings take turns, some windows each)  |
        +------------------- the pace changes ---------------+
 
-While it settles, batches that the other setting has left ready are used up.
+While it settles, batches that the setting before has left ready are used up.
 """
 
 from __future__ import annotations
 
 import itertools
 import statistics
-from typing import Generic, TypeVar
+from collections.abc import Sequence
 
-T = TypeVar("T")
-
-# A window lasts that long and has as many batches; or it ends early, where batches take long.
+# A window lasts that long and has as many batches; it ends earlier when batches take long.
 # Measured with Keras on JAX, steps of 0.8 ms: windows of 32 batches differ by 2 to 5%.
 _WINDOW_SECONDS, _WINDOW_BATCHES = 0.05, 32
-_LONG_WINDOW_SECONDS, _LONG_WINDOW_BATCHES = 1.0, 6
+_LONG_WINDOW_SECONDS, _LONG_WINDOW_BATCHES = 0.3, 6
 _WINDOWS = 3
-# How much faster the second setting must be. Where both are alike, the simple one is taken.
+# A setting that is so much slower in its first window gets no second one.
+_HOPELESS = 1.3
+# Trying one thread with such batches would cost more than a few batches of the others.
+_SLOW_SECONDS = 0.02
+# How much faster than the first setting another one must be.
 _GAIN = 1.02
 # By how much the pace must change, in as many windows, before the settings are compared again.
 _CHANGE, _CHANGED_WINDOWS = 1.5, 3
@@ -32,38 +34,42 @@ _CHANGE, _CHANGED_WINDOWS = 1.5, 3
 _GAP = 8.0
 
 
-class Comparison(Generic[T]):
-    """Compares two settings by the delivered batches per second, in interleaved windows.
+class Comparison:
+    """Compares numbers of workers by the batches per second, in interleaved windows.
+
+    0 workers compute a batch when it is asked for, between two steps of the trainer. They and a
+    single worker can't be faster than a batch takes by itself: when several workers are and batches
+    are slow, fewer aren't tried.
 
     Args:
-        simple: Taken unless the other one is faster.
-        other: The other one.
+        settings: Numbers of workers. The first one is used unless another one is faster.
         settle: Batches after a change of settings that aren't counted.
     """
 
-    def __init__(self, simple: T, other: T, settle: int) -> None:
-        self._settings = simple, other
+    def __init__(self, settings: Sequence[int], settle: int) -> None:
+        self._settings = tuple(settings)
         self._settle = settle
         self._start()
 
     def _start(self) -> None:
         self.decided = False
-        """Whether one of them has been found the faster one."""
-        self._paces: tuple[list[float], list[float]] = [], []
-        self._use(0)
+        """Whether one of them has been found the fastest."""
+        self._paces: dict[int, list[float]] = {setting: [] for setting in self._settings}
+        self._use(self._settings[0])
 
-    def _use(self, place: int) -> None:
-        self._place = place
+    def _use(self, setting: int) -> None:
+        self.current = setting
+        """The number of workers to use now."""
         self._left_to_settle = self._settle
         self._moments: list[float] = []
 
-    @property
-    def current(self) -> T:
-        """The setting to use now."""
-        return self._settings[self._place]
+    def delivered(self, moment: float, alone_seconds: float) -> None:
+        """Take note of a batch that the training loop got.
 
-    def delivered(self, moment: float) -> None:
-        """Take note of a batch that the training loop got at this moment, in seconds."""
+        Args:
+            moment: When, in seconds.
+            alone_seconds: The least time that a batch took to compute.
+        """
         if self._left_to_settle:
             self._left_to_settle -= 1
             return
@@ -71,25 +77,37 @@ class Comparison(Generic[T]):
         count, seconds = len(self._moments) - 1, moment - self._moments[0]
         full = count >= _WINDOW_BATCHES and seconds >= _WINDOW_SECONDS
         if full or (count >= _LONG_WINDOW_BATCHES and seconds >= _LONG_WINDOW_SECONDS):
-            self._window_ended(_seconds_per_batch(self._moments))
+            self._window_ended(_seconds_per_batch(self._moments), alone_seconds)
 
-    def _window_ended(self, pace: float) -> None:
-        self._paces[self._place].append(pace)
+    def _window_ended(self, pace: float, alone_seconds: float) -> None:
+        first, left = self._settings[0], self._paces
+        left[self.current].append(pace)
         if self.decided:
             self._moments = self._moments[-1:]
             self._look_for_change()
-        elif min(map(len, self._paces)) < _WINDOWS:
-            self._use(1 - self._place)
-        else:
-            simple, other = map(statistics.median, self._paces)
-            self.decided = True
-            self._use(int(simple > _GAIN * other))
-            self._decided_pace = (simple, other)[self._place]
-            self._paces = [], []
+            return
+        if self.current == first > 1 and max(_SLOW_SECONDS, _GAIN * pace) < alone_seconds:
+            left = {first: left[first]}
+        elif self.current != first and pace > _HOPELESS * statistics.median(left[first]):
+            del left[self.current]
+        self._paces = left
+        least = min(left, key=lambda setting: len(left[setting]))
+        if len(left) > 1 and len(left[least]) < _WINDOWS:
+            self._use(least)
+            return
+        found = {setting: statistics.median(paces) for setting, paces in left.items()}
+        best = min(found, key=found.__getitem__)
+        self._decide(best if found[first] > _GAIN * found[best] else first, found)
+
+    def _decide(self, setting: int, found: dict[int, float]) -> None:
+        self.decided = True
+        self._use(setting)
+        self._decided_pace = found[setting]
+        self._paces = {setting: []}
 
     def _look_for_change(self) -> None:
-        latest = self._paces[self._place][-_CHANGED_WINDOWS:]
-        self._paces = latest, latest
+        latest = self._paces[self.current][-_CHANGED_WINDOWS:]
+        self._paces = {self.current: latest}
         if len(latest) < _CHANGED_WINDOWS:
             return
         change = statistics.median(latest) / self._decided_pace

@@ -39,6 +39,7 @@ log = logging.getLogger("adapters")
 
 # Until processes are worth their start: one thread, so that what isn't thread-safe meets no other.
 _MEANWHILE = Choice("threads", 1, only_if_busy=True)
+_LONG_BATCH_SECONDS = 0.001
 
 
 class Supply:
@@ -76,8 +77,8 @@ class Supply:
         # interpreter lock is the consumer's, too.
         self._alone_seconds = math.inf
         self._consumer = Consumer()
-        self._reads_ahead = Comparison(False, True, settings.max_queue_size + 2)
-        """Whether a thread that reads ahead feeds the consumer faster than none."""
+        self._comparison: Comparison | None = None
+        """How many of the chosen threads at once feed the consumer fastest."""
         self._said = self._left_processes = False
         self._outdated = False
         """Whether processes have the plan of an earlier epoch."""
@@ -126,11 +127,23 @@ class Supply:
         elif self._later is not None or self._held_back:
             there = ", which are started once there is work enough for them"
         if choice.reason:
-            return f"{choice.reason}{there}"
+            return f"{choice.reason}{there}{'' if choice.only_if_busy else self._fewer}"
         if not choice.count:
             return "none, batches are made when they are asked for"
         found = self.finding
-        return f"{choice.count} {choice.kind}{there}{found and ': '}{found}"
+        return f"{choice.count} {choice.kind}{there}{found and ': '}{found}{self._fewer}"
+
+    @property
+    def _fewer(self) -> str:
+        """How many of the threads work at once, for people; empty if all of them do."""
+        choice, compared = self._choice, self._comparison
+        if choice is None or choice.kind != "threads" or compared is None or not compared.decided:
+            return ""
+        if compared.current == choice.count:
+            return ""
+        if not compared.current:
+            return "; none at work, as batches come faster to the trainer without"
+        return "; one at work, as batches come faster to the trainer than from several"
 
     @property
     def finding(self) -> str:
@@ -143,11 +156,30 @@ class Supply:
         choice = self._choice
         if choice is None or not choice.count:
             return 0
-        if choice.only_if_busy and (self.ahead_elsewhere or not self._reads_ahead.current):
+        if choice.only_if_busy and self.ahead_elsewhere:
+            return 0
+        if choice.kind == "threads" and not self._compared.current:
             return 0
         if self._held_back or self._may_change:
             return 0
         return max(1, self.window - self.ahead_elsewhere)
+
+    @property
+    def _compared(self) -> Comparison:
+        """The comparison of the chosen threads with fewer of them, and with none."""
+        if self._comparison is None:
+            choice = self._choice
+            assert choice is not None
+            if choice.only_if_busy:
+                # Long batches had better be read ahead meanwhile.
+                counts = [1, 0] if self._alone_seconds > _LONG_BATCH_SECONDS else [0, 1]
+            else:
+                counts = [1] if self.plan.serial or choice.count == 1 else [choice.count, 1]
+                # Whoever limits how long a batch may take relies on another thread for it.
+                if math.isinf(self._settings.timeout_seconds):
+                    counts.append(0)
+            self._comparison = Comparison(counts, self._settings.max_queue_size + 2)
+        return self._comparison
 
     @property
     def _held_back(self) -> bool:
@@ -201,7 +233,7 @@ class Supply:
             and not self.plan.serial
             and pays_to_read_ahead(self._alone_seconds, self._consumer.busy_seconds)
         ):
-            self._later, self._choice = self._choice, _MEANWHILE
+            self._later, self._choice, self._comparison = self._choice, _MEANWHILE, None
 
     @property
     def _processes_at_once(self) -> bool:
@@ -347,8 +379,8 @@ class Supply:
         if self._later is not None or (choice and choice.kind == "processes" and self._held_back):
             self._consumer.lost(waited_seconds)
         self._consumer.was_busy(busy_seconds)
-        if choice is not None and choice.only_if_busy and not self.ahead_elsewhere:
-            self._reads_ahead.delivered(moment)
+        if choice is not None and choice.kind == "threads":
+            self._compared.delivered(moment, self._alone_seconds)
         if self._tuner is not None:
             self._tuner.observe(waited_seconds)
 
@@ -417,6 +449,8 @@ class Supply:
     def _active(self, crew: Crew) -> int:
         if crew.name == "threads":
             self._say_what_waits(crew.count)
-            if self.plan.serial:
-                return 1  # In order, too: some data sets count their calls.
+            at_once = 1 if self.plan.serial else self._compared.current
+            # One, in order, too: some data sets count their calls.
+            if at_once <= 1:
+                return 1
         return self._tuner.active if self._tuner is not None else crew.count

@@ -44,7 +44,8 @@ _DECODING_SECONDS = 0.00004
 # Below this share of a CPU, the work is taken to wait for something.
 _WAITS = 0.5
 _MOST_WAITING_THREADS = 64
-_MOST_WAITING_PROCESSES = 16  # Each takes 50 to 100 MB of memory.
+# Each takes 50 to 100 MB of memory, and half a second or more of a CPU to start.
+_WAITING_PROCESSES_PER_CPU, _MOST_WAITING_PROCESSES = 4, 16
 # A decision is looked at again after that many batches and that long.
 _TUNE_BATCHES = 16
 _TUNE_SECONDS = 0.5
@@ -289,7 +290,8 @@ class Trial:
     def _of_processes(self, measured: str) -> Choice:
         count, ceiling, cost = self._cpus, self._cpus, self._cost
         if self._waits:
-            ceiling, cost = max(count, _MOST_WAITING_PROCESSES), self._waiting
+            most = min(_MOST_WAITING_PROCESSES, _WAITING_PROCESSES_PER_CPU * count)
+            ceiling, cost = max(count, most), self._waiting
             count = max(count, self._at_once(ceiling))
         reason = f'workers="auto": {count} processes ({cost}; {measured})'
         return Choice("processes", count, ceiling, reason)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import abc
+import sys
 import threading
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from adapters.batch.key import Continuation
@@ -52,7 +54,9 @@ class Lasting(abc.ABC):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __del__(self) -> None:
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_finalizing():  # Workers have ended with the main thread; modules may be gone.
+            return
         # No weakref.finalize, which would keep the plan, and with it whoever's methods are in it.
         if (engine := self.__dict__.get("_engine")) is not None:
             engine.close()

@@ -174,6 +174,8 @@ BATCH_SECONDS, STEP_SECONDS = 0.04, 0.01
 class Stored(Numbers):
     """Slow storage that is asked for many samples at a time."""
 
+    thread_safe = True
+
     def __getitems__(self, numbers: list[int]) -> list[Any]:
         # Of a part of a batch, as long as that takes.
         time.sleep(BATCH_SECONDS / BATCH_SIZE * len(numbers))
@@ -186,6 +188,9 @@ def waiting(batch: Any) -> Any:
     return batch
 
 
+waiting.thread_safe = True  # type: ignore[attr-defined]
+
+
 def step(batch: Any) -> None:
     time.sleep(STEP_SECONDS)
 
@@ -193,6 +198,9 @@ def step(batch: Any) -> None:
 def slow_copy(batch: Any) -> Any:
     time.sleep(BATCH_SECONDS)
     return batch
+
+
+slow_copy.thread_safe = True  # type: ignore[attr-defined]
 
 
 def before(source: Any, step: Any = step, to_device: Any = None, **options: Any) -> Diagnosis:

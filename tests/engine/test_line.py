@@ -13,7 +13,7 @@ from adapters.engine import line as module
 from adapters.engine import pool, process
 from adapters.engine.line import Line
 from adapters.engine.service import FORGET
-from tests.engine.crews import opened, read, wait_until
+from tests.engine.crews import end_idle_workers, opened, read, wait_until
 from tests.engine.workloads import Numbers
 from tests.plans import batch_of, plan_of
 
@@ -174,3 +174,5 @@ def test_after_ctrl_c_while_a_job_was_sent_all_batches_come(sent, monkeypatch):
                 interrupted += 1
         expected = batch_of(plan_of(Numbers(200), 4), 0, 49)
         np.testing.assert_array_equal(read(engine, 50)[49], expected)
+    # CPython 3.11 may crash when a method is put back while a thread, here the pool's, is in it.
+    end_idle_workers()

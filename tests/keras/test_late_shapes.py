@@ -11,6 +11,8 @@ import pytest
 from adapters import SafeSequence, pad, ragged
 from tests.keras.recording import BACKEND
 
+pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
+
 tensorflow_only = pytest.mark.skipif(
     BACKEND != "tensorflow", reason="TensorFlow alone wants to know shapes ahead"
 )
@@ -119,6 +121,7 @@ def samples_of_two() -> list[Any]:
     ]
 
 
+@pytest.mark.one_keras  # As below.
 @tensorflow_only
 def test_a_member_that_varies_more_rarely_than_others_is_told_with_a_remedy():
     sequence = SafeSequence(samples_of_two(), 8, collate=pad(), workers=0)

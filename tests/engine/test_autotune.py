@@ -1,0 +1,106 @@
+"""Which number of workers is decided for, by the moments at which batches are delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from adapters.engine.autotune import Comparison
+
+SETTLE = 12
+
+
+class Loop:
+    """A training loop with a clock of its own.
+
+    Args:
+        comparison: Is told of each batch.
+        pace: Seconds for a batch, of a number of workers.
+        alone: Seconds that a batch takes to compute.
+    """
+
+    def __init__(
+        self, comparison: Comparison, pace: Callable[[int], float], alone: float = 0.0
+    ) -> None:
+        self.comparison, self.pace, self.alone = comparison, pace, alone
+        self.now = 0.0
+        self.used: list[int] = []
+
+    def run(self, batches: int) -> None:
+        for _ in range(batches):
+            self.used.append(self.comparison.current)
+            self.now += self.pace(self.comparison.current)
+            self.comparison.delivered(self.now, self.alone)
+
+
+@pytest.mark.parametrize("fastest", [8, 1, 0])
+def test_the_fastest_is_decided_for_wherever_it_stands(fastest):
+    comparison = Comparison([8, 1, 0], SETTLE)
+    Loop(comparison, lambda workers: 0.001 if workers == fastest else 0.0012).run(1000)
+    assert (comparison.decided, comparison.current) == (True, fastest)
+
+
+def test_the_first_is_kept_where_others_are_hardly_faster():
+    comparison = Comparison([8, 1, 0], SETTLE)
+    Loop(comparison, lambda workers: 0.001 + 0.00001 * (workers == 8)).run(1000)
+    assert comparison.current == 8
+
+
+def test_settings_take_turns_until_the_decision():
+    comparison = Comparison([0, 1], SETTLE)
+    loop = Loop(comparison, lambda workers: 0.002)
+    while not comparison.decided:
+        loop.run(1)
+    turns = [b for a, b in zip([None, *loop.used], loop.used) if a != b]
+    assert turns == [0, 1, 0, 1, 0, 1]
+
+
+def test_what_is_much_slower_gets_one_window():
+    comparison = Comparison([8, 1, 0], SETTLE)
+    loop = Loop(comparison, lambda workers: 0.01 if workers == 8 else 0.08)
+    loop.run(200)
+    assert comparison.current == 8
+    assert loop.used.count(1) == loop.used.count(0) == SETTLE + 7
+
+
+def test_one_worker_is_not_tried_with_slow_batches_that_several_bring_faster():
+    comparison = Comparison([8, 1, 0], SETTLE)
+    loop = Loop(comparison, lambda workers: 0.02, alone=0.1)
+    loop.run(200)
+    assert {*loop.used} == {8}
+
+
+def test_slow_batches_that_several_hold_up_come_from_one():
+    comparison = Comparison([8, 1, 0], SETTLE)
+    Loop(comparison, lambda workers: {8: 0.12, 1: 0.1, 0: 0.11}[workers], alone=0.1).run(300)
+    assert comparison.current == 1
+
+
+def test_an_end_of_an_epoch_counts_for_none():
+    comparison = Comparison([0, 1], SETTLE)
+    loop = Loop(comparison, lambda workers: 0.0011 - 0.0001 * workers)
+    for _ in range(30):
+        loop.run(50)
+        loop.now += 2.0
+    assert comparison.current == 1
+
+
+def test_another_pace_of_the_loop_is_another_comparison():
+    comparison = Comparison([0, 1], SETTLE)
+    loop = Loop(comparison, lambda workers: 0.002 if workers else 0.001)
+    loop.run(1000)
+    assert comparison.current == 0
+    loop.pace = lambda workers: 0.010 if workers else 0.015
+    loop.run(1000)
+    assert comparison.current == 1
+
+
+def test_a_little_noise_is_none():
+    comparison = Comparison([0, 1], SETTLE)
+    loop = Loop(comparison, lambda workers: 0.001 if workers == 0 else 0.002)
+    loop.run(1000)
+    loop.used.clear()
+    loop.pace = lambda workers: 0.0013
+    loop.run(1000)
+    assert {*loop.used} == {0}
