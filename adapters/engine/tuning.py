@@ -280,7 +280,7 @@ class Trial:
         cpus = self._cpus
         enough = gain >= self._scales
         obstacle = None if enough else obstacle_to_processes(self._plan, self._epoch_seconds)
-        if gain >= (self._scales if obstacle is None else _SCALES):
+        if gain >= (_SCALES if obstacle else self._scales):
             reason = f'workers="auto": {cpus} threads ({self._cost}; {measured})'
             return Choice("threads", cpus, cpus, reason)
         if obstacle:
