@@ -135,7 +135,9 @@ def ablations_of(plan: SourcePlan, epoch: int) -> Ablations:
     order, source = plan.order, plan.source
     count = _KEPT_BATCHES if order.num_batches is None else min(_KEPT_BATCHES, order.num_batches)
     batches: Sequence[Any] = [order.batch(epoch, index) for index in range(count)]
-    storage = Fetching(source, order, seed=plan.seed, on_error=plan.on_error)
+    storage = Fetching(
+        source, order, seed=plan.seed, on_error=plan.on_error, thread_safe=plan.thread_safe
+    )
     kept = dataclasses.replace(plan, order=Repeated.of(batches))
     if source.whole_batches:
         whole = {int(numbers[0]): source.batch(int(numbers[0])) for numbers in batches}
@@ -198,4 +200,6 @@ def _collation(
         return None
     source = MapSource(KeptSamples(made, len(kept.source)))
     order = Repeated.of(batches)
-    return SourcePlan(source, order, seed=kept.seed, collate=kept.collate)
+    return SourcePlan(
+        source, order, seed=kept.seed, collate=kept.collate, thread_safe=kept.thread_safe
+    )

@@ -111,7 +111,7 @@ def with_workers(v: Verdict, count: int, processes: bool = False) -> Prediction 
 def with_threads(v: Verdict) -> Prediction | None:
     """With threads that ask the source at once; None where they may, or bring nothing.
 
-    It is for the data set to say that they may: ``thread_safe`` of a ``PyDataset``.
+    Only its author can say that they may: ``thread_safe``.
     """
     if v.alone is None or not v.waits or not (v.one_at_a_time or v.copied):
         return None

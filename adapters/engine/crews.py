@@ -29,7 +29,7 @@ def _processes(
     from adapters.engine.processes import Processes  # Programs without them do without it.
 
     room = room_for(settings.max_queue_size, count)
-    about = settings.environment, settings.isolated
+    about = settings.environment, settings.isolated, settings.workers == "auto"
     return Processes(plan, count, room, lock, changed, *about)
 
 

@@ -67,6 +67,7 @@ class Processes:
         changed: Called, from the pool's thread, when a worker has become ready or has died.
         environment: Variables that are set in the processes before the plan is opened.
         isolated: Nothing may be computed in this process, not even while they start.
+        grows: More are started when more shall be active, and not by what a crew finds out.
 
     Raises:
         RuntimeError: This process is a daemonic one.
@@ -88,11 +89,13 @@ class Processes:
         changed: Callable[[], None],
         environment: Mapping[str, str] | None = None,
         isolated: bool = False,
+        grows: bool = False,
     ) -> None:
         if multiprocessing.current_process().daemon:
             raise RuntimeError(NO_CHILDREN)
         self._most, self.window = count, room.window
         self.count = min(count, int(loky.cpu_count()))
+        self._grows = grows
         self._taken: list[Spent] = []
         self._plan, self._lock, self._changed = plan, lock, changed
         self._environment = dict(environment or {})
@@ -216,6 +219,8 @@ class Processes:
         A process gets its next one before it is done, if all are ready and jobs are short: behind
         a long one, it would wait though another process is free.
         """
+        if self._grows and self.count < min(active, self._most):
+            self._lease_up_to(min(active, self._most))
         short = 0.0 < self._job_seconds < _SHORT_SECONDS
         ahead = short and active >= self.count and self.ready == self.count
         elsewhere = self._stand_in.busy if self._stand_in is not None else 0
@@ -379,7 +384,8 @@ class Processes:
 
     def _look_at(self, spent: Spent) -> None:
         """Lease the other processes, if they are any use."""
-        if self.count == self._most or len(self._taken) >= _LOOKS * self.count or spent.noisy:
+        looked = len(self._taken) >= _LOOKS * self.count
+        if self._grows or self.count == self._most or looked or spent.noisy:
             return
         self._taken.append(spent)
         if len(self._taken) == _LOOKS * self.count:
@@ -387,9 +393,12 @@ class Processes:
             total = sum(spent.own_seconds for spent in usual)
             busy = sum(spent.busy_seconds for spent in usual)
             if busy < _WAITS * total:
-                self.count = self._most
-                try:
-                    self._lease()
-                except OSError as error:
-                    log.warning("no more worker processes could be started: %s", error)
-                    self.count = len(self._workers)
+                self._lease_up_to(self._most)
+
+    def _lease_up_to(self, count: int) -> None:
+        self.count = count
+        try:
+            self._lease()
+        except OSError as error:
+            log.warning("no more worker processes could be started: %s", error)
+            self.count = self._most = len(self._workers)

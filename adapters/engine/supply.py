@@ -59,6 +59,8 @@ class Supply:
             self._choice = Choice(kind if settings.workers else "inline", settings.workers)
         self.ahead_elsewhere = 0
         """Batches that the framework reads ahead of the trainer, in a thread of its own."""
+        self.staged = 0
+        """Batches that lie ahead of the trainer, on its device or on the way there."""
         self._later: Choice | None = None
         """The processes that are chosen, while a thread stands in for them."""
         self._trial: Trial | None = None
@@ -162,7 +164,7 @@ class Supply:
             return 0
         if self._held_back or self._may_change:
             return 0
-        return max(1, self.window - self.ahead_elsewhere)
+        return max(1, self.window - self.ahead_elsewhere - self.staged)
 
     @property
     def _compared(self) -> Comparison:
@@ -381,7 +383,8 @@ class Supply:
         self._consumer.was_busy(busy_seconds)
         if choice is not None and choice.kind == "threads":
             self._compared.delivered(moment, self._alone_seconds)
-        if self._tuner is not None:
+        # While workers start, waiting says nothing of how many there should be.
+        if self._tuner is not None and self._dispatcher.complete:
             self._tuner.observe(waited_seconds)
 
     def drop(self, pendings: list[Pending]) -> None:

@@ -51,6 +51,8 @@ _TUNE_BATCHES = 16
 _TUNE_SECONDS = 0.5
 # Shares of the time that the trainer waits: above, one worker more; below, for a while, one less.
 _STARVED, _FED = 0.05, 0.002
+# Above that, there are far too few.
+_STARVING = 0.5
 _FED_PERIODS = 4
 
 
@@ -288,13 +290,13 @@ class Trial:
         return self._of_processes(measured)
 
     def _of_processes(self, measured: str) -> Choice:
-        count, ceiling, cost = self._cpus, self._cpus, self._cost
+        count = most = self._cpus
+        number, cost = f"{count}", self._cost
         if self._waits:
-            most = min(_MOST_WAITING_PROCESSES, _WAITING_PROCESSES_PER_CPU * count)
-            ceiling, cost = max(count, most), self._waiting
-            count = max(count, self._at_once(ceiling))
-        reason = f'workers="auto": {count} processes ({cost}; {measured})'
-        return Choice("processes", count, ceiling, reason)
+            most = max(count, min(_MOST_WAITING_PROCESSES, _WAITING_PROCESSES_PER_CPU * count))
+            number, cost = f"{count} to {self._at_once(most)}", self._waiting
+        reason = f'workers="auto": {number} processes ({cost}; {measured})'
+        return Choice("processes", count, most, reason)
 
 
 def obstacle_to_processes(plan: Plan, epoch_seconds: float = math.inf) -> Obstacle:
@@ -400,7 +402,8 @@ class Tuner:
         if share > _STARVED and self.active < self._ceiling:
             # What has just been taken away was needed.
             self._floor = self.active + 1
-            self.active = min(self._ceiling, max(self.active + 1, self.active * 5 // 4))
+            more = self.active * 2 if share > _STARVING else self.active * 5 // 4
+            self.active = min(self._ceiling, max(self.active + 1, more))
         elif self._fed_periods >= _FED_PERIODS and self.active > self._floor:
             self.active -= 1
             self._fed_periods = 0

@@ -42,6 +42,8 @@ class GluonFace(Face):
     hints = Hints(
         transforms="Gluon's own transforms in the place of functions of yours, where they do the "
         "same: they run a batch at a time; loader.explain() tells which do",
+        one_at_a_time="thread_safe=True, if several threads may run your code at once: without it, "
+        "one does at a time",
         processes="thread_pool=False",
     )
 
@@ -149,7 +151,9 @@ def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
         )
     known_order = not isinstance(plan.order, DrawnOrder)
     whole = plan if known_order else dataclasses.replace(plan, order=Repeated.of(drawn))
-    storage = GluonFetching(whole.order, plan.recipe, on_error=plan.on_error)
+    storage = GluonFetching(
+        whole.order, plan.recipe, on_error=plan.on_error, thread_safe=plan.thread_safe
+    )
     kept_batches = drawn[:_KEPT_BATCHES]
     if plan.on_error != "raise":
         kept_batches = _without_errors(data, kept_batches) or kept_batches

@@ -6,6 +6,7 @@ differs between backends and versions; tests/keras/ runs them all.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Iterator
 from typing import Any, NoReturn
@@ -13,11 +14,12 @@ from typing import Any, NoReturn
 import keras
 
 from adapters.batch.key import WHOLE
-from adapters.engine import Reading, Stream, raise_as_itself
+from adapters.engine import Stream, raise_as_itself
 from adapters.errors import ClosedError
 from adapters.keras.arguments import check_class_weight, check_one_output
 from adapters.keras.batches import Signature, for_jax, for_tensorflow, remedy_of
 from adapters.keras.dataset import Groups, small, tf_dataset
+from adapters.keras.device import ReadingAhead, Transfer, for_torch, jax_transfer
 from adapters.keras.fits import Fit
 from adapters.keras.hooks import turn
 from adapters.keras.internals import (
@@ -29,7 +31,6 @@ from adapters.keras.internals import (
 from adapters.keras.progress import Account, left_after
 from adapters.keras.scaling import scales
 from adapters.keras.sequence import SafeSequence
-from adapters.structure import map_leaves
 
 _inspected: weakref.WeakSet[SafeSequence] = weakref.WeakSet()
 # Batches that TensorFlow's signature is taken from, as Keras does.
@@ -199,12 +200,24 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         """Of the epoch that begins, as Keras counts it; None for the length of the sequence."""
         return self._steps and self._steps - self.done
 
-    def _get_iterator(self) -> Iterator[Any]:
+    def _get_iterator(self, transfer: Transfer | None = None) -> Iterator[Any]:
         # Keras asks for the next iterator when an epoch has come to its end, still within it.
         if self._account is not None and self._within and self._used:
             self._progress.advance_past(self._account)
             self._confirmed, self._within = True, False
-        return _Batches(self)
+        return _Batches(self, transfer)
+
+    def on_the_device(self) -> Iterator[Any] | None:
+        """The batches on JAX's GPU before the trainer asks for them; None if Keras copies them."""
+        epoch, step = self._next_start() or self._progress.start
+        further = math.inf if self._endless else max(0, self._last_epoch - epoch)
+        batches = (1 + further) * (self._engine.plan.num_batches or math.inf) - step
+        transfer = jax_transfer(batches, self._engine.window)
+        # What isn't asked for yet may be of the next epoch, which has other batches once it begins.
+        if transfer is None or (self._endless and self._engine.plan.own_epochs):
+            return None
+        self._lag = 0
+        return self._get_iterator(transfer)
 
     def get_jax_iterator(self) -> Iterator[Any]:
         """The batches, whose NumPy arrays are what JAX takes."""
@@ -215,8 +228,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         """The batches as tensors on Keras's device; no ``DataLoader`` is needed for that."""
         if keras.backend.backend() != "torch":
             return super().get_torch_dataloader()  # type: ignore[no-any-return]
-        convert = keras.ops.convert_to_tensor
-        return (map_leaves(convert, batch) for batch in self._get_iterator())
+        return map(for_torch, self._get_iterator())
 
     def get_tf_dataset(self) -> Any:
         """The batches as a ``tf.data.Dataset``, see ``dataset``."""
@@ -302,14 +314,14 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         return self._engine.stream(epoch, step, self._shuffled, continuation, self._aside)
 
 
-class _Batches(Reading):
+class _Batches(ReadingAhead):
     """The iterator that Keras reads; TensorFlow does so from a thread of its own.
 
     TensorFlow may keep it long after the adapter is gone.
     """
 
-    def __init__(self, adapter: SafeSequenceAdapter) -> None:
-        super().__init__(adapter._engine)
+    def __init__(self, adapter: SafeSequenceAdapter, transfer: Transfer | None = None) -> None:
+        super().__init__(adapter._engine, transfer)
         self._owner = weakref.ref(adapter)
         self._account: Account | None = None
         self._finished = False
@@ -324,8 +336,11 @@ class _Batches(Reading):
         adapter = self._owner()  # Which stays as long as somebody waits for a batch here.
         if adapter is None:
             raise StopIteration
-        batch = self._fetch()
+        batch = self._fetch_ahead()
         assert self._account is not None
+        adapter._used = True
+        if adapter.fit is not None:
+            adapter.fit.hands_out(self._account.place, batch)
         adapter._progress.hand_out(self._account)
         return batch
 
@@ -351,9 +366,6 @@ class _Batches(Reading):
         batch = adapter._ready(batch)
         if adapter._signature is not None:
             batch = adapter._signature.checked(batch, self._account)
-        adapter._used = True
-        if adapter.fit is not None:
-            adapter.fit.hands_out(self._account.place, batch)
         if adapter._inspection is not None and not adapter._inspection.done:
             adapter._inspection.look(batch)
         return batch

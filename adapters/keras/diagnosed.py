@@ -40,8 +40,8 @@ class KerasFace(Face):
 
     hints = Hints(
         transforms="move what NumPy can do to a whole batch from transform into batch_transform",
-        one_at_a_time="thread_safe = True in the PyDataset, if several threads may ask it at once: "
-        "without it, they do so one at a time; or a source of single samples",
+        one_at_a_time="thread_safe=True, if several threads may run your code at once: without it, "
+        "one does at a time; of a PyDataset, a source of single samples is quicker still",
         processes="use_multiprocessing=True",
     )
 

@@ -132,6 +132,8 @@ def _count_from_where_it_stands(kind: type[SafeSequenceAdapter]) -> None:
         adapter, done = self.data_adapter, 0
         if type(adapter) is kind:
             internals.before_a_warning(self, adapter.raise_error)
+            if keras.backend.backend() == "jax":
+                internals.read_by(self, adapter.on_the_device)
             done = adapter.done
         return internals.rest_of_epoch(self, stock, done) if done else stock(self)
 

@@ -48,6 +48,11 @@ get_jax_iterator: Any = _found(f"{_ADAPTERS}.data_adapter_utils", "get_jax_itera
 
 EpochIterator: Any = _found("keras.src.trainers.epoch_iterator", "EpochIterator")
 """Counts the batches of an epoch; its ``_enumerate_iterator`` does."""
+_torch_device: Any = (
+    _found("keras.src.backend.torch.core", "get_device")
+    if keras.backend.backend() == "torch"
+    else None
+)
 _global_attribute: Any = _found("keras.src.backend.common.global_state", "get_global_attribute")
 
 by_own_adapter = True
@@ -110,6 +115,28 @@ def jax_lag() -> int:
     code = getattr(getattr(iterator, "_get_iterator", None), "__code__", None)
     older = code is not None and "default_backend" not in code.co_names
     return int(older or jax.default_backend() != "cpu")
+
+
+def read_by(iterator: Any, batches: Callable[[], Iterator[Any] | None]) -> None:
+    """Have Keras on JAX read what is on the device already, without putting it there ahead.
+
+    Args:
+        iterator: The ``EpochIterator``.
+        batches: The batches of a pass; None to have Keras read as usual.
+    """
+    kind, this = type(iterator), weakref.ref(iterator)
+
+    def _get_iterator() -> Iterator[Any]:
+        there = batches()
+        return kind._get_iterator(this()) if there is None else there
+
+    if hasattr(kind, "_get_iterator"):
+        iterator._get_iterator = _get_iterator
+
+
+def torch_device() -> Any:
+    """Where Keras on PyTorch puts tensors; None where it doesn't say so."""
+    return _torch_device() if _torch_device is not None else None
 
 
 def ends_builds() -> bool:

@@ -129,21 +129,6 @@ def test_while_there_is_too_little_work_for_processes_one_thread_reads_ahead():
     engine.close()
 
 
-def slower_beside_the_consumer(sample):
-    time.sleep(0.001 if threading.current_thread() is threading.main_thread() else 0.01)
-    return np.array([sample, os.getpid(), threading.get_ident()])
-
-
-def test_the_thread_reads_on_if_it_takes_longer_for_the_interpreter_lock():
-    """The consumer has it, too; whoever went back to it each time would wait for every batch."""
-    end_idle_workers()
-    plan = plan_of(np.arange(160), 4, transform=slower_beside_the_consumer)
-    engine = Engine(plan, Settings(2, True, at_once=False))
-    makers = read_slowly(engine.stream(0, 0, False), 40)
-    assert {thread for _, thread in makers[-10:]}.isdisjoint({threading.get_ident()})
-    engine.close()
-
-
 def test_the_thread_gives_way_to_processes_when_there_is_more_work():
     end_idle_workers()
     plan = plan_of(np.arange(4000), 4, transform=with_thread)

@@ -1,4 +1,4 @@
-"""A plugin of pytest: Keras on JAX reads as it does on a GPU, a batch ahead of the trainer.
+"""A plugin of pytest: Keras on JAX reads as it does on a GPU, several batches by one transfer.
 
 ``pytest -p tests.keras.on_a_gpu tests/keras``: on a machine without one, too, as that is told by
 the name of JAX's backend alone.
@@ -8,4 +8,8 @@ from __future__ import annotations
 
 import jax
 
+from adapters.keras import device
+
 jax.default_backend = lambda: "gpu"
+# The batches of tests are few.
+device.MOST_BATCHES, device.LEAST_BATCHES = 3, 0
