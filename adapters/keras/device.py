@@ -120,13 +120,13 @@ class Staged:
         self._uneven = self._begun = False
         self._took: collections.deque[float] = collections.deque(maxlen=_LOOKED_AT)
         self._error: BaseException | None = None
-        self.fetching = False
+        self.fetching = self._gathering = False
         """Whether a batch is being fetched, which may fail and end the pass."""
 
     @property
     def ahead(self) -> int:
-        """Batches that have been fetched and not been handed out."""
-        return self._left + len(self._gathered)
+        """Batches that have been fetched and not been handed out, or are being fetched ahead."""
+        return self._left + len(self._gathered) + self._gathering
 
     def next(self, fetch: Callable[[], Any], at_once: Callable[[], bool]) -> Any:
         """The next batch.
@@ -184,6 +184,7 @@ class Staged:
         for _ in range(_FETCHED_AT_ONCE):
             if not (self._may_gather() and at_once()):
                 return
+            self._gathering = True
             try:
                 batch = self._fetched(fetch)
             except ClosedError:
@@ -192,6 +193,8 @@ class Staged:
             except Exception as error:
                 self._error = error
                 return
+            finally:
+                self._gathering = False
             kind = self._transfer.kind(batch)
             self._gathered.append(batch)
             if kind != self._kind:
@@ -219,9 +222,15 @@ class ReadingAhead(Reading):
         if self._engine.closed and not self._over:
             staged.drop()
         try:
-            return staged.next(self._fetch, self._at_once)
+            return staged.next(self._fetch_counted, self._at_once)
         finally:
             self._engine.staged = staged.ahead
+
+    def _fetch_counted(self) -> Any:
+        """The next batch; the engine makes no more than fit beside those that are ahead."""
+        if self._staged is not None:
+            self._engine.staged = self._staged.ahead
+        return self._fetch()
 
     def _at_once(self) -> bool:
         stream = self._stream
