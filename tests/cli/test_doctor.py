@@ -125,7 +125,7 @@ def test_a_py_dataset_on_slow_storage_is_found_and_the_script_ends_there(tmp_pat
     process = doctored(tmp_path, PY_DATASET, "--epochs", "3")
     assert found_in(process) == "storage: fetching the samples"
     assert "given ['--epochs', '3']" in process.stdout
-    assert "thread_safe = True in the PyDataset" in process.stdout
+    assert "thread_safe=True, if several threads may run your code at once" in process.stdout
     assert "the script went on" not in process.stdout
 
 
