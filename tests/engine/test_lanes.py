@@ -285,6 +285,7 @@ def test_a_worker_that_is_killed_costs_seconds_and_the_next_one_is_asked(caplog)
     assert sum("lost jobs again" in message for message in caplog.messages) == 1
 
 
+@pytest.mark.alone  # Batches come by way of Dask as long as nobody has answered directly.
 @pytest.mark.full
 def test_a_cluster_with_tls_is_asked_directly_too(no_results):
     distributed = pytest.importorskip("distributed", reason="needs dask.distributed")
