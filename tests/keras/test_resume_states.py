@@ -69,6 +69,7 @@ def whole(steps: int | None) -> Any:
     return trained(None, steps)
 
 
+@pytest.mark.timeout(600)  # Some forty trainings, each twice.
 @pytest.mark.parametrize("steps", [None, 1, 2, 3, 7])
 def test_states_and_losses_are_those_of_a_training_without_an_end(steps, tmp_path):
     """Also where one batch is left of the epoch that goes on: it is none that Keras looks at."""

@@ -26,12 +26,6 @@ DEVIATIONS = (
     ),
     Deviation(
         "keras",
-        _ADAPTER_TEST + "test_speedup",
-        "Asks for threads that run a data set's __getitem__ at once. Ours run it one at a time, "
-        "unless it is declared thread_safe.",
-    ),
-    Deviation(
-        "keras",
         "epoch_iterator_test.py::TestEpochIterator::test_epoch_callbacks_finite",
         "Asks for on_epoch_begin and on_epoch_end of a data set of 4 batches after 10 steps. Ours "
         "calls them where the data begin and end, whatever steps_per_epoch is, as no sample is to "

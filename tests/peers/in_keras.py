@@ -49,6 +49,8 @@ class _OfOurs(type(keras.utils.PyDataset)):  # type: ignore[misc]
             use_multiprocessing=dataset.use_multiprocessing,
             # Theirs takes 0 where nothing is queued.
             max_queue_size=max(1, dataset.max_queue_size),
+            # Theirs asks a data set by several threads at once, and a test measures that.
+            thread_safe=True,
         )
         sequence.dataset = dataset
         return sequence
