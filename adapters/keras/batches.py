@@ -17,8 +17,6 @@ from adapters.structure import flatten, map_leaves, unflatten
 
 def for_jax(batch: Any) -> Any:
     """The batch, with what JAX takes in the places of leaves that are no NumPy arrays."""
-    if type(batch) is tuple and all(type(leaf) is np.ndarray for leaf in batch):
-        return batch
     for leaf in flatten(batch)[0]:
         if not isinstance(leaf, np.ndarray) and get_jax_iterator is not None:
             return next(get_jax_iterator((batch,)))

@@ -139,7 +139,8 @@ class Staged:
             Exception: What ``fetch`` raised in this batch's place.
         """
         if not self._left and not self._gathered:
-            self._raise_error()
+            if self._error is not None:
+                raise self._taken_error()
             batch = self._fetched(fetch)
             self._kind = self._transfer.kind(batch)
             self._gathered.append(batch)
@@ -164,13 +165,11 @@ class Staged:
         batches = [self._gathered.popleft() for _ in range(len(self._gathered) if whole else 1)]
         self._there, self._left = self._transfer.start(batches), len(batches)
 
-    def _raise_error(self) -> None:
+    def _taken_error(self) -> BaseException:
+        # No frame that raises it may name it, as its traceback leads back to that frame.
         error, self._error = self._error, None
-        if error is not None:
-            try:
-                raise error
-            finally:
-                del error  # The traceback would refer to it through this frame, in a circle.
+        assert error is not None
+        return error
 
     def _fetched(self, fetch: Callable[[], Any]) -> Any:
         self.fetching, began = True, time.perf_counter()

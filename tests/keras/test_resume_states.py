@@ -19,6 +19,8 @@ pytestmark = pytest.mark.skipif(
     bool(internals.missing_to_continue()), reason="Resume is refused with this Keras"
 )
 SAMPLES, EPOCHS = 5, 3
+# The places where a training is killed are those of so many tests.
+PARTS = 3
 
 
 class States(keras.callbacks.Callback):
@@ -69,12 +71,12 @@ def whole(steps: int | None) -> Any:
     return trained(None, steps)
 
 
-@pytest.mark.timeout(600)  # Some forty trainings, each twice.
+@pytest.mark.parametrize("first", range(1, 1 + PARTS))
 @pytest.mark.parametrize("steps", [None, 1, 2, 3, 7])
-def test_states_and_losses_are_those_of_a_training_without_an_end(steps, tmp_path):
+def test_states_and_losses_are_those_of_a_training_without_an_end(steps, first, tmp_path):
     """Also where one batch is left of the epoch that goes on: it is none that Keras looks at."""
     expected = whole(steps)
-    for kill_at in range(1, EPOCHS * (steps or SAMPLES)):
+    for kill_at in range(first, EPOCHS * (steps or SAMPLES), PARTS):
         seen = trained(tmp_path / str(kill_at), steps, kill_at)
         assert len(seen) == kill_at
         seen.update(trained(tmp_path / str(kill_at), steps))
