@@ -132,9 +132,11 @@ def clipped(boxes: Floats, min_visible: float) -> tuple[Floats, NDArray[np.bool_
 
 def has_area(boxes: Floats) -> NDArray[np.bool_]:
     """Which boxes, relative to the image, have sides that aren't 0 or negative."""
-    return (boxes[:, 2:] - boxes[:, :2] > _LEAST_SIDE).all(1)  # type: ignore[no-any-return]
+    have: NDArray[np.bool_] = np.all(boxes[:, 2:] - boxes[:, :2] > _LEAST_SIDE, axis=1)
+    return have
 
 
 def are_inside(points: Floats) -> NDArray[np.bool_]:
     """Which points, relative to the image, lie in it or on its edge; NaN doesn't."""
-    return ((points >= 0) & (points <= 1)).all(1)  # type: ignore[no-any-return]
+    inside: NDArray[np.bool_] = np.all((points >= 0) & (points <= 1), axis=1)
+    return inside

@@ -263,8 +263,9 @@ def _jpeg_header(buffer: memoryview | bytes) -> tuple[int, int, str]:
 def _png(buffer: memoryview | bytes, wanted: Wanted) -> NDArray[Any]:
     bits, kind = png.colours(buffer)
     if kind == png.PALETTE and wanted.indices:
-        indices = _by_opencv(png.as_grey(buffer))
-        return indices // np.uint8(255 // ((1 << bits) - 1))
+        indices: NDArray[Any] = _by_opencv(png.as_grey(buffer))
+        indices //= np.uint8(255 // ((1 << bits) - 1))
+        return indices
     image = _by_opencv(png.still(buffer))
     if kind == png.GREY_ALPHA:
         return image[:, :, [0, 3]]

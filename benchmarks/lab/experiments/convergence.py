@@ -39,7 +39,8 @@ def measure(options: Mapping[str, Any]) -> Measurement:
     import keras
 
     from adapters import Blocks, SafeSequence, open_records
-    from benchmarks.experiments.mnist_keras import lenet
+    from benchmarks.experiments.mnist_keras import network
+    from benchmarks.experiments.steps import LENET
 
     began, path = time.monotonic(), Path(options["digits"])
     images, labels = load_digits(path, "test", options["test"])
@@ -48,14 +49,14 @@ def measure(options: Mapping[str, Any]) -> Measurement:
     blocks, classes = Blocks(BLOCK_BYTES, WINDOW), {}
     with tempfile.TemporaryDirectory() as folder:
         packed, kept = _packed(Path(folder), *load_digits(path, "train", options["train"]))
-        model = lenet("NHWC")
+        model = network("NHWC", LENET)
         # The sweeps' SGD of 0.1 learns little from so few batches.
         model.compile("adam", model.loss, metrics=["accuracy"])
         model.optimizer.build(model.trainable_variables)
         unmoved = [np.array(each) for each in model.optimizer.variables]
         for seed in range(options["seeds"]):
             keras.utils.set_random_seed(seed)
-            first = lenet("NHWC").get_weights()
+            first = network("NHWC", LENET).get_weights()
             for name, files, order in (
                 (FULL, packed, True),
                 (IN_BLOCKS, packed, blocks),
