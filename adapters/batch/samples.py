@@ -82,10 +82,11 @@ class Samples:
         plan, epoch = self._plan, self._epoch
         fetched = self._fetch()
         transform, rng, stored = plan.transform, plan._generator_arguments[0], plan.source.stored
-        place = current_place()
+        place, draws = current_place(), plan.draws
         for row, number in enumerate(self._numbers.tolist()):
             try:
-                seed(plan.draws, plan.seed, epoch, number, GLOBAL)
+                if draws:
+                    seed(draws, plan.seed, epoch, number, GLOBAL)
                 if place is not None:
                     place.sample(number)
                 sample = plan.fetched(epoch, number) if fetched is None else fetched[row]
