@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from adapters.images import ImageDecoder
     from adapters.keras import SafeSequence
     from adapters.machine import show_versions
-    from adapters.packing import pack
+    from adapters.packing import materialize, pack
     from adapters.records import RecordWriter
     from adapters.remote import Cache
     from adapters.selecting import concatenate, mix, packed, split
@@ -55,6 +55,7 @@ else:  # Type checkers would take it to give a value for any name.
             "gluon": "adapters.gluon",
             "gluon_loader": "adapters.gluon",
             "keras": "adapters.keras",
+            "materialize": "adapters.packing",
             "mix": "adapters.selecting",
             "open_images": "adapters.sources",
             "open_records": "adapters.sources",
@@ -90,6 +91,7 @@ __all__ = [
     "concatenate",
     "diagnose",
     "gluon_loader",
+    "materialize",
     "mix",
     "open_images",
     "open_records",

@@ -78,6 +78,8 @@ ALLOWED = {
         "records",
         "remote",
         "sources",
+        "structure",
+        "user_code",
     },
     "batch": {
         "alignment",

@@ -95,7 +95,7 @@ def collate(
 
 def _kinds(
     first: Sequence[Any], leaves: Sequence[NDArray[Any]]
-) -> list[tuple[type, np.dtype[Any], tuple[int, ...] | None]] | None:
+) -> list[tuple[Any, np.dtype[Any], tuple[int, ...] | None]] | None:
     """The type of each leaf, and of arrays dtype and shape; None if another type is among them."""
     kinds = []
     for value, leaf in zip(first, leaves):

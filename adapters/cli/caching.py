@@ -17,7 +17,6 @@ from adapters.records import RecordFiles
 from adapters.remote import Cache
 from adapters.remote.cache import DEFAULT_LIMIT_BYTES
 from adapters.sources import ImageSource, names_images, open_images
-from adapters.sources.slotfile import about_of
 
 # Records that are fetched at once: of 100 kB each, 25 MB.
 _AT_ONCE = 256
@@ -55,8 +54,6 @@ def run_show(options: argparse.Namespace) -> int:
             continue
         share = kept.kept / kept.size
         print(f"{kept.url}: {_mib(kept.kept)} of {_mib(kept.size)} MiB ({min(share, 1):.0%})")
-    for _, size, path in cache.samples():
-        print(f"{about_of(path) or os.path.basename(path)}: {_mib(size)} MiB")
     print(f"{cache.folder}: {_mib(cache.used)} MiB")
     return 0
 

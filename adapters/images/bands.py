@@ -116,10 +116,7 @@ def _in_dtype(image: NDArray[Any], dtype: np.dtype[Any] | None) -> NDArray[Any]:
         if is_back and (image.dtype.kind != "i" or dtype.kind == "f" or (image >= 0).all()):
             return cast
     if dtype == _UINT8 and image.dtype == np.uint16:
-        keeps = (
-            'an ImageDecoder with dtype="uint16" keeps more, and so does "float32" without a cache '
-            "of decoded images"
-        )
+        keeps = 'an ImageDecoder with dtype="uint16" or "float32" keeps more'
     elif dtype != np.float32:
         keeps = 'an ImageDecoder with dtype="float32" keeps more'
     else:

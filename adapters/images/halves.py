@@ -1,8 +1,7 @@
 """What an ``ImageDecoder`` does before anything is drawn, and what it does after.
 
-``before`` gives uint8 (height, width, 3), or uint16, or other channels where these are asked for,
-which is worth keeping; of float32, it keeps 8 bits. ``after`` makes of that, stored raw, what the
-whole decoder makes of the encoded image:
+``before`` decodes, and resizes and cuts where that doesn't depend on random numbers; ``after``
+makes of that, stored raw, what the whole decoder makes of the encoded image:
 
     crop                            before                            after
     None, "center"                  decode, resize, cut               flip, mean, std
@@ -20,10 +19,13 @@ in RGB.
 from __future__ import annotations
 
 import copy
-import functools
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from adapters.errors import ContentError
+from adapters.generators import RngOf
 from adapters.images.decoder import ImageDecoder
 
 
@@ -33,18 +35,54 @@ def halves(decoder: ImageDecoder) -> tuple[ImageDecoder, ImageDecoder]:
     Args:
         decoder: No subclass, of which nobody knows what it does.
     """
-    first = functools.partial(
-        ImageDecoder,
+    whole = decoder.crop == "random_resized" or (
+        decoder.crop == "random" and not decoder.resize_short
+    )
+    kind = _OfAnyBits if decoder.dtype == np.float32 else ImageDecoder
+    before = kind(
+        None if whole or decoder.crop == "random" else decoder.size,
+        crop=None if whole or decoder.crop == "random" else decoder.crop,
+        resize_short=None if whole else decoder.resize_short,
         dtype="uint16" if decoder.dtype == np.uint16 else "uint8",
         channels=decoder.channels,
         interpolation=decoder.interpolation,
     )
-    if decoder.crop == "random_resized" or (decoder.crop == "random" and not decoder.resize_short):
-        return first(), decoder
-    if decoder.crop == "random":
-        # A picture whose shorter side is right already isn't resized, and cut as it would be.
-        return first(resize_short=decoder.resize_short), decoder
-    before = first(decoder.size, crop=decoder.crop, resize_short=decoder.resize_short)
+    # A picture whose shorter side is right already isn't resized, and cut as it would be.
     after = copy.copy(decoder)
-    after.crop = after.resize_short = None
+    if decoder.crop in (None, "center"):
+        after.crop = after.resize_short = None
     return before, after
+
+
+class _OfAnyBits(ImageDecoder):
+    """Gives uint8 where that holds all of the image, else float32."""
+
+    def decode(
+        self,
+        buffer: memoryview | bytes,
+        rng: np.random.Generator | None = None,
+        out: NDArray[Any] | None = None,
+    ) -> NDArray[Any]:
+        """Decode one image."""
+        try:
+            return super().decode(buffer, rng)
+        except ContentError:
+            wider = ImageDecoder(
+                self.size,
+                crop=self.crop,
+                resize_short=self.resize_short,
+                dtype="float32",
+                channels=self.channels,
+                interpolation=self.interpolation,
+            )
+            return wider.decode(buffer, rng)
+
+    def decode_rows(
+        self,
+        buffers: Any,
+        rng_of: RngOf | None,
+        rows: Any,
+        out: NDArray[Any],
+    ) -> list[tuple[int, Exception]]:
+        """Rows of one dtype can't hold that."""
+        raise NotImplementedError

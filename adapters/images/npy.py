@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import ast
 import functools
+import io
 import math
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,20 @@ def read(buffer: memoryview | bytes) -> NDArray[Any]:
         raise ContentError(f"{size} bytes of {dtype} {shape}", f"{len(buffer) - end}")
     array: NDArray[Any] = np.frombuffer(buffer, np.uint8)[end:].view(dtype)
     return array.reshape(shape, order=order)
+
+
+def write(array: NDArray[Any]) -> bytes:
+    """An array in this format, in C order; ``np.save`` takes ten times as long for a picture."""
+    header = _header(array.shape, array.dtype.str)
+    return b"".join((header, np.asarray(array, order="C").data))
+
+
+@functools.lru_cache(maxsize=64)
+def _header(shape: tuple[int, ...], dtype: str) -> bytes:
+    stream, npy_format = io.BytesIO(), cast(Any, np.lib.format)  # Which has no types.
+    about = {"descr": dtype, "fortran_order": False, "shape": shape}
+    npy_format.write_array_header_1_0(stream, about)
+    return stream.getvalue()
 
 
 @functools.lru_cache(maxsize=64)

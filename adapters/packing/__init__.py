@@ -6,6 +6,7 @@ from adapters.packing.comparison import Comparison, Cost, compare
 from adapters.packing.convert import convert
 from adapters.packing.encoding import ENCODINGS
 from adapters.packing.manifest import Manifest
+from adapters.packing.materialize import materialize
 from adapters.packing.pack import pack
 from adapters.packing.verify import verify
 
@@ -16,6 +17,7 @@ __all__ = [
     "Manifest",
     "compare",
     "convert",
+    "materialize",
     "pack",
     "verify",
 ]

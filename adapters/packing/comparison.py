@@ -20,7 +20,7 @@ from adapters.arguments import check_integer
 from adapters.errors import ContentError, RecordError
 from adapters.generators import DECODE, Generators
 from adapters.images import ImageDecoder, npy, planes
-from adapters.packing.encoding import ENCODINGS, Encoder
+from adapters.packing.encoding import ENCODINGS, ImageEncoder
 from adapters.packing.inputs import Inputs, Item, inputs_of
 
 # Pictures that are encoded, as far as that takes no longer, and no more memory.
@@ -121,8 +121,8 @@ def _encoded(inputs: Inputs, resize: int | None, quality: int | None) -> dict[st
         try:
             item: Item = inputs.items[number]
             content = item.content()
-            jpeg = Encoder("", "jpeg", resize, quality).image(content)
-            raw = Encoder("", "raw", resize, None).image(content)
+            jpeg = ImageEncoder("", "jpeg", resize, quality).image(content)
+            raw = ImageEncoder("", "raw", resize, None).image(content)
             yuv = planes.encode(npy.read(raw))
         except ContentError as error:
             failure = failure or RecordError(item.name, None, 0, error.expected, error.found)

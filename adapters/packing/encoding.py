@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import io
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +27,7 @@ _MOST_PIXELS = 65_500
 
 
 @dataclass(frozen=True)
-class Encoder:
+class ImageEncoder:
     """How items become records.
 
     Args:
@@ -42,6 +41,11 @@ class Encoder:
     encoding: str
     resize: int | None
     quality: int | None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """How images are encoded, for the manifest."""
+        return {"encoding": self.encoding, "resize": self.resize, "quality": self.quality}
 
     def record(self, item: Item) -> bytes:
         """The item's record as it stands in the file.
@@ -136,6 +140,4 @@ def _jpeg(pixels: NDArray[Any], quality: int) -> bytes:
 def _npy(array: NDArray[Any]) -> bytes:
     if array.dtype.kind not in "biufc":
         raise ContentError("numbers", f"an array of {array.dtype}")
-    stream = io.BytesIO()
-    np.save(stream, np.ascontiguousarray(array), allow_pickle=False)
-    return stream.getvalue()
+    return npy.write(array)

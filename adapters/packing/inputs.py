@@ -107,11 +107,14 @@ def inputs_of(source: Any, root: str | os.PathLike[str] | None) -> Inputs:
         whole = source.whole
         if isinstance(whole, ImageSource) and whole.as_stored:
             return _images(whole, source.numbers.tolist())
-    samples = as_source(source)
-    fingerprint = None
-    if isinstance(source, tuple) and all(map(_is_column, source)):
-        fingerprint = _digest(map(_described, source))
-    return Inputs(_Samples(samples), None, fingerprint)
+    return Inputs(_Samples(as_source(source)), None, fingerprint_of(source))
+
+
+def fingerprint_of(data: Any) -> str | None:
+    """What changes when arrays do; None of other data, of which that can't be told."""
+    if isinstance(data, tuple) and all(map(_is_column, data)):
+        return digest(map(_described, data))
+    return None
 
 
 def _folder(root: Path) -> Inputs:
@@ -127,7 +130,7 @@ def _folder(root: Path) -> Inputs:
         Item(path, number, label, partial(_read, path, here) if label >= 0 else _outside)
         for number, (path, label) in enumerate(files)
     ]
-    return Inputs(items, classes, _digest([*classes, "", *(_stamp(path) for path, _ in files)]))
+    return Inputs(items, classes, digest([*classes, "", *(_stamp(path) for path, _ in files)]))
 
 
 def _list(path: Path, root: Path) -> Inputs:
@@ -138,7 +141,7 @@ def _list(path: Path, root: Path) -> Inputs:
         file = os.path.join(root, name)
         items.append(Item(file, number, label, partial(_read, file, here)))
     text = os.fsdecode(path.read_bytes())
-    return Inputs(items, None, _digest([text, *(_stamp(item.name) for item in items)]))
+    return Inputs(items, None, digest([text, *(_stamp(item.name) for item in items)]))
 
 
 def _images(source: ImageSource, chosen: Sequence[int] | None = None) -> Inputs:
@@ -152,7 +155,7 @@ def _images(source: ImageSource, chosen: Sequence[int] | None = None) -> Inputs:
     described = [*(source.classes or ()), "", repr([item.label for item in items])]
     described += map(" ".join, zip(map(source.named, numbers), source.stamps(numbers)))
     own = _Pictures(source, np.array(numbers, np.int64), items)
-    return Inputs(own, source.classes, _digest(described))
+    return Inputs(own, source.classes, digest(described))
 
 
 class _Pictures(Sequence[Item]):
@@ -291,5 +294,6 @@ def _described(member: Any) -> str:
     return f"{array.dtype} {array.shape} {content}"
 
 
-def _digest(parts: Any) -> str:
+def digest(parts: Any) -> str:
+    """One of several texts."""
     return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest()

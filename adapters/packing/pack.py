@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from adapters.arguments import check_integer
-from adapters.packing.encoding import ENCODINGS, Encoder
+from adapters.packing.encoding import ENCODINGS, ImageEncoder
 from adapters.packing.executors import check_executor, opened
 from adapters.packing.inputs import inputs_of
 from adapters.packing.manifest import Manifest
@@ -127,7 +127,7 @@ def pack(
     if not len(inputs.items):
         raise ValueError("source must hold at least one image, got none")
     inputs = shuffled(inputs, seed)
-    encoder = Encoder(format, encoding, resize, quality)
+    encoder = ImageEncoder(format, encoding, resize, quality)
     run = Run(out, inputs, encoder, shard_bytes, on_error)
     try:
         if not run.finished:

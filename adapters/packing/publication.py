@@ -12,11 +12,15 @@ from pathlib import Path
 from adapters.records import sidecar
 
 
+class FolderInUseError(FileExistsError):
+    """Another run works in the folder."""
+
+
 def locked_folder(folder: Path) -> int:
     """Make a folder, and lock it for as long as the descriptor that is returned is open.
 
     Raises:
-        FileExistsError: Another run has locked it.
+        FolderInUseError: Another run has locked it.
     """
     while True:
         folder.mkdir(parents=True, exist_ok=True)
@@ -32,7 +36,7 @@ def locked_folder(folder: Path) -> int:
             pass
         except BlockingIOError:
             os.close(descriptor)
-            raise FileExistsError(
+            raise FolderInUseError(
                 f"another run packs into {folder}: wait for its end, or give out another name"
             ) from None
         os.close(descriptor)

@@ -22,12 +22,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from adapters.packing.encoding import Encoder
 from adapters.packing.executors import Workers
 from adapters.packing.inputs import Inputs
 from adapters.packing.manifest import Manifest, PackedFile, Skipped, sha256_of
 from adapters.packing.publication import locked_folder, publish, remove
-from adapters.packing.tasks import Outcome, outcomes_of
+from adapters.packing.tasks import Encoder, Outcome, outcomes_of
 from adapters.records import CODECS, RecordWriter
 from adapters.records.formats import codec_of
 
@@ -70,12 +69,7 @@ class Run:
         self._shard_bytes = shard_bytes
         self._on_error = on_error
         self._folder = self._stem.with_name(f".{self._stem.name}.packing")
-        self._settings = {
-            "encoding": encoder.encoding,
-            "resize": encoder.resize,
-            "quality": encoder.quality,
-            "shard_bytes": shard_bytes,
-        }
+        self._settings = {**encoder.settings, "shard_bytes": shard_bytes}
         self._manifest, self._before = self._published_before()
         self._lock = locked_folder(self._folder)
         try:

@@ -12,13 +12,12 @@ from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from adapters.errors import ContentError, RecordError
 from adapters.failure import Failure
-from adapters.packing.encoding import Encoder
 from adapters.packing.executors import Workers
 from adapters.packing.inputs import Content, Item, expect
 from adapters.packing.manifest import Skipped
@@ -34,6 +33,24 @@ _FIRST_ITEMS, _MOST_ITEMS = 8, 1024
 _LEAST_SHARE = 8
 # That are fetched ahead, where inputs come from a store: as many requests at once.
 _EXPECTED_ITEMS = 64
+
+
+class Encoder(Protocol):
+    """Makes records."""
+
+    @property
+    def format(self) -> str:
+        """Of the files, one of ``CODECS``."""
+        ...
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All that says what becomes of an input, for the manifest."""
+        ...
+
+    def record(self, item: Item) -> bytes:
+        """The item's record as it stands in the file."""
+        ...
 
 
 @dataclass(frozen=True)

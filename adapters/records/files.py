@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from adapters.errors import ClosedError
 from adapters.foretold import Window
 from adapters.records.formats import CODECS, listed
 from adapters.records.held import Held
+from adapters.records.inflated import InflatedObject
 from adapters.records.parts import parts_of, without_markers
 from adapters.records.peeking import mapped_lightly, will_peek
 from adapters.records.remotefile import RemoteFile
@@ -154,6 +156,22 @@ class RecordFiles:
             of_file = places == place
             most[of_file] = self.shards[place].extents(own[of_file])[1]
         return most
+
+    @property
+    def version(self) -> str:
+        """What changes when the files do: paths, sizes and times, or URLs and ETags."""
+        found = hashlib.sha256()
+        for shard in self.shards:
+            storage: Any = shard.storage
+            storage = storage.remote if isinstance(storage, InflatedObject) else storage
+            if isinstance(storage, RemoteFile):
+                told: tuple[Any, ...] = (clean(storage.url), storage.head.version, storage.size)
+            else:
+                told = (os.path.abspath(storage.name), *storage.version)
+            found.update(repr(told).encode("utf-8", "surrogateescape"))
+        if self._chosen is not None:
+            found.update(np.ascontiguousarray(self._chosen).data)
+        return found.hexdigest()
 
     @property
     def record_bytes(self) -> float:

@@ -7,8 +7,7 @@
                             00000000.seg    its first part, see ``segments``
                             00000001.seg
                             ...             or small objects, each whole, see ``wholes``
-    <folder>/decoded/<name>.samples         decoded samples of one source, see ``sources.slotfile``
-    <folder>/lock                           held by who evicts, or takes room for decoded samples
+    <folder>/lock                           held by who evicts
 
 ``name`` is made of the URL, the version and the size, so that another version is another object. An
 object of which nobody tells a version isn't kept.
@@ -78,12 +77,11 @@ class Cache:
     Args:
         folder: On a local disk. It is made when something is kept.
         limit: In bytes, or ``"200GB"``, ``"64 GiB"``. At least 1 MiB; 100 GB by default.
-        decoded: Keep samples as they are before what is random, pictures decoded and resized and
-            features parsed; those for which there is no room are decoded each time.
 
     Raises:
-        TypeError: A folder that is no path, a limit that is no number and no text, or no bool.
-        ValueError: A limit that isn't such a text, or is below 1 MiB.
+        TypeError: A folder that is no path, or a limit that is no number and no text.
+        ValueError: A limit that isn't such a text, or is below 1 MiB; or ``decoded``, which was
+            replaced by ``materialize``.
 
     Example:
         >>> from adapters import Cache
@@ -98,6 +96,11 @@ class Cache:
         *,
         decoded: bool = False,
     ) -> None:
+        if decoded:
+            raise ValueError(
+                "a cache keeps what is read, got decoded=True: materialize(source, folder) writes "
+                "decoded samples once, and returns a source that reads them"
+            )
         try:
             self.folder = os.path.abspath(os.fspath(folder))
         except TypeError:
@@ -105,23 +108,19 @@ class Cache:
         if not isinstance(self.folder, str):
             raise TypeError(f"folder must be a path as text, got {folder!r}")
         self.limit = bytes_of(limit)
-        if not isinstance(decoded, bool):
-            raise TypeError(f"decoded must be True or False, got {decoded!r}")
-        self.decoded = decoded
         self._forget()
 
     def __repr__(self) -> str:
-        decoded = ", decoded=True" if self.decoded else ""
-        return f"Cache({self.folder!r}, {self.limit}{decoded})"
+        return f"Cache({self.folder!r}, {self.limit})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Cache) and other.__getstate__() == self.__getstate__()
 
     def __hash__(self) -> int:
-        return hash((self.folder, self.limit, self.decoded))
+        return hash((self.folder, self.limit))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"folder": self.folder, "limit": self.limit, "decoded": self.decoded}
+        return {"folder": self.folder, "limit": self.limit}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -152,7 +151,7 @@ class Cache:
     @property
     def used(self) -> int:
         """Bytes of the disk that all in the folder takes."""
-        return sum(size for folder in self._all() for _, size, _ in files_in(folder))
+        return sum(size for folder in self._folders() for _, size, _ in files_in(folder))
 
     def clear(self) -> int:
         """Remove everything that is kept; who reads from it reads on.
@@ -165,8 +164,7 @@ class Cache:
         Raises:
             PermissionError: The folder can't be written to.
         """
-        made = [path for folder in self._folders() for path in made_in(folder, True)]
-        made += made_in(self.samples_folder, False)
+        made = [path for folder in self._folders() for path in made_in(folder)]
         if not made:
             return 0
         used = self.used
@@ -264,20 +262,8 @@ class Cache:
         return gone
 
     @property
-    def samples_folder(self) -> str:
-        """Where decoded samples are."""
-        return os.path.join(self.folder, "decoded")
-
-    def samples(self) -> list[tuple[int, int, str]]:
-        """The files of decoded samples: when each was last opened, its bytes, its path."""
-        return sorted(files_in(self.samples_folder))
-
-    @property
     def _objects(self) -> str:
         return os.path.join(self.folder, "objects")
-
-    def _all(self) -> list[str]:
-        return [*self._folders(), self.samples_folder]
 
     def _folders(self) -> list[str]:
         try:

@@ -1,7 +1,6 @@
 """What a cache has on the disk, and nobody else: names, and the files and folders that have them.
 
     objects/<32 hexadecimal digits>/object.json, index, *.seg
-    decoded/<32 hexadecimal digits>....samples
 
 A folder that somebody else uses, too, or that was never a cache, has other names.
 """
@@ -15,11 +14,10 @@ import re
 import uuid
 from typing import Any
 
-INDEX, SUFFIX, SAMPLES_SUFFIX = "index", ".seg", ".samples"
+INDEX, SUFFIX = "index", ".seg"
 _DESCRIPTION = "object.json"
 _OBJECT = re.compile("[0-9a-f]{32}")
 _OF_OBJECTS = re.compile(r"(index|object\.json)(\.[0-9a-f]{32}\.tmp)?|[0-9a-f]+\.seg")
-_OF_SAMPLES = re.compile(r"[0-9a-f]{32}.*\.samples")
 
 
 def describe(folder: str, url: str, version: str, size: int) -> None:
@@ -51,7 +49,7 @@ def files_in(folder: str) -> list[tuple[int, int, str]]:
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             is_index = entry.name == INDEX
-            if is_index or entry.name.endswith((SUFFIX, SAMPLES_SUFFIX)):
+            if is_index or entry.name.endswith(SUFFIX):
                 with contextlib.suppress(OSError):
                     status = entry.stat()
                     file = status.st_mtime_ns, status.st_blocks * 512, entry.path
@@ -65,14 +63,13 @@ def is_of_an_object(entry: os.DirEntry[str]) -> bool:
     return bool(_OBJECT.fullmatch(entry.name)) and entry.is_dir(follow_symlinks=False)
 
 
-def made_in(folder: str, of_objects: bool) -> list[str]:
-    """The files there that a cache has made, of an object or of decoded samples."""
-    made = _OF_OBJECTS if of_objects else _OF_SAMPLES
+def made_in(folder: str) -> list[str]:
+    """The files there that a cache has made of an object."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         return [
             each.path
             for each in entries
-            if made.fullmatch(each.name) and not each.is_dir(follow_symlinks=False)
+            if _OF_OBJECTS.fullmatch(each.name) and not each.is_dir(follow_symlinks=False)
         ]
     return []
 

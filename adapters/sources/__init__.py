@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from adapters.sources.concatenation import Concatenation, joined
     from adapters.sources.contents import Images, guessed, identity
     from adapters.sources.decoded import Decoded
+    from adapters.sources.examples import Examples
     from adapters.sources.examplesource import ExampleSource
     from adapters.sources.features import Feature
     from adapters.sources.folders import names_images, open_images
@@ -47,6 +48,7 @@ else:  # What programs with arrays don't need.
             "Concatenation": "adapters.sources.concatenation",
             "Decoded": "adapters.sources.decoded",
             "ExampleSource": "adapters.sources.examplesource",
+            "Examples": "adapters.sources.examples",
             "Feature": "adapters.sources.features",
             "ImageSource": "adapters.sources.imagefiles",
             "ImageTuples": "adapters.sources.imagetuples",
@@ -70,6 +72,7 @@ __all__ = [
     "Concatenation",
     "Decoded",
     "ExampleSource",
+    "Examples",
     "Feature",
     "ImageSource",
     "ImageTuples",

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from adapters.images import ImageDecoder
-from adapters.sources.beforehand import Beforehand
 from adapters.sources.contents import Content, Images
 from adapters.sources.source import Source
 
@@ -25,7 +24,6 @@ class Decoded(Source):
 
     Args:
         content: What the bytes become.
-        kept: Samples before what is random, from a cache.
     """
 
     stored = False
@@ -33,9 +31,22 @@ class Decoded(Source):
     unit: str
     """What a sample's bytes lie in, for people."""
 
-    def __init__(self, content: Content, kept: Beforehand | None = None) -> None:
+    def __init__(self, content: Content) -> None:
         self._content = content
-        self._kept = kept
+
+    @property
+    def content(self) -> Content:
+        """What the bytes become."""
+        return self._content
+
+    @abc.abstractmethod
+    def with_content(self, content: Any) -> Decoded:
+        """The same bytes, of which something else becomes."""
+
+    @property
+    @abc.abstractmethod
+    def version(self) -> str:
+        """What changes when the bytes do."""
 
     def __getitem__(self, index: Any) -> Any:
         """The sample of this number, or a list of them for a slice.
@@ -94,9 +105,6 @@ class Decoded(Source):
 
     def way(self, transformed: bool) -> str:
         """How samples come from it, for people."""
-        if self._kept is not None:
-            place = self._kept.cache.samples_folder
-            return f"{self.unit}s, decoded once and kept in {place}"
         at_once = self.unit if transformed or self.leaves is None else "batch"
         return f"{self.unit}s, read and decoded a {at_once} at a time"
 

@@ -87,9 +87,10 @@ class Examples:
         named = {field.name: value for field, value in zip(self.fields, values)}
         return {name: named[name] for name in self.names}
 
-    def apart(self, sample: Any) -> list[Any]:
-        """The values of ``fields`` in a sample."""
-        return list(sample) if self.as_tuple else [sample[field.name] for field in self.fields]
+    def with_fields(self, fields: Sequence[Field]) -> Examples:
+        """Samples of the same structure, of other fields of the same names."""
+        named = {field.name: field for field in fields}
+        return Examples([named[name] for name in self.names], self.as_tuple)
 
     def values(self, payload: memoryview, format: str) -> list[Any]:
         """What the features hold, in the order of ``fields``.

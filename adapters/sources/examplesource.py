@@ -13,7 +13,6 @@ from adapters.generators import RngOf, chosen
 from adapters.images import ImageDecoder
 from adapters.records import RecordFiles
 from adapters.records.envelope import LABEL
-from adapters.sources.beforehand import Beforehand
 from adapters.sources.contents import cut_out
 from adapters.sources.examples import Examples, told
 from adapters.sources.featurerows import FeatureRows
@@ -35,13 +34,10 @@ class ExampleSource(RecordSource):
     Args:
         files: The records.
         content: What they become.
-        kept: As ``RecordSource`` has it.
     """
 
-    def __init__(
-        self, files: RecordFiles, content: Examples, kept: Beforehand | None = None
-    ) -> None:
-        super().__init__(files, content, kept)
+    def __init__(self, files: RecordFiles, content: Examples) -> None:
+        super().__init__(files, content)
         self._examples = content
         leaves = [field.leaf for field in content.fields]
         known = tuple(leaf for leaf in leaves if leaf is not None)
@@ -60,7 +56,7 @@ class ExampleSource(RecordSource):
 
     def way(self, transformed: bool) -> str:
         """How samples come from it, for people."""
-        if self._fixed and not transformed and self._kept is None:
+        if self._fixed and not transformed:
             return "features of records, gathered a batch at a time"
         return super().way(transformed)
 
@@ -101,8 +97,6 @@ class ExampleSource(RecordSource):
         rows: Sequence[NDArray[Any]],
     ) -> list[tuple[int, Exception]]:
         """Write samples into rows of a batch, an array for each feature."""
-        if self._kept is not None:
-            return super().fill(numbers, rng_of, rows)
         if self._fixed:
             gatherer = self._gatherer
             if gatherer is None:
@@ -191,9 +185,6 @@ class ExampleSource(RecordSource):
             return None
         label = Examples(classes, True)
         return lambda payload, format: label.values(payload, format)[0]
-
-    def _sample_of(self, leaves: list[Any]) -> Any:
-        return self._examples.joined(leaves)
 
     def _decoder(self, place: int) -> ImageDecoder:
         decoder = self._examples.fields[place].decoder

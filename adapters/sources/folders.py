@@ -35,7 +35,6 @@ from adapters.sources.imagetuples import (
     columns_of_table,
     paths_in,
 )
-from adapters.sources.keeping import kept_images
 from adapters.sources.labels import by_folder, classes_argument, encoded, listed
 from adapters.sources.objectreading import Listed, ObjectReading
 from adapters.sources.storefolders import StoreFolder
@@ -117,8 +116,6 @@ def open_images(
             ``.lst`` file, or the working directory.
         cache: A folder on a local disk, or a ``Cache``, that keeps the files that were read: of
             a store, and of slow disks. A folder stands for a limit of 100 GB.
-            ``Cache(folder, limit, decoded=True)`` keeps the pictures instead, decoded and resized,
-            before crops and flips that are random.
 
     Returns:
         A source of samples (image, label), where one label is a Python number, several are float32
@@ -134,9 +131,8 @@ def open_images(
         ImportError: URLs of a kind for which nothing is installed.
         OSError: It can't be read.
         TypeError: Something else, or an argument of the wrong type.
-        ValueError: A function with a cache of decoded pictures; no images, no folder per class,
-            classes that aren't there, a table of which it can't be told what its columns are,
-            labels that are none, or a folder of a web server.
+        ValueError: No images, no folder per class, classes that aren't there, a table of which it
+            can't be told what its columns are, labels that are none, or a folder of a web server.
 
     Example:
         >>> import cv2, numpy as np, os, tempfile
@@ -265,11 +261,9 @@ def _opened(
     ):
         for label in labels[:_MOST_LABELS]:
             irheader.refuse_objects(label)
-    reading, of_bytes = None, None if cache is not None and cache.decoded else cache
-    if of_bytes is not None or not files.are_local:
-        reading = ObjectReading(files, of_bytes, known)
-    if cache is not None and cache.decoded:
-        return kept_images(files, labels, names, content, reading, cache)
+    reading = None
+    if cache is not None or not files.are_local:
+        reading = ObjectReading(files, cache, known)
     return ImageSource(files, labels, names, content, reading)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,6 @@ from adapters.errors import ClosedError, ContentError, RecordError
 from adapters.foretold import Window
 from adapters.generators import DECODE, RngOf, chosen, generator
 from adapters.remote.urls import is_url
-from adapters.sources.beforehand import Beforehand
 from adapters.sources.contents import Custom, Images, cut_out
 from adapters.sources.decoded import Decoded
 from adapters.sources.filereading import FileReading, Reading, new_memory
@@ -38,7 +38,6 @@ class ImageSource(Decoded):
         classes: Their names, by label; None where nobody has named them.
         content: What a file becomes.
         reading: Who reads the files; None for those of this machine.
-        kept: Images before what is random.
     """
 
     unit = "file"
@@ -51,9 +50,8 @@ class ImageSource(Decoded):
         classes: list[str] | None,
         content: Images | Custom,
         reading: Reading | None = None,
-        kept: Beforehand | None = None,
     ) -> None:
-        super().__init__(content, kept)
+        super().__init__(content)
         self._files = files
         self._reading: Reading = FileReading(files) if reading is None else reading
         self._labels = labels
@@ -103,6 +101,18 @@ class ImageSource(Decoded):
         label = self._labels[number : number + 1].copy()
         return ImageSource(files, label, None, self._content, reading)
 
+    def with_content(self, content: Images | Custom) -> ImageSource:
+        """The same files, of which something else becomes."""
+        return ImageSource(self._files, self._labels, self._classes, content, self._reading)
+
+    @property
+    def version(self) -> str:
+        """What changes when the files do, or their labels."""
+        found = hashlib.sha256(self._files.digest().encode())
+        found.update("\n".join(self.stamps(range(len(self)))).encode())
+        found.update(repr(self._labels.tolist()).encode())
+        return found.hexdigest()
+
     @property
     def as_stored(self) -> bool:
         """Whether images are decoded and nothing else is done to them."""
@@ -123,8 +133,6 @@ class ImageSource(Decoded):
         self._closed = True
         self._reading.close()
         self._arenas.clear()
-        if self._kept is not None:
-            self._kept.close()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_arenas": []}
@@ -139,7 +147,7 @@ class ImageSource(Decoded):
         Raises:
             ConnectionError: The store doesn't answer.
         """
-        if self.store_is_cached is None or self._kept is not None:
+        if self.store_is_cached is None:
             return self
         self.bring(numbers)
         found = {}
@@ -154,8 +162,7 @@ class ImageSource(Decoded):
     @property
     def store_is_cached(self) -> bool | None:
         """Whether a cache keeps what is fetched from a store; None where files are local."""
-        is_cached = self._reading.store_is_cached
-        return is_cached if is_cached is None else is_cached or self._kept is not None
+        return self._reading.store_is_cached
 
     @property
     def sample_bytes(self) -> float | None:
@@ -165,22 +172,18 @@ class ImageSource(Decoded):
     def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
         """Begin to fetch files of a store."""
         if not self._closed:
-            self._reading.expect(self._not_kept(numbers), elsewhere)
+            self._reading.expect(numbers, elsewhere)
 
     def bring(self, numbers: NDArray[np.int64]) -> None:
         """Begin to fetch files of a store, all at once; who reads one waits for it."""
         self._check_open()
-        self._reading.start(self._not_kept(numbers))
-
-    def _not_kept(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        return numbers if self._kept is None else numbers[self._kept.missing(numbers)]
+        self._reading.start(numbers)
 
     def will_read(self, first: int, last: int, window: Window | None = None) -> None:
         """Have these files read ahead."""
         if window is not None and window.asked:
             return
-        if self._kept is None or self._kept.missing(np.arange(first, last)).any():
-            self._reading.will_read(first, last)
+        self._reading.will_read(first, last)
 
     def labels_of(self, numbers: NDArray[np.int64], lightly: bool = False) -> NDArray[Any] | None:
         """The labels of these files, if each has one."""
@@ -202,8 +205,6 @@ class ImageSource(Decoded):
             rng = generator(0, 0, number, DECODE)
         self._check_open()
         try:
-            if self._kept is not None:
-                return self._kept.leaves(number, rng)[0], label
             return self._content.image(self._read(number), rng), label
         except ContentError as error:
             raise self._told(number, error) from error
@@ -237,9 +238,6 @@ class ImageSource(Decoded):
         images, labels = rows
         labels[...] = self._labels[numbers]
         own: list[int] = numbers.tolist()
-        if self._kept is not None:
-            failures = self._kept.fill(numbers, rng_of, [images])
-            return [(row, self._told(own[row], error)) for row, error in failures]
         failures = []
         encoded: list[memoryview] = []
         wanted: list[int] = []

@@ -19,7 +19,6 @@ from adapters.sources.examples import Examples
 from adapters.sources.examplesource import ExampleSource
 from adapters.sources.folders import names_images, open_images
 from adapters.sources.imageless import is_without_image
-from adapters.sources.keeping import kept_records
 from adapters.sources.records import RecordSource
 
 
@@ -73,8 +72,6 @@ def open_records(
         verify: Check the CRCs of a record the first time that it is read.
         cache: A folder on a local disk, or a ``Cache``, that keeps what was read of the files: of
             objects in a store, and of files on slow disks. A folder stands for a limit of 100 GB.
-            ``Cache(folder, limit, decoded=True)`` keeps samples instead, before crops and flips
-            that are random: pictures decoded and resized, features parsed.
 
     Returns:
         A source: ``len``, ``[i]``, slices, iteration, ``read(i)``, ``close`` and ``with``; for
@@ -89,7 +86,7 @@ def open_records(
         RecordError: A file of neither format, or one that holds no record.
         TypeError: Features, ``outputs`` or ``cache`` of a wrong type.
         ValueError: An unknown format or ``decode``, a feature that can't be, ``outputs`` that
-            aren't there, or a cache of decoded samples with a ``decode`` of which nothing is kept.
+            aren't there.
 
     Example:
         >>> import os, tempfile
@@ -103,7 +100,6 @@ def open_records(
     if verify not in (True, False):
         raise TypeError(f"verify must be True or False, got {verify!r}")
     kept = cache_of(cache)
-    decoded, kept = (kept, None) if kept is not None and kept.decoded else (None, kept)
     content: Content
     if isinstance(decode, Mapping):
         check_fields(fields)
@@ -116,8 +112,6 @@ def open_records(
     else:
         content = content_of(decode, fields)
     files = RecordFiles(paths, format, bool(verify), kept)
-    if decoded is not None:
-        return kept_records(files, content, decoded)
     if isinstance(content, Examples):
         return ExampleSource(files, content)
     return RecordSource(files, content)

@@ -15,7 +15,6 @@ from adapters.foretold import Window
 from adapters.generators import DECODE, RngOf, generator
 from adapters.records import RecordFiles
 from adapters.records.storage import MappedFile
-from adapters.sources.beforehand import Beforehand
 from adapters.sources.contents import Content, Images, cut_out
 from adapters.sources.decoded import Decoded
 from adapters.sources.imageless import how_to_leave_out, is_without_image
@@ -34,15 +33,12 @@ class RecordSource(Decoded):
     Args:
         files: The records.
         content: What they become.
-        kept: Samples before what is random, by their numbers in the files.
     """
 
     unit = "record"
 
-    def __init__(
-        self, files: RecordFiles, content: Content, kept: Beforehand | None = None
-    ) -> None:
-        super().__init__(content, kept)
+    def __init__(self, files: RecordFiles, content: Content) -> None:
+        super().__init__(content)
         self._files = files
         # For a batch that is written straight into its memory; found out when first asked for.
         self._leaves: tuple[Leaf, ...] | None = None
@@ -73,7 +69,16 @@ class RecordSource(Decoded):
             ValueError: A mask of another length.
         """
         chosen = chosen_of(numbers, len(self))
-        return type(self)(self._files.chosen(chosen), self._content, self._kept)
+        return type(self)(self._files.chosen(chosen), self._content)
+
+    def with_content(self, content: Content) -> RecordSource:
+        """The same records, of which something else becomes."""
+        return type(self)(self._files, content)
+
+    @property
+    def version(self) -> str:
+        """What changes when the files do."""
+        return self._files.version
 
     def read(self, index: int) -> bytes:
         """The raw bytes of record ``index``.
@@ -89,8 +94,6 @@ class RecordSource(Decoded):
         for each in (self, *self._wholes):
             each._let_go()
         self._files.close()
-        if self._kept is not None:
-            self._kept.close()
 
     def _let_go(self) -> None:
         """Forget what holds the files' maps."""
@@ -107,7 +110,7 @@ class RecordSource(Decoded):
     def united(self, others: Sequence[Source]) -> Source | None:
         """The records of all files, where the same becomes of them."""
         several = [self, *(each for each in others if type(each) is type(self))]
-        if len(several) <= len(others) or any(each._kept is not None for each in several):
+        if len(several) <= len(others):
             return None
         if any(each.makes_samples for each in several):
             return None
@@ -152,41 +155,22 @@ class RecordSource(Decoded):
 
     def expect(self, numbers: NDArray[np.int64], elsewhere: bool) -> None:
         """Begin to fetch records of remote files."""
-        self._files.expect(self._not_kept(numbers), elsewhere)
+        self._files.expect(numbers, elsewhere)
 
     def bring(self, numbers: NDArray[np.int64]) -> None:
         """Fetch records of remote files, all at once."""
-        self._files.bring(self._not_kept(numbers))
-
-    def _not_kept(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        if self._kept is None or not self._files.are_remote:
-            return numbers
-        return numbers[self._kept.missing(self._files.in_order(numbers))]
+        self._files.bring(numbers)
 
     def sample(self, number: int, rng: np.random.Generator | None = None) -> Any:
         """The sample of this number, with its random crop and flip by ``rng``."""
         if rng is None and self.draws:
             rng = generator(0, 0, number, DECODE)
         shard, own = self._files.locate(number)
-        if self._kept is not None:
-            return self._sample_of(self._kept_leaves(number, rng))
         payload = shard.read(own)
         try:
             return self._content.sample(payload, shard.format, rng)
         except ContentError as error:
             raise self._error(number, error) from error
-
-    def _kept_leaves(self, number: int, rng: np.random.Generator | None) -> list[Any]:
-        assert self._kept is not None
-        (own,) = self._files.in_order(np.array([number])).tolist()
-        try:
-            return self._kept.leaves(own, rng)
-        except ContentError as error:
-            raise self._error(number, error) from error
-
-    def _sample_of(self, leaves: list[Any]) -> Any:
-        """A sample of its members."""
-        return tuple(leaves)
 
     def origin(self, number: int, rng: np.random.Generator) -> Origin:
         """File, record and offset; of an image, what is cut out of it."""
@@ -209,8 +193,7 @@ class RecordSource(Decoded):
     @property
     def store_is_cached(self) -> bool | None:
         """Whether a cache keeps what is fetched of remote files; None where all are here."""
-        is_cached = self._files.store_is_cached
-        return is_cached if is_cached is None else is_cached or self._kept is not None
+        return self._files.store_is_cached
 
     @property
     def sample_bytes(self) -> float:
@@ -219,10 +202,6 @@ class RecordSource(Decoded):
 
     def will_read(self, first: int, last: int, window: Window | None = None) -> None:
         """Have the files read ahead where these records lie."""
-        if self._kept is not None:
-            numbers = self._files.in_order(np.arange(first, last))
-            if not self._kept.missing(numbers).any():
-                return
         self._files.will_read(first, last, window)
 
     def labels_of(self, numbers: NDArray[np.int64], lightly: bool = False) -> NDArray[Any] | None:
@@ -290,11 +269,7 @@ class RecordSource(Decoded):
         rows: Sequence[NDArray[Any]],
     ) -> list[tuple[int, Exception]]:
         """Write samples into rows of a batch: arrays and labels, as ``leaves`` says."""
-        if self._kept is not None:
-            self._files.check_open()
-            failures = self._kept.fill(self._files.in_order(numbers), rng_of, rows)
-        else:
-            failures = self._images().fill(numbers, rng_of, *rows)
+        failures = self._images().fill(numbers, rng_of, *rows)
         return [(row, self._told(int(numbers[row]), error)) for row, error in failures]
 
     def _images(self) -> ImageRows:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adapters import Cache, ImageDecoder, open_images, open_records, pack
+from adapters import open_images, open_records, pack
 from adapters.cli import main
 from adapters.remote import filesystems
 from tests.remote.conftest import payloads, written
 from tests.remote.rangeserver import RangeServer
 from tests.sources.image_folders import varied
-from tests.sources.record_files import jpeg_file
 
 fsspec = pytest.importorskip("fsspec", reason="memory:// is fsspec's")
 
@@ -56,21 +55,6 @@ def test_it_is_filled_without_what_lies_beside_records(tmp_path, capsys):
     assert len(found) == 2
     assert main(["cache", "warm", str(tmp_path / "cache"), *found]) == 0
     assert "600 records of 1 files" in capsys.readouterr().out
-
-
-def test_decoded_samples_are_shown_and_cleared(tmp_path, capsys):
-    path = jpeg_file(tmp_path, "recordio")
-    folder = str(tmp_path / "cache")
-    kept = open_records(path, decode=ImageDecoder(64), cache=Cache(folder, "1GB", decoded=True))
-    images = [image for image, _ in kept]
-    assert main(["cache", "show", folder]) == 0
-    shown = capsys.readouterr().out
-    assert f"{path}, 11 samples, ImageDecoder((64, 64)): 0.1 MiB\n{folder}: 0.1 MiB" in shown
-    assert main(["cache", "clear", folder]) == 0
-    assert "0.1 MiB removed" in capsys.readouterr().out
-    assert (kept[3][0] == images[3]).all()
-    assert main(["cache", "show", folder]) == 0
-    assert ": 0.0 MiB" in capsys.readouterr().out
 
 
 def test_it_is_filled_with_pictures(pictures, tmp_path, capsys, monkeypatch):

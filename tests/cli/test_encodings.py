@@ -7,7 +7,7 @@ import time
 import pytest
 
 from adapters import RecordWriter, open_records
-from adapters.packing.encoding import Encoder
+from adapters.packing.encoding import ImageEncoder
 from adapters.records import irheader
 from tests.packing.materials import FORMATS, SUFFIXES, jpeg
 
@@ -34,7 +34,7 @@ def test_every_command_knows_every_encoding(tmp_path, source, say, encoding, for
 def test_a_truncated_picture_is_found(tmp_path, say):
     """Its record's CRC is right: it was cut before it was written."""
     for encoding in ("raw", "yuv420"):
-        content = Encoder("", encoding, None, None).image(jpeg(1))
+        content = ImageEncoder("", encoding, None, None).image(jpeg(1))
         with RecordWriter(tmp_path / "x.rec", format="recordio") as writer:
             writer.write(irheader.pack(1, 0, content))
             writer.write(irheader.pack(1, 1, content[:-1]))

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from adapters import (
-    Cache,
     ImageDecoder,
     RecordError,
     RecordWriter,
     SafeSequence,
+    materialize,
     open_images,
     open_records,
     pack,
@@ -73,7 +73,7 @@ WORKERS = [
 
 
 @pytest.mark.parametrize("options", WORKERS, ids=["inline", "threads", "processes"])
-@pytest.mark.parametrize("kind", ["files", "folders", "table", "records", "cache"])
+@pytest.mark.parametrize("kind", ["files", "folders", "table", "records", "materialized"])
 def test_an_image_and_its_mask_are_cropped_and_flipped_alike(kind, options, tmp_path):
     source = opened(kind, tmp_path)
     found = batches(source, **options)
@@ -97,8 +97,8 @@ def opened(kind: str, folder: Path, dtype: str = "uint16") -> Any:
     ]
     if kind == "files":
         return open_images(names, decode=decode)
-    if kind == "cache":
-        return open_images(names, decode=decode, cache=Cache(folder / "kept", 10**8, decoded=True))
+    if kind == "materialized":
+        return materialize(open_images(names, decode=decode), folder / dtype)
     if kind == "folders":
         return open_images((folder / "images", folder / "masks"), decode=decode)
     if kind == "table":

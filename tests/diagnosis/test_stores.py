@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from adapters import (
-    Cache,
     ImageDecoder,
     RecordWriter,
     SafeSequence,
     concatenate,
     diagnose,
+    materialize,
     open_images,
     open_records,
 )
@@ -58,9 +58,8 @@ def test_a_source_tells_whether_it_is_in_a_store(server, tmp_path):
     assert store_of(pictures(server)) == store_of(pictures(server).select([1])) == "uncached"
     assert store_of(pictures(server, cache=tmp_path / "cache")) == "cached"
     assert store_of(as_source([1, 2])) == ""
-    decoded = {"decode": ImageDecoder(16), "cache": Cache(tmp_path / "cache", decoded=True)}
-    assert store_of(pictures(server, **decoded)) == "cached"
-    assert store_of(open_records(server.url(path.name), **decoded)) == "cached"
+    decoded = materialize(pictures(server, decode=ImageDecoder(16)), tmp_path / "decoded")
+    assert store_of(decoded) == ""
 
 
 @pytest.mark.parametrize("chosen", [False, True])

@@ -10,11 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters import Cache, ImageDecoder, SafeSequence, open_images
-from adapters.generators import DECODE as DECODED
-from adapters.generators import generator
+from adapters import Cache, ImageDecoder, SafeSequence, materialize, open_images
 from adapters.remote import wholes
-from adapters.sources.objectreading import ObjectReading
 from tests.remote.photos import assert_equal, batches, serve, urls_of
 from tests.sources.image_folders import jpeg, varied
 
@@ -59,48 +56,22 @@ def test_a_second_epoch_asks_for_nothing(server, listed, tmp_path):
     assert server.counted.requests == 0
 
 
-def test_decoded_pictures_are_not_fetched_again(server, listed, photos, tmp_path):
-    """One request each tells, when a process first reads it, whether it is still that version."""
-    cache = Cache(tmp_path / "cache", "1GB", decoded=True)
+def test_materialized_pictures_are_not_fetched_again(server, listed, photos, tmp_path):
     decode = ImageDecoder(16, crop="random", resize_short=18, flip=True)
     with open_images(photos, decode=decode) as local:
         expected = [batches(local, workers=1) for _ in range(2)]
-    with open_images(listed, decode=decode, cache=cache) as source:
-        assert_equal(batches(source, workers=1), expected[0])
-        server.counted.requests = 0
-        assert_equal(batches(source, workers=1), expected[1])
-        assert server.counted.requests == 0
+    with open_images(listed, decode=decode) as source:
+        decoded = materialize(source, tmp_path / "decoded")
     server.counted.ranges.clear()
+    for each in expected:
+        assert_equal(batches(decoded, workers=1), each)
+    assert not server.counted.ranges
     server.objects["photos/bee/001.jpg"] = jpeg(77)
-    with open_images(listed, decode=decode, cache=cache) as source:
-        first, second = ([source.sample(n) for n in range(len(source))] for _ in range(2))
-        assert_equal(first, second)
-        changed = ImageDecoder(16, crop="random", resize_short=18, flip=True)
-        number = next(n for n, url in enumerate(listed) if url.endswith("bee/001.jpg"))
-        rng = generator(0, 0, number, DECODED)
-        assert (source.sample(number)[0] == changed.decode(jpeg(77), rng)).all()
-    assert {name for name, *_ in server.counted.ranges} == {"photos/bee/001.jpg"}
-
-
-def test_without_versions_nothing_decoded_is_kept(server, listed, tmp_path, monkeypatch, caplog):
-    head, fetched = ObjectReading._head, ObjectReading._fetched
-
-    def nameless(found: Any) -> Any:
-        return found._replace(version="", is_etag=False)
-
-    def without(self: Any, *given: Any) -> Any:
-        data, found = fetched(self, *given)
-        return data, nameless(found)
-
-    monkeypatch.setattr(ObjectReading, "_head", lambda self, n: nameless(head(self, n)))
-    monkeypatch.setattr(ObjectReading, "_fetched", without)
-    cache = Cache(tmp_path / "cache", "1GB", decoded=True)
-    for _ in range(2):
-        server.counted.ranges.clear()
-        with open_images(listed, decode=DECODE, cache=cache) as source:
-            assert len(source[:]) == 24
-        assert len(server.counted.ranges) >= 24
-    assert caplog.text.count("isn't kept in a cache") == 1
+    with (
+        open_images(listed, decode=decode) as source,
+        pytest.raises(ValueError, match="have changed since"),
+    ):
+        materialize(source, tmp_path / "decoded")
 
 
 def test_what_is_used_is_what_is_kept(listed, photos, tmp_path):

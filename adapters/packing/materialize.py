@@ -1,0 +1,381 @@
+"""``materialize``: samples decoded once, and read from records of their own from then on."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.images import ImageDecoder
+from adapters.images.halves import halves
+from adapters.packing.executors import opened
+from adapters.packing.inputs import Inputs, Item, digest, fingerprint_of
+from adapters.packing.manifest import Manifest
+from adapters.packing.publication import FolderInUseError
+from adapters.packing.run import Run
+from adapters.records import CODECS, RecordFiles
+from adapters.remote import clean, is_url
+from adapters.sources import (
+    Decoded,
+    Examples,
+    ExampleSource,
+    Images,
+    ImageSource,
+    ImageTuples,
+    Source,
+    Subset,
+    as_source,
+)
+from adapters.sources.columns import (
+    ARRAY,
+    IMAGE,
+    Column,
+    Columns,
+    LeafChanged,
+    columns_in,
+    described,
+    names_of,
+    record,
+)
+from adapters.sources.features import Field
+from adapters.structure import flatten
+from adapters.user_code import Gate
+
+_STEM, _FORMAT = "samples", "tfrecord"
+_SHARD_BYTES = 128 << 20
+# How often it is looked whether the process that writes the same folder has finished.
+_LOOK_SECONDS = 0.2
+
+
+def materialize(source: Any, folder: str | os.PathLike[str]) -> Source:
+    """Decode all samples once, and return a source that reads them decoded.
+
+    What doesn't depend on random numbers is written: images decoded, and resized and cropped where
+    that is the same each time; features parsed; of other sources, whole samples. Random crops,
+    flips, ``mean`` and ``std`` follow when a sample is read. So batches are those of ``source``,
+    but that a ``"random_resized"`` crop, and a ``"random"`` one without ``resize_short``, are cut
+    out of the whole image, where a JPEG would have been decoded at a half, a quarter or an eighth
+    if the box is at least twice as large as the result.
+
+    The second call with the same source and folder opens what the first one has written. Processes
+    that call it at the same time wait for the one that writes. The files get their names when all
+    are finished, so that nothing is half there after ``kill -9``.
+
+    Args:
+        source: What ``open_records`` or ``open_images`` returned, parts of it by ``select`` or
+            ``split``, arrays, or any data set with ``__len__`` and ``__getitem__`` whose samples
+            are arrays, numbers, ``str`` or ``bytes`` in tuples and dicts. Its code runs in one
+            thread at a time unless it is declared thread-safe.
+        folder: Where TFRecord files are written, with indexes and a manifest; it is made. On a
+            local disk: a picture of 500x375 takes 560 kB, cropped to 224x224 150 kB.
+
+    Returns:
+        A source with random access, for ``SafeSequence``, ``gluon_loader`` and ``select``. Python's
+        numbers stay such; arrays of MXNet and PyTorch become NumPy's.
+
+    Raises:
+        OSError: The folder can't be written to, or an image's file can't be read.
+        RecordError: A damaged record or image.
+        TypeError: Samples that can't be stored, or a source without random access.
+        ValueError: The folder has the samples of another source, of other files, or of a decoder
+            that decodes otherwise; or a source whose samples aren't the same each time, such as one
+            with ``Boxes`` that follow a crop.
+
+    Example:
+        >>> import numpy as np, tempfile
+        >>> from adapters import materialize
+        >>> images = np.arange(12, dtype="float32").reshape(3, 4)
+        >>> decoded = materialize((images, [0, 1, 2]), tempfile.mkdtemp())
+        >>> decoded[1][0].tolist(), int(decoded[1][1])
+        ([4.0, 5.0, 6.0, 7.0], 1)
+    """
+    if isinstance(folder, str) and is_url(folder):
+        raise ValueError(
+            f"folder must be on a disk of this machine, got {clean(folder)!r}: pack() writes to a "
+            "store"
+        )
+    place = Path(folder)
+    own = source if isinstance(source, Source) else as_source(source)
+    stages = _stages_of(own, source)
+    while (found := _manifest_in(place)) is None:
+        try:
+            _write(place, stages)
+        except FolderInUseError:
+            time.sleep(_LOOK_SECONDS)
+    if found.settings["source"] != stages.version:
+        raise ValueError(
+            f"folder {os.fspath(folder)!r} has the samples of another source, or of files or a "
+            f"decoder that have changed since ({found.settings['about']}; now {stages.about}): "
+            "give another folder, or remove this one"
+        )
+    columns, skeleton = columns_in(found.settings)
+    files = RecordFiles([str(place / packed.name) for packed in found.files], _FORMAT)
+    materialized = _Materialized(files, Columns(columns, stages.decoders, skeleton))
+    materialized.classes = found.classes
+    return materialized
+
+
+class _Materialized(ExampleSource):
+    """What ``materialize`` returns."""
+
+    classes: list[str] | None = None
+    """Names of the classes by label; None where labels are numbers without names."""
+
+    def select(self, numbers: Any) -> ExampleSource:
+        """These samples as a source."""
+        chosen = super().select(numbers)
+        assert isinstance(chosen, _Materialized)
+        chosen.classes = self.classes
+        return chosen
+
+    @property
+    def python_numbers(self) -> bool:  # type: ignore[override]
+        """Whether a label is a Python number."""
+        assert isinstance(self._content, Columns)
+        return self._content.python_numbers
+
+
+@dataclass(frozen=True)
+class _Stages:
+    """A source in two: what is written, and what is left to do when it is read.
+
+    Args:
+        before: Gives the same samples each time.
+        decoders: By the number of a sample's leaf, what is left to do with an image.
+        fields: By the number of a sample's leaf, the features that are known.
+        classes: Names of the classes by label, or None.
+        version: Of the source, and of what is done to it: changes when they do.
+        about: The source for people.
+        is_known: Whether ``version`` says all; of other data sets than ours it doesn't.
+    """
+
+    before: Source
+    decoders: dict[int, ImageDecoder]
+    fields: Sequence[Field]
+    classes: list[str] | None
+    version: str
+    about: str
+    is_known: bool = True
+
+
+def _stages_of(source: Source, given: Any) -> _Stages:
+    """Take a source apart.
+
+    Raises:
+        TypeError: A source of whole batches.
+        ValueError: Its samples aren't the same each time.
+    """
+    if source.whole_batches:
+        raise TypeError("source must give single samples, got one of whole batches")
+    if isinstance(source, Subset):
+        whole = _stages_of(source.whole, source.whole)
+        numbers = hashlib.sha256(np.ascontiguousarray(source.numbers).data).hexdigest()
+        return replace(
+            whole,
+            before=whole.before.select(source.numbers),
+            version=digest([whole.version, numbers]),
+            about=f"{len(source)} of {whole.about}",
+        )
+    if isinstance(source, ImageTuples):
+        return _of_tuples(source)
+    if isinstance(source, Decoded):
+        return _of_decoded(source)
+    if source.draws:
+        raise ValueError(
+            "source must give the same samples each time, got one that draws random numbers: "
+            "materialize its parts, and join those"
+        )
+    about = f"{len(source)} samples of {type(given).__name__}"
+    fingerprint = fingerprint_of(given)
+    version = fingerprint or digest([f"{type(given).__module__} {about}"])
+    return _Stages(source, {}, (), None, version, about, fingerprint is not None)
+
+
+def _of_tuples(source: ImageTuples) -> _Stages:
+    parts = [_of_decoded(part) for part in source.parts]
+    return _Stages(
+        ImageTuples([part.before for part in parts if isinstance(part.before, ImageSource)]),
+        {place: part.decoders[0] for place, part in enumerate(parts) if part.decoders},
+        (),
+        None,
+        digest([part.version for part in parts]),
+        " with ".join(part.about for part in parts),
+        all(part.is_known for part in parts),
+    )
+
+
+def _of_decoded(source: Decoded) -> _Stages:
+    content: Any = source.content
+    before = source
+    decoders: dict[int, ImageDecoder] = {}
+    fields: Sequence[Field] = ()
+    done = [type(content).__name__]
+    is_known = True
+    if isinstance(content, Examples):
+        before = source.with_content(content.with_fields(list(map(_first_half, content.fields))))
+        fields = content.fields
+        decoders = {at: _after(field) for at, field in enumerate(fields) if field.decoder}
+        done = list(map(_told, before.content.fields))  # type: ignore[attr-defined]
+        done.append(repr(content.skeleton))
+    elif isinstance(content, Images) and type(content.decoder) is ImageDecoder:
+        first, after = halves(content.decoder)
+        before, decoders = source.with_content(content.with_decoder(first)), {0: after}
+        done = [repr(first), *content.names]
+    elif source.function is not None or source.makes_samples:
+        if source.draws:
+            raise ValueError(
+                "decode must give the same sample each time, got one that draws random numbers: "
+                "an ImageDecoder is taken apart, what a subclass or a function draws isn't known"
+            )
+        code = source.function or content.decoder
+        done.append(getattr(code, "__qualname__", type(code).__qualname__))
+        is_known = False
+    about = f"{len(source)} {source.unit}s"
+    classes = getattr(source, "classes", None)
+    version = digest([source.version, *done])
+    return _Stages(before, decoders, fields, classes, version, about, is_known)
+
+
+def _first_half(field: Field) -> Field:
+    if field.target is not None:
+        raise ValueError(
+            f"decode must have no Boxes or Points, which follow a crop that is drawn each time, "
+            f"got decode[{field.name!r}]"
+        )
+    if field.decoder is None:
+        return field
+    if type(field.decoder) is not ImageDecoder:
+        raise ValueError(
+            f"decode[{field.name!r}] must be an ImageDecoder itself, got a "
+            f"{type(field.decoder).__name__}: what a subclass draws isn't known"
+        )
+    before, _ = halves(field.decoder)
+    return replace(field, decoder=before, dtype=before.dtype)
+
+
+def _after(field: Field) -> ImageDecoder:
+    assert field.decoder is not None
+    return halves(field.decoder)[1]
+
+
+def _told(field: Field) -> str:
+    """All that says what becomes of a feature."""
+    default = None if field.default is None else field.default.tolist()
+    return repr(replace(field, default=None)) + repr(default)
+
+
+def _manifest_in(folder: Path) -> Manifest | None:
+    """What is written there; None where that isn't finished.
+
+    Raises:
+        ValueError: Something else has the manifest's name.
+    """
+    try:
+        found = Manifest.load(folder / f"{_STEM}.json")
+    except FileNotFoundError:
+        return None
+    if "source" not in found.settings:
+        raise ValueError(
+            f"folder must be empty or have what materialize wrote, got {os.fspath(folder)!r} with "
+            f"{_STEM}.json of another kind"
+        )
+    return found
+
+
+def _write(folder: Path, stages: _Stages) -> None:
+    """Write all samples.
+
+    Raises:
+        FolderInUseError: Another process does.
+    """
+    samples = _Samples(stages)
+    first, skeleton = flatten(samples.read(0))
+    names = names_of(skeleton)
+    if not first:
+        raise ValueError("samples must hold at least one array, number or text, got none")
+    columns = []
+    for place, (name, leaf) in enumerate(zip(names, first)):
+        if place in stages.decoders:
+            columns.append(Column(name, IMAGE))
+        elif stages.fields:
+            columns.append(Column.of_field(name, stages.fields[place], leaf))
+        else:
+            columns.append(Column.of_leaf(name, leaf))
+    fingerprint = stages.version if stages.is_known else None
+    inputs = Inputs(samples, stages.classes, fingerprint)
+    while True:
+        encoder = _Encoder(columns, skeleton, stages)
+        run = Run(folder / _STEM, inputs, encoder, _SHARD_BYTES, "raise")
+        try:
+            if not run.finished:
+                with opened(None, "auto") as workers:
+                    run.write_all(workers, lambda done, total: None)
+            run.publish()
+            return
+        except LeafChanged as change:  # The others may be of any shape, too.
+            columns[change.place] = replace(columns[change.place], kind=ARRAY, dtype="", shape=())
+        except BaseException:
+            run.abandon()
+            raise
+        finally:
+            run.close()
+
+
+@dataclass(frozen=True)
+class _Encoder:
+    """Makes a record of a sample.
+
+    Args:
+        columns: Of the sample's leaves.
+        skeleton: The sample, with the numbers of leaves in their places.
+        stages: The source.
+    """
+
+    columns: Sequence[Column]
+    skeleton: Any
+    stages: _Stages
+    format: str = _FORMAT
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All that is needed to read the records, and to tell whether they are out of date."""
+        about = {"source": self.stages.version, "about": self.stages.about}
+        return {**about, **described(self.columns, self.skeleton)}
+
+    def record(self, item: Item) -> bytes:
+        """The sample's record as it stands in the file."""
+        leaves, skeleton = flatten(item.content())
+        if skeleton != self.skeleton:
+            raise ValueError(f"samples must be of one structure, got another for {item.name}")
+        return CODECS[self.format].encode(record(self.columns, leaves))
+
+
+class _Samples(Sequence[Item]):
+    """All samples of a source, read when they are asked for."""
+
+    def __init__(self, stages: _Stages) -> None:
+        self._source = stages.before
+        self._gate = Gate([("source", each) for each in stages.before.own_code])
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def __getitem__(self, number: Any) -> Any:
+        return Item(f"sample {number}", number, None, partial(self.read, number))
+
+    def read(self, number: int) -> Any:
+        """One sample."""
+        with self._gate:
+            return self._source.sample(number)
+
+    def expect(self, numbers: NDArray[np.int64]) -> None:
+        """Begin to fetch these."""
+        self._source.expect(numbers, elsewhere=False)

@@ -1,0 +1,278 @@
+"""Samples as records of columns, which ``materialize`` writes and reads again.
+
+Each leaf of a sample is a feature of a tf.train.Example:
+
+    raw      numbers of one dtype and shape, or of a length that varies: their bytes, little-endian
+    text     str or bytes, one or several
+    array    numbers of any dtype and shape, in NPY's format
+    image    an image that is decoded already, in NPY's format
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.images import ImageDecoder, npy
+from adapters.records import example, wire
+from adapters.sources.examples import Examples
+from adapters.sources.features import Field
+from adapters.structure import as_array, in_order, unflatten
+
+RAW, TEXT, ARRAY, IMAGE = "raw", "text", "array", "image"
+
+
+class LeafChanged(Exception):
+    """A leaf isn't of the dtype and the shape of its column.
+
+    Args:
+        place: The number of the leaf.
+    """
+
+    def __init__(self, place: int) -> None:
+        super().__init__(place)
+        self.place = place
+
+
+@dataclass(frozen=True)
+class Column:
+    """One leaf of all samples.
+
+    Args:
+        name: Of the feature.
+        kind: ``"raw"``, ``"text"``, ``"array"`` or ``"image"``.
+        dtype: Of raw numbers; ``"str"`` or ``"bytes"`` of texts.
+        shape: Of raw numbers and texts, without the axis that varies.
+        varies: Whether the length of the first axis does.
+        default: What a batch fills lengths up with that vary; None: nothing.
+        is_python: Whether leaves are numbers of Python's.
+    """
+
+    name: str
+    kind: str
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    varies: bool = False
+    default: Any = None
+    is_python: bool = False
+
+    @classmethod
+    def of_leaf(cls, name: str, leaf: Any) -> Column:
+        """The column of a leaf like this one.
+
+        Raises:
+            TypeError: No array, number or text.
+        """
+        if type(leaf) in (str, bytes):
+            return cls(name, TEXT, type(leaf).__name__)
+        array = _numbers(name, leaf)
+        is_python = type(leaf) in (bool, int, float, complex)
+        if not array.size:
+            return cls(name, ARRAY)
+        dtype = array.dtype.newbyteorder("<").str
+        return cls(name, RAW, dtype, array.shape, is_python=is_python)
+
+    @classmethod
+    def of_field(cls, name: str, field: Field, leaf: Any) -> Column:
+        """The column of a feature that is read already, of which this is a leaf."""
+        if field.decoder is not None:
+            return cls(name, IMAGE)
+        if field.is_tensor or not (field.varies or field.text):
+            return cls.of_leaf(name, leaf)
+        kind, dtype, default = RAW, field.dtype.newbyteorder("<").str, field.default
+        if field.text is not None:
+            kind, dtype = TEXT, field.text.__name__
+        value = None if default is None or not field.varies else default.tolist()
+        value = value.decode("latin-1") if isinstance(value, bytes) else value
+        return cls(name, kind, dtype, field.shape, field.varies, value)
+
+    def encoded(self, place: int, leaf: Any) -> Any:
+        """A leaf, as a feature of an Example.
+
+        Args:
+            place: Of the leaf in the sample.
+            leaf: The leaf.
+
+        Raises:
+            LeafChanged: It is of another dtype or shape than the column.
+            TypeError: No array, number or text.
+        """
+        if self.kind == TEXT:
+            texts = np.asarray(leaf, object)
+            if {type(each).__name__ for each in texts.flat} - {self.dtype}:
+                raise TypeError(
+                    f"samples must have {self.dtype} as {self.name!r} each time, got {leaf!r}"
+                )
+            return [each.encode() if isinstance(each, str) else each for each in texts.flat]
+        array = _numbers(self.name, leaf)
+        if self.kind != RAW:
+            return npy.write(array)
+        stored = np.dtype(self.dtype)
+        if array.dtype != stored.newbyteorder("=") or array.shape[self.varies :] != self.shape:
+            raise LeafChanged(place)
+        return array.astype(stored, copy=False).tobytes()
+
+    def field(self, decoder: ImageDecoder | None) -> Field:
+        """How it is read.
+
+        Args:
+            decoder: What is left to do with an image; None for other columns.
+        """
+        key = self.name.encode()
+        if decoder is not None:
+            return Field(self.name, key, wire.BYTES_LIST, decoder.dtype, decoder=decoder)
+        if self.kind == ARRAY:
+            part = Field(self.name, key, wire.BYTES_LIST, np.dtype(object), text=bytes)
+            return Field(self.name, key, wire.BYTES_LIST, np.dtype(object), target=_Array(part))
+        text = {"str": str, "bytes": bytes}.get(self.dtype)
+        raw = None if text is not None else np.dtype(self.dtype)
+        dtype = np.dtype(object) if raw is None else raw.newbyteorder("=")
+        default = self.default.encode("latin-1") if text is bytes and self.default else self.default
+        return Field(
+            self.name,
+            key,
+            wire.BYTES_LIST,
+            dtype,
+            self.shape,
+            self.varies,
+            raw,
+            text,
+            needed=True,
+            default=None if default is None else np.array(default, dtype),
+        )
+
+
+class _Array:
+    """Makes an array of what is stored in NPY's format; a ``Target``.
+
+    Args:
+        part: The bytes.
+    """
+
+    draws = False
+
+    def __init__(self, part: Field) -> None:
+        self.parts = [part]
+
+    def made(self, values: Sequence[Any], rng: np.random.Generator | None) -> Any:
+        """The array, in memory of its own."""
+        return npy.read(values[0]).copy()[()]
+
+
+class Columns(Examples):
+    """Samples of columns, in the structure that they had.
+
+    Args:
+        columns: In the order of the leaves.
+        decoders: By the leaf's number, what is left to do with images.
+        skeleton: A sample with leaf numbers in the leaves' places.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        decoders: dict[int, ImageDecoder],
+        skeleton: Any,
+    ) -> None:
+        fields = [column.field(decoders.get(at)) for at, column in enumerate(columns)]
+        super().__init__(fields, as_tuple=True)  # In the order of the leaves.
+        self.as_tuple = skeleton == tuple(range(len(columns)))
+        self.skeleton = skeleton
+        self._python = [at for at, column in enumerate(columns) if column.is_python]
+
+    @property
+    def python_numbers(self) -> bool:
+        """Whether samples have numbers of Python's."""
+        return bool(self._python)
+
+    def joined(self, values: Sequence[Any]) -> Any:
+        """A sample of its leaves."""
+        leaves = list(values)
+        for place in self._python:
+            leaves[place] = leaves[place].item()
+        return unflatten(self.skeleton, leaves)
+
+
+def names_of(skeleton: Any) -> list[str]:
+    """A name for each leaf: the way to it, such as ``"image"``, ``"0"`` or ``"x/0"``.
+
+    Raises:
+        TypeError: A structure that is neither of tuples nor of dicts with texts as keys.
+    """
+    names = _ways(skeleton)
+    return names if len(set(names)) == len(names) else list(map(str, range(len(names))))
+
+
+def _ways(skeleton: Any) -> list[str]:
+    if skeleton is None:
+        return []
+    if isinstance(skeleton, dict):
+        members = [(name, skeleton[name]) for name in in_order(skeleton)]
+    elif type(skeleton) is tuple:
+        members = list(enumerate(skeleton))
+    elif isinstance(skeleton, int):
+        return [""]
+    else:
+        raise TypeError(
+            f"samples must be of tuples and dicts, got a {type(skeleton).__name__}: a transform "
+            "makes one of them"
+        )
+    names = []
+    for name, member in members:
+        if isinstance(skeleton, dict) and type(name) is not str:
+            raise TypeError(f"samples must be of dicts with texts as keys, got {name!r}")
+        names += [f"{name}/{inner}" if inner else f"{name}" for inner in _ways(member)]
+    return names
+
+
+def described(columns: Sequence[Column], skeleton: Any) -> dict[str, Any]:
+    """Columns and structure for a JSON file."""
+    return {"columns": list(map(asdict, columns)), "structure": _as_json(skeleton)}
+
+
+def columns_in(description: dict[str, Any]) -> tuple[list[Column], Any]:
+    """Columns and structure of such a description."""
+    columns = [Column(**{**each, "shape": tuple(each["shape"])}) for each in description["columns"]]
+    return columns, _of_json(description["structure"])
+
+
+def record(columns: Sequence[Column], leaves: Sequence[Any]) -> bytes:
+    """A sample as an Example.
+
+    Raises:
+        LeafChanged: A leaf isn't of its column.
+        TypeError: No array, number or text.
+    """
+    values = {
+        column.name: column.encoded(place, leaf)
+        for place, (column, leaf) in enumerate(zip(columns, leaves))
+    }
+    return example.encode(values)
+
+
+def _numbers(name: str, leaf: Any) -> NDArray[Any]:
+    array = np.asarray(as_array(leaf))
+    if array.dtype.kind not in "biufc":
+        raise TypeError(
+            f"samples must have arrays, numbers, str or bytes as {name!r}, got "
+            f"{type(leaf).__name__}: a transform makes one of them"
+        )
+    return array
+
+
+def _as_json(skeleton: Any) -> Any:
+    if isinstance(skeleton, dict):
+        return {name: _as_json(member) for name, member in skeleton.items()}
+    if isinstance(skeleton, tuple):
+        return [_as_json(member) for member in skeleton]
+    return skeleton
+
+
+def _of_json(text: Any) -> Any:
+    if isinstance(text, dict):
+        return {name: _of_json(member) for name, member in text.items()}
+    return tuple(map(_of_json, text)) if isinstance(text, list) else text

@@ -1,0 +1,366 @@
+"""``materialize``: decoded once, and every batch as it was."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from adapters import (
+    Boxes,
+    Cache,
+    Feature,
+    ImageDecoder,
+    RecordError,
+    concatenate,
+    materialize,
+    open_images,
+    open_records,
+    split,
+)
+from tests.contract.front_ends import (
+    FRONT_ENDS,
+    INLINE,
+    KERAS,
+    TWO_PROCESSES,
+    TWO_THREADS,
+    batches_of,
+    loader_of,
+)
+from tests.sources.every_kind import all_samples
+from tests.sources.example_files import encoded, file_of
+from tests.sources.image_folders import varied
+from tests.sources.record_files import FORMATS, damage, jpeg_file
+
+DECODERS = [
+    ImageDecoder(16),
+    ImageDecoder(16, crop="center", flip=True),
+    ImageDecoder((12, 20), crop="center", resize_short=24, layout="NCHW"),
+    ImageDecoder(16, crop="random", resize_short=18, flip=True),
+    ImageDecoder(60, crop="random", resize_short=18, flip=True),
+    ImageDecoder(16, crop="random_resized", flip=True, area=(0.1, 0.6)),
+    ImageDecoder(16, crop="random_resized", dtype="float32", mean=[1, 2, 3], std=4, layout="NCHW"),
+    ImageDecoder(16, flip=True, dtype="float32", std=9),
+    ImageDecoder(16, channels=1, interpolation="nearest"),
+]
+
+
+def batches(source: Any, workers: str = INLINE, front_end: str = KERAS) -> list[Any]:
+    """All batches of two epochs."""
+    with loader_of(front_end, source, 5, workers=workers, shuffle=True, seed=3) as loader:
+        return list(batches_of(loader, epochs=2))
+
+
+def same(left: Any, right: Any) -> None:
+    if isinstance(left, dict):
+        assert left.keys() == right.keys()
+        left, right = list(left.values()), [right[name] for name in left]
+    if isinstance(left, (tuple, list)):
+        for one, other in zip(left, right, strict=True):
+            same(one, other)
+    else:
+        np.testing.assert_array_equal(left, right, strict=True)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("decoder", DECODERS, ids=repr)
+def test_batches_of_records_are_the_same(tmp_path, format, decoder):
+    path = jpeg_file(tmp_path, format)
+    source = open_records(path, decode=decoder)
+    decoded = materialize(source, tmp_path / "decoded")
+    same(batches(decoded), batches(source))
+    (tmp_path / "other").mkdir()
+    again = open_records(jpeg_file(tmp_path / "other", format), decode=decoder)
+    with pytest.raises(ValueError, match="another source"):
+        materialize(again, tmp_path / "decoded")
+
+
+@pytest.mark.parametrize("decode", ["image", ImageDecoder(), *DECODERS[3:6]], ids=repr)
+def test_samples_of_files_are_the_same(tmp_path, decode):
+    source = open_images(varied(tmp_path / "photos"), decode=decode)
+    decoded = materialize(source, tmp_path / "decoded")
+    assert decoded.classes == source.classes
+    for one, other in zip(all_samples(decoded), all_samples(source), strict=True):
+        same(one, other)
+        assert type(one[1]) is type(other[1])
+        assert one[0].flags.writeable
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+@pytest.mark.parametrize("workers", [TWO_THREADS, TWO_PROCESSES])
+def test_all_workers_read_it(tmp_path, front_end, workers):
+    source = open_images(varied(tmp_path / "photos"), decode=DECODERS[3])
+    decoded = materialize(source, tmp_path / "decoded")
+    expected = batches(source, INLINE, front_end)
+    same(batches(decoded, workers, front_end), expected)
+
+
+def test_parts_are_numbered_anew(tmp_path):
+    source = open_images(varied(tmp_path / "photos"), decode=DECODERS[3])
+    train, test = split(source, (0.7, 0.3), stratify=source.labels)
+    for name, part in (("train", train), ("test", test)):
+        decoded = materialize(part, tmp_path / name)
+        assert decoded.classes == source.classes
+        same(batches(decoded), batches(part))
+    decoded = materialize(source, tmp_path / "decoded")
+    same(batches(decoded.select(train.numbers)), batches(train))
+    assert decoded.select([1, 2]).classes == source.classes
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "float32"])
+def test_sixteen_bits_and_masks_are_kept(tmp_path, dtype):
+    """An image and its mask, cut alike; ids and depths to the bit."""
+    rng, names = np.random.default_rng(0), []
+    for number in range(7):
+        image = rng.integers(0, 65536, (20 + number, 31, 3), np.uint16)
+        mask = rng.integers(0, 20, (20 + number, 31), np.uint8)
+        pair = [str(tmp_path / f"{kind}{number}.png") for kind in ("image", "mask")]
+        for path, pixels in zip(pair, (image, mask)):
+            cv2.imwrite(path, pixels)
+        names.append(tuple(pair))
+    for crop in ("random_resized", "center"):
+        shared = {"crop": crop, "flip": True}
+        decode = (
+            ImageDecoder(16, dtype=dtype, **shared),
+            ImageDecoder(16, channels=1, interpolation="nearest", **shared),
+        )
+        source = open_images(names, decode=decode)
+        decoded = materialize(source, tmp_path / f"{dtype} {crop}")
+        same(batches(decoded), batches(source))
+        assert batches(source)[0][0].max() > 255
+
+
+def test_features_keep_what_they_are(tmp_path):
+    def features(number: int) -> dict[str, Any]:
+        ok, jpeg = cv2.imencode(".jpg", np.full((20 + number, 30, 3), 9 * number, np.uint8))
+        assert ok
+        return {
+            "image": [jpeg.tobytes()],
+            "label": [number],
+            "boxes": [float(each) for each in range(4 * number + 4)],
+            "name": [f"number {number}".encode()],
+            "tags": [b"a"] * number,
+            "raw": [bytes(range(6))],
+        }
+
+    path = file_of(tmp_path, [encoded(features(number)) for number in range(11)])
+    decode = {
+        "image": ImageDecoder(16, crop="random", resize_short=18, flip=True),
+        "label": Feature("int64"),
+        "boxes": Feature("float32", (None, 4), default=-1),
+        "raw": Feature("uint8", (2, 3), stored="raw"),
+        "missing": Feature("float32", (2,), default=(1, 2)),
+    }
+    source = open_records(path, decode=decode)
+    same(batches(materialize(source, tmp_path / "decoded")), batches(source))
+    pairs = open_records(path, decode=decode, outputs=("image", "label"))
+    decoded = materialize(pairs, tmp_path / "pairs")
+    same(batches(decoded), batches(pairs))
+    np.testing.assert_array_equal(decoded.labels_of(np.arange(11)), np.arange(11))
+    texts = {"name": Feature(str), "tags": Feature(bytes, (None,)), "label": Feature("int64")}
+    source = open_records(path, decode=texts)
+    for one, other in zip(
+        all_samples(materialize(source, tmp_path / "texts")), all_samples(source), strict=True
+    ):
+        same(one, other)
+
+
+class Own:
+    """Samples of all that a sample may have."""
+
+    def __init__(self, varies: bool = False) -> None:
+        self.varies = varies
+
+    def __len__(self) -> int:
+        return 9
+
+    def __getitem__(self, number: int) -> Any:
+        length = 3 + number * self.varies
+        return {
+            "x": (np.full((length, 2), number, "float16"), np.float64(number) / 3),
+            "y": [number, number / 7, number % 2 == 0],
+            "a": {"text": f"é{number}", "bytes": b"\0" * number, "none": None},
+            "empty": np.empty((0, 4), "int8"),
+            "complex": np.array([1j, number]),
+        }
+
+
+@pytest.mark.parametrize("varies", [False, True])
+def test_samples_of_other_data_sets(tmp_path, varies):
+    decoded = materialize(Own(varies), tmp_path)
+    for number in range(9):
+        expected, found = Own(varies)[number], decoded[number]
+        expected["y"] = tuple(map(type(found["y"][0]), expected["y"]))
+        same(found["x"], expected["x"])
+        same(found["complex"], expected["complex"])
+        same(found["empty"], expected["empty"])
+        assert found["a"] == expected["a"]
+        assert type(found["x"][1]) is np.float64
+    assert list(decoded[3]) == list(Own()[3])
+
+
+def test_python_numbers_stay_python_numbers(tmp_path):
+    rows = [(np.zeros(2), 3, 2.5, True), (np.ones(2), -4, 1e300, False)]
+    for one, other in zip(all_samples(materialize(rows, tmp_path)), rows, strict=True):
+        assert list(map(type, one)) == list(map(type, other))
+        assert one[1:] == other[1:]
+
+
+def test_numbers_of_several_dtypes(tmp_path):
+    rows = [(np.zeros(2, "int8"), 3), (np.ones(2, "float32"), 2.5)]
+    for one, other in zip(all_samples(materialize(rows, tmp_path)), rows, strict=True):
+        same(one[0], other[0])
+        assert one[1] == other[1]
+
+
+def test_arrays_by_their_content(tmp_path):
+    arrays = (np.arange(12.0).reshape(6, 2), np.arange(6))
+    same(batches(materialize(arrays, tmp_path)), batches(arrays))
+    with pytest.raises(ValueError, match="another source"):
+        materialize((arrays[0] + 1, arrays[1]), tmp_path)
+
+
+def test_nothing_is_decoded_twice(tmp_path):
+    calls = []
+
+    class Counting(Own):
+        def __getitem__(self, number: int) -> Any:
+            calls.append(number)
+            return super().__getitem__(number)
+
+    materialize(Counting(), tmp_path)
+    first = len(calls)
+    materialize(Counting(), tmp_path)
+    assert (sorted(set(calls)), first <= 10, len(calls)) == (list(range(9)), True, first)
+
+
+def test_only_one_thread_runs_a_data_set(tmp_path):
+    class Busy(Own):
+        inside = 0
+
+        def __getitem__(self, number: int) -> Any:
+            self.inside += 1
+            time.sleep(0.002)
+            assert self.inside == 1
+            self.inside -= 1
+            return super().__getitem__(number)
+
+    assert len(materialize(Busy(), tmp_path)) == 9
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda path: path.write_bytes(path.read_bytes() + path.read_bytes()),
+        lambda path: path.touch(),
+    ],
+    ids=["longer", "touched"],
+)
+def test_files_that_changed_are_told(tmp_path, change):
+    path = jpeg_file(tmp_path, "recordio")
+    materialize(open_records(path, decode=DECODERS[0]), tmp_path / "decoded")
+    materialize(open_records(path, decode=DECODERS[0]), tmp_path / "decoded")
+    time.sleep(0.01)
+    change(path)
+    with pytest.raises(ValueError, match="have changed since"):
+        materialize(open_records(path, decode=DECODERS[0]), tmp_path / "decoded")
+
+
+def test_what_comes_after_may_change(tmp_path):
+    """Another mean, flip or area is no other decoder; another size is."""
+    path = jpeg_file(tmp_path, "recordio")
+    first = open_records(path, decode=ImageDecoder(16, crop="random_resized"))
+    materialize(first, tmp_path / "decoded")
+    other = open_records(path, decode=ImageDecoder(12, crop="random_resized", flip=True))
+    same(
+        batches(materialize(other, tmp_path / "decoded")),
+        batches(materialize(other, tmp_path / "again")),
+    )
+    smaller = open_records(path, decode=ImageDecoder(12))
+    with pytest.raises(ValueError, match="give another folder"):
+        materialize(smaller, tmp_path / "decoded")
+
+
+def test_what_draws_is_refused(tmp_path):
+    class Mine(ImageDecoder):
+        pass
+
+    path = jpeg_file(tmp_path, "recordio")
+    with pytest.raises(ValueError, match="the same sample each time"):
+        materialize(open_records(path, decode=Mine(9, flip=True)), tmp_path / "a")
+    drawn = open_records(path, decode=DECODERS[3])
+    with pytest.raises(ValueError, match="materialize its parts"):
+        materialize(concatenate([drawn, drawn]), tmp_path / "b")
+    boxes = open_records(path, decode={"image/encoded": DECODERS[3], "boxes": Boxes()})
+    with pytest.raises(ValueError, match="no Boxes or Points"):
+        materialize(boxes, tmp_path / "c")
+
+
+def test_what_cannot_be_stored_is_told(tmp_path):
+    with pytest.raises(TypeError, match="arrays, numbers, str or bytes as '1'"):
+        materialize([(np.zeros(2), object())], tmp_path / "a")
+    with pytest.raises(TypeError, match="texts as keys"):
+        materialize([{1: np.zeros(2)}], tmp_path / "b")
+    with pytest.raises(ValueError, match="on a disk of this machine"):
+        materialize([1, 2], "s3://bucket/decoded")
+    with pytest.raises(ValueError, match="one structure"):
+        materialize([(1, 2), (1, 2, 3)], tmp_path / "c")
+    assert not list((tmp_path / "c").glob("*"))
+
+
+def test_a_damaged_image_is_told(tmp_path):
+    path = jpeg_file(tmp_path, "recordio")
+    damage(path, 900)
+    with pytest.raises(RecordError):
+        materialize(open_records(path, decode=DECODERS[0]), tmp_path / "decoded")
+
+
+def test_a_cache_of_decoded_samples_says_what_to_use(tmp_path):
+    with pytest.raises(ValueError, match=r"materialize\(source, folder\)"):
+        Cache(tmp_path, decoded=True)
+
+
+PROGRAM = """
+import sys, time
+import numpy as np
+from adapters import materialize
+
+class Slow:
+    def __len__(self):
+        return 300
+    def __getitem__(self, number):
+        time.sleep(0.003)
+        return np.full((64, 64), number), number
+
+decoded = materialize(Slow(), sys.argv[1])
+assert all((image == label).all() and label == place
+           for place, (image, label) in enumerate(decoded))
+print("done", len(decoded))
+"""
+
+
+def test_processes_wait_for_the_one_that_writes(tmp_path):
+    several = [
+        subprocess.Popen([sys.executable, "-c", PROGRAM, tmp_path], stdout=subprocess.PIPE)
+        for _ in range(3)
+    ]
+    assert {each.communicate()[0] for each in several} == {b"done 300\n"}
+    assert {path.name for path in tmp_path.iterdir()} >= {"samples.json"}
+
+
+def test_a_killed_process_leaves_nothing_half(tmp_path):
+    for delay in (0.5, 0.8, 1.1):
+        process = subprocess.Popen([sys.executable, "-c", PROGRAM, tmp_path])
+        time.sleep(delay)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    found = subprocess.run([sys.executable, "-c", PROGRAM, tmp_path], capture_output=True)
+    assert found.stdout == b"done 300\n"
+    assert not [path for path in Path(tmp_path).iterdir() if path.name.startswith(".")]
