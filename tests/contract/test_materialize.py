@@ -144,9 +144,9 @@ def test_features_keep_what_they_are(tmp_path):
         return {
             "image": [jpeg.tobytes()],
             "label": [number],
-            "boxes": [float(each) for each in range(4 * number + 4)],
+            "words": [float(each) for each in range(4 * number + 4)],
             "name": [f"number {number}".encode()],
-            "tags": [b"a"] * number,
+            "tags": [b"a"] * (number + 1),
             "raw": [bytes(range(6))],
         }
 
@@ -154,7 +154,7 @@ def test_features_keep_what_they_are(tmp_path):
     decode = {
         "image": ImageDecoder(16, crop="random", resize_short=18, flip=True),
         "label": Feature("int64"),
-        "boxes": Feature("float32", (None, 4), default=-1),
+        "words": Feature("float32", (None, 4), default=-1),
         "raw": Feature("uint8", (2, 3), stored="raw"),
         "missing": Feature("float32", (2,), default=(1, 2)),
     }
