@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import hypothesis
 import pytest
 
-from adapters.engine import arena, pool, standin
+from adapters.engine import arena, pool
 from tests import fuzzing
 from tests.engine.crews import end_idle_workers
 from tests.leftovers import Leftovers
@@ -26,7 +26,6 @@ pytest_plugins = ["tests.limits", "tests.side_by_side"]
 
 REPORT_MARK = "keras-report: "
 _PROPERTY = "report"
-_submit = standin.StandIn.submit
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -95,20 +94,14 @@ def nothing_is_left() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def processes_are_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who asks for processes gets every batch from them, however busy the machine is.
-
-    They are kept for the next test. How they end is tested in tests/engine/test_pool.py, what
-    happens while they start in tests/engine/test_standin.py.
-    """
+def processes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes are kept for the next test. How they end is tested in tests/engine/test_pool.py."""
     monkeypatch.setattr(pool, "_LINGER_SECONDS", 30)
-    monkeypatch.setattr(standin.StandIn, "submit", lambda *_: False)
 
 
 @pytest.fixture
-def new_processes(processes_are_awaited: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The processes of a test are started for it, and aren't awaited."""
-    monkeypatch.setattr(standin.StandIn, "submit", _submit)
+def new_processes(processes_are_kept: None) -> None:
+    """The processes of a test are started for it."""
     end_idle_workers()
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.batch.plan import Layout, LayoutChanged
 from adapters.errors import note
 from adapters.ownership import Allocate, detached
 from adapters.structure import flatten, to_array, unflatten
@@ -25,7 +24,7 @@ def collate(
     numbers: NDArray[np.int64],
     allocate: Allocate,
     remedy: Callable[[tuple[int, ...]], str] = lambda shape: "pad, crop or resize in transform",
-) -> tuple[Any, Layout | None]:
+) -> Any:
     """Write samples into a new batch.
 
     Args:
@@ -35,7 +34,7 @@ def collate(
         remedy: What makes shapes like this one equal, for error messages.
 
     Returns:
-        The batch, and its layout where that is of fixed size.
+        The batch.
 
     Raises:
         ValueError: Samples of different structures or shapes.
@@ -49,12 +48,11 @@ def collate(
     except (TypeError, ValueError) as error:
         note(error, f"in sample {numbers[0]}")
         raise
-    layout = Layout(skeleton, tuple((leaf.shape, leaf.dtype) for leaf in leaves))
-    columns = layout.allocate(len(numbers), allocate)
+    wanted = [(leaf.shape, leaf.dtype) for leaf in leaves]
+    columns = [allocate((len(numbers), *shape), dtype) for shape, dtype in wanted]
     seen: list[set[np.dtype[Any]]] = [{leaf.dtype} for leaf in leaves]
     for column, leaf in zip(columns, leaves):
         _write(column, 0, leaf)
-    promoted = False
     alike = _kinds(first, leaves) if skeleton == tuple(range(len(first))) else None
     for row, sample in enumerate(iterator, 1):
         if alike is not None and type(sample) is tuple and len(sample) == len(alike):
@@ -73,12 +71,12 @@ def collate(
                 f"samples of a batch must have one structure: sample {numbers[row]} is "
                 f"{_outline(sample)}, sample {numbers[0]} is {_outline_of(skeleton, leaves)}"
             )
-        for place, (value, (shape, dtype)) in enumerate(zip(values, layout.leaves)):
+        for place, (value, (shape, dtype)) in enumerate(zip(values, wanted)):
             try:
                 leaf = value if type(value) is np.ndarray else as_leaf(value)
                 if leaf.dtype is not dtype and leaf.dtype not in seen[place]:
                     columns[place] = _widen(columns[place], row, leaf.dtype, seen[place], allocate)
-                    promoted, alike = True, None
+                    alike = None
             except (TypeError, ValueError) as error:
                 note(error, f"in sample {numbers[row]}")
                 raise
@@ -90,7 +88,7 @@ def collate(
                     f"{shape}; {remedy(leaf.shape)}"
                 )
             _write(columns[place], row, leaf)
-    return unflatten(skeleton, columns), None if promoted or not layout.fixed_size else layout
+    return unflatten(skeleton, columns)
 
 
 def _kinds(
@@ -132,23 +130,6 @@ def _write(column: NDArray[Any], row: int, leaf: NDArray[Any]) -> None:
         column[row] = detached(leaf.item())
     else:
         column[row] = detached(leaf)
-
-
-def fill(samples: Iterable[Any], rows: Sequence[NDArray[Any]], layout: Layout) -> None:
-    """Write samples into rows of a batch whose layout is known.
-
-    Raises:
-        LayoutChanged: A sample doesn't fit.
-    """
-    for row, sample in enumerate(samples):
-        values, skeleton = flatten(sample)
-        if skeleton != layout.skeleton:
-            raise LayoutChanged
-        for column, value, (shape, dtype) in zip(rows, values, layout.leaves):
-            leaf = as_leaf(value)
-            if leaf.shape != shape or leaf.dtype != dtype:
-                raise LayoutChanged
-            _write(column, row, leaf)
 
 
 def as_leaf(value: Any) -> NDArray[Any]:

@@ -9,39 +9,10 @@ slot that it shares with the trainer.
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
 from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 from adapters.batch.key import BatchKey
 from adapters.ownership import Allocate as Allocate
-
-
-class LayoutChanged(Exception):
-    """A sample doesn't fit the layout that was foretold for its batch."""
-
-
-class Layout(NamedTuple):
-    """What the samples of a batch have in common.
-
-    Args:
-        skeleton: The sample's structure with leaf numbers in the leaves' places.
-        leaves: ``(shape, dtype)`` of each leaf of one sample.
-    """
-
-    skeleton: Any
-    leaves: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
-
-    @property
-    def fixed_size(self) -> bool:
-        """Whether every leaf has bytes of its own, so that it can lie in shared memory."""
-        return bool(self.leaves) and not any(dtype.hasobject for _, dtype in self.leaves)
-
-    def allocate(self, count: int, allocate: Allocate) -> list[NDArray[Any]]:
-        """Memory for a batch of ``count`` samples, an array per leaf."""
-        return [allocate((count, *shape), dtype) for shape, dtype in self.leaves]
 
 
 class Assembled(NamedTuple):
@@ -49,9 +20,6 @@ class Assembled(NamedTuple):
 
     batch: Any
     """The batch: a structure of arrays, first axis the samples."""
-    layout: Layout | None
-    """How the collated samples lie in memory, before ``finish``; None where a batch can't be filled
-    in parts."""
     skipped: int
     """Samples that others have taken the place of."""
 
@@ -84,38 +52,6 @@ class Plan(abc.ABC):
     def shuffled(self, epoch: int, step: int) -> int:
         """Number of the batch that comes at ``step`` where batches are permuted as wholes."""
         return step
-
-    # --- batches in parts, of plans that give a layout ---
-
-    def part(self, key: BatchKey, start: int, rows: Sequence[NDArray[Any]], layout: Layout) -> int:
-        """Compute rows ``start`` and on of a batch whose layout is known, into ``rows``.
-
-        Args:
-            key: Of the batch.
-            start: First row of the part.
-            rows: One array per leaf, ``(rows in the part, ...)``.
-            layout: Of the samples.
-
-        Returns:
-            How many samples others have taken the place of.
-
-        Raises:
-            LayoutChanged: A sample doesn't fit; compute the batch whole.
-        """
-        raise LayoutChanged
-
-    @property
-    def finishes(self) -> bool:
-        """Whether a batch that was computed in parts goes through ``finish``."""
-        return False
-
-    def finish(self, key: BatchKey, batch: Any) -> Any:
-        """What becomes of a batch that was computed in parts, in memory of its own.
-
-        Raises:
-            LayoutChanged: Compute it whole.
-        """
-        return batch
 
     def expect(self, key: BatchKey, elsewhere: bool) -> None:
         """A batch is going to be computed: begin to fetch what it is made of, and don't wait.
@@ -169,9 +105,6 @@ class Plan(abc.ABC):
     def enter_epoch(self, epoch: int) -> bool:
         """An epoch begins; whether what processes have got of the plan is out of date now."""
         return False
-
-    def stand_in(self) -> None:
-        """Of a copy: it is computed with in the process that has sent it."""
 
     def renew_locks(self) -> None:
         """In a forked process, where whoever held them is not."""

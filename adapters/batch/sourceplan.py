@@ -19,12 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.alignment import aligned_empty
-from adapters.batch.collate import collate, fill
+from adapters.batch.collate import collate
 from adapters.batch.key import BatchKey
 from adapters.batch.lengthened import lengthened
 from adapters.batch.order import Order
-from adapters.batch.plan import Allocate, Assembled, Layout, LayoutChanged, Plan
+from adapters.batch.plan import Allocate, Assembled, Plan
 from adapters.batch.replacement import OnError, put
 from adapters.batch.samples import Samples, collate_for
 from adapters.errors import note
@@ -45,7 +44,7 @@ from adapters.generators import (
 from adapters.ownership import apart, taken
 from adapters.seeding import seed, seeded
 from adapters.sources import Source
-from adapters.structure import flatten, private, unflatten
+from adapters.structure import private, unflatten
 from adapters.user_code import Gate
 
 
@@ -89,7 +88,6 @@ class SourcePlan(Plan):
     _batch_function: Callable[..., Any] | None = field(init=False)
     _gate: Gate = field(init=False)
     _batch_gate: Gate = field(init=False)
-    _known: Layout | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         named = generator_argument
@@ -165,12 +163,7 @@ class SourcePlan(Plan):
     def only_decodes(self) -> bool:
         """Whether it decodes images and little else, which takes no interpreter lock."""
         decodes = self.source.decodes and self.batch_transform is None
-        return decodes and self._foretold() is not None
-
-    @property
-    def finishes(self) -> bool:
-        """Whether there is a ``batch_transform``."""
-        return self.batch_transform is not None
+        return decodes and self._known_leaves() is not None
 
     def enter_epoch(self, epoch: int) -> bool:
         """Let a source with epochs of its own know."""
@@ -198,15 +191,15 @@ class SourcePlan(Plan):
         if not self.source.whole_batches:
             self.order.foretell(key.place, self.source.will_read)
         if self._only_reads and self.source.gathers:  # No code of the user's: 8 us, not 9.
-            return Assembled(self.source.gather(self.order.batch(*key.place), allocate), None, 0)
-        with Place(self.seed, key.epoch, key.index) as place:
+            return Assembled(self.source.gather(self.order.batch(*key.place), allocate), 0)
+        with Place(self.seed, key.epoch, key.index):
             if self._only_reads:
-                held, layout, skipped = self._collated(key, allocate, place)
-                return Assembled(held[0], layout, skipped)
+                held, skipped = self._collated(key, allocate)
+                return Assembled(held[0], skipped)
             with self._gate, seeded(self.draws):
-                return self._assembled(key, allocate, place)
+                return self._assembled(key, allocate)
 
-    def _assembled(self, key: BatchKey, allocate: Allocate, place: Place) -> Assembled:
+    def _assembled(self, key: BatchKey, allocate: Allocate) -> Assembled:
         if self.collate is not None:
             function = collate_for(self, self.collate, numbers := self.order.batch(*key.place))
             samples = Samples(self, key, numbers)
@@ -214,37 +207,33 @@ class SourcePlan(Plan):
             collated: Callable[[], Any] = functools.partial(self._by_collate, function, key, held)
             if hasattr(self.batch_transform, "on_own_batch") and not self._own_collate:
                 collated = self._taken_first(collated)
-            return Assembled(self._finished(key, collated, allocate), None, samples.skipped)
+            return Assembled(self._finished(key, collated, allocate), samples.skipped)
         memory = np.empty if self._transforms else allocate
-        held, layout, skipped = self._collated(key, memory, place)
-        return Assembled(self._finished(key, held.pop, allocate), layout, skipped)
+        held, skipped = self._collated(key, memory)
+        return Assembled(self._finished(key, held.pop, allocate), skipped)
 
-    def _collated(
-        self, key: BatchKey, allocate: Allocate, place: Place
-    ) -> tuple[list[Any], Layout | None, int]:
+    def _collated(self, key: BatchKey, allocate: Allocate) -> tuple[list[Any], int]:
         """The batch before ``batch_transform``, which nothing but this list refers to."""
-        layout, skipped, source = None, 0, self.source
+        skipped, source = 0, self.source
         if source.whole_batches:
-            return [self._whole(key, allocate)], None, 0
+            return [self._whole(key, allocate)], 0
         numbers = self.order.batch(*key.place)
         if source.gathers and self.transform is None:
             batch = source.gather(numbers, allocate)
-        elif (known := self._foretold()) is not None:
-            columns = known.allocate(len(numbers), allocate)
+        elif (known := self._known_leaves()) is not None:
+            columns = [allocate((len(numbers), *shape), dtype) for shape, dtype in known]
             skipped = self._filled(key, numbers, columns)
-            batch, layout = unflatten(known.skeleton, columns), known
+            batch = unflatten(source.skeleton, columns)
         else:
             samples = Samples(self, key, numbers)
             if self.transform is None and source.pads:
-                batch, _ = collate(
+                batch = collate(
                     source.padded(list(samples), self.lengthened), numbers, allocate, source.remedy
                 )
             else:
-                batch, layout = collate(samples, numbers, allocate, source.remedy)
+                batch = collate(samples, numbers, allocate, source.remedy)
             skipped = samples.skipped
-            if source.fetches_many and (self.draws or place.batch_draws):
-                layout = None  # Fetched in parts, it would draw something else.
-        return [batch], layout, skipped
+        return [batch], skipped
 
     def _taken_first(self, collated: Callable[[], Any]) -> Callable[[], Any]:
         """The batch of the user's collate, before a transform writes to it where it lies."""
@@ -279,41 +268,12 @@ class SourcePlan(Plan):
         """Batches by which one sees which axes differ, see ``lengthened``."""
         return lengthened(self, epoch)
 
-    def part(self, key: BatchKey, start: int, rows: Sequence[NDArray[Any]], layout: Layout) -> int:
-        """Compute rows ``start`` and on of a batch whose layout is known, into ``rows``."""
-        if not start:
-            self.order.foretell(key.place, self.source.will_read)
-        numbers = self.order.batch(*key.place)[start : start + len(rows[0])]
-        if self._foretold() is not None:
-            return self._filled(key, numbers, rows)
-
-        with self._gate, seeded(self.draws), Place(self.seed, key.epoch, key.index) as place:
-            samples = Samples(self, key, numbers)
-            fill(samples, rows, layout)
-            if place.batch_draws:  # Fetched in parts, it has drawn something else.
-                raise LayoutChanged
-            return samples.skipped
-
-    def finish(self, key: BatchKey, batch: Any) -> Any:
-        """Apply ``batch_transform`` to a batch that was computed in parts, in memory of its own."""
-        leaves, skeleton = flatten(batch)
-        with self._gate, seeded(self.draws), Place(self.seed, key.epoch, key.index):
-            # Containers of the call's own, so that nothing but the transform can keep them.
-            new = functools.partial(unflatten, skeleton, leaves)
-            return self._finished(key, new, aligned_empty, leaves)
-
-    def _finished(
-        self,
-        key: BatchKey,
-        batch_of: Callable[[], Any],
-        allocate: Allocate,
-        ours: Sequence[NDArray[Any]] = (),
-    ) -> Any:
-        """Transform a batch in a container of its own; others refer to ``ours``."""
+    def _finished(self, key: BatchKey, batch_of: Callable[[], Any], allocate: Allocate) -> Any:
+        """Transform a batch in a container of its own."""
         if self._own_collate and (self.batch_transform is None or self._own_transform):
             return self._batch_transformed(batch_of, key)  # Of which nobody keeps anything.
         with self._batch_gate:
-            return taken(lambda: self._batch_transformed(batch_of, key), allocate, ours)[0]
+            return taken(lambda: self._batch_transformed(batch_of, key), allocate)[0]
 
     def _batch_transformed(self, batch_of: Callable[[], Any], key: BatchKey) -> Any:
         function = self._batch_function
@@ -346,16 +306,10 @@ class SourcePlan(Plan):
             return self.source.sample(number, generator(self.seed, epoch, number, DECODE))
         return self.source.sample(number)
 
-    def _foretold(self) -> Layout | None:
-        """The layout of batches that the source writes itself; None where samples are collated."""
+    def _known_leaves(self) -> Any:
+        """Shape and dtype of leaves that the source writes itself; None where it is collated."""
         alone = self.transform is None and self.collate is None
-        leaves = self.source.leaves if alone else None
-        if leaves is None:
-            return None
-        known = self._known
-        if known is None or known.leaves is not leaves:
-            known = self._known = Layout(self.source.skeleton, leaves)
-        return known
+        return self.source.leaves if alone else None
 
     def _filled(
         self, key: BatchKey, numbers: NDArray[np.int64], rows: Sequence[NDArray[Any]]

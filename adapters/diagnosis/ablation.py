@@ -46,7 +46,6 @@ class Ablations:
         packed: As ``memory``, of a few pictures that were packed at 256 pixels; None where that
             makes none of them smaller, or can't be tried.
         store: ``"uncached"`` or ``"cached"`` where samples come from a store behind URLs.
-        in_parts: Whether what takes long about a batch can be shared out among workers.
         has_transform: Whether a function of the user's makes something of each sample.
     """
 
@@ -58,7 +57,6 @@ class Ablations:
     gathers: bool = False
     packed: Plan | None = None
     store: str = ""
-    in_parts: bool = True
     has_transform: bool = True
 
 
@@ -122,7 +120,7 @@ class Fetching(SourcePlan):
         except Exception:
             if self.on_error == "raise":
                 raise
-        return Assembled((np.zeros(1),), None, 0)
+        return Assembled((np.zeros(1),), 0)
 
 
 def ablations_of(plan: SourcePlan, epoch: int) -> Ablations:
@@ -144,7 +142,7 @@ def ablations_of(plan: SourcePlan, epoch: int) -> Ablations:
         size = max(whole) + 1 if source.endless else len(source)
         again = SequenceSource(KeptSamples(whole, size), own_epochs=False)
         kept = dataclasses.replace(kept, source=again)
-        return Ablations(plan, storage, kept, None, False, in_parts=False, has_transform=False)
+        return Ablations(plan, storage, kept, None, False, has_transform=False)
     if source.stored:
         fetched, left = _made(plan, batches, source.sample)
         if left:
@@ -161,11 +159,8 @@ def ablations_of(plan: SourcePlan, epoch: int) -> Ablations:
         packed = dataclasses.replace(plan, source=pictures, order=same)
     decodes, gathers = source.holds_images, source.gathers
     store = store_of(source)
-    in_parts = plan.batch_transform is None and plan.collate is None
     has_transform = plan.transform is not None
-    return Ablations(
-        plan, storage, kept, collation, decodes, gathers, packed, store, in_parts, has_transform
-    )
+    return Ablations(plan, storage, kept, collation, decodes, gathers, packed, store, has_transform)
 
 
 def _made(

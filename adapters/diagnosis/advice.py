@@ -16,7 +16,6 @@ from adapters.diagnosis.prediction import (
     cached,
     copied_ahead,
     gain_in_words,
-    longer_queue,
     most,
     most_waiting,
     needed_workers,
@@ -76,11 +75,6 @@ def _workers_gain(v: Verdict, quiet: bool) -> str:
     return _gain(with_workers(v, count), quiet, rest)
 
 
-def _and_queue(v: Verdict, count: int) -> str:
-    """The queue that so many workers need, where theirs is shorter."""
-    return f" and max_queue_size={count}" if v.workers.queue and v.workers.queue < count else ""
-
-
 def _counted(v: Verdict) -> bool:
     """Whether more workers might help."""
     return v.bottleneck in (STORAGE, TRANSFORMS, COLLATION) and not v.one_at_a_time
@@ -113,24 +107,15 @@ def _about_threads(v: Verdict, quiet: bool) -> Iterator[str]:
     if found is None or found.workers is None or found.gain < _NOTHING:
         yield v.hints.one_at_a_time
         return
-    asked = f"{v.workers.keyword}={found.workers}{_and_queue(v, found.workers)}"
+    asked = f"{v.workers.keyword}={found.workers}"
     if v.replaced:
         asked = f"{v.replaced}, with {asked}"
     yield f"{asked}, and {v.hints.one_at_a_time}{_gain(found, quiet)}"
 
 
-def _about_queue(v: Verdict, quiet: bool) -> Iterator[str]:
-    if (found := longer_queue(v)) is not None:
-        yield (
-            f"max_queue_size={found.workers}: as many batches may be under way as workers are "
-            f"busy, and there are {v.workers.count} workers{_gain(found, quiet)}"
-        )
-
-
 def _about_storage(v: Verdict, quiet: bool) -> Iterator[str]:
     needed = _needed_workers(v, quiet)
     yield from _about_threads(v, quiet)
-    yield from _about_queue(v, quiet)
     if v.store == UNCACHED:
         yield (
             'cache="/a/local/folder", or Cache(folder, "200GB"), in open_records or open_images: '
@@ -154,7 +139,7 @@ def _about_storage(v: Verdict, quiet: bool) -> Iterator[str]:
         if needed > count:
             effect = f"are the most that pay as a rule, where it would take {needed:,} to keep up"
         gain = _workers_gain(v, quiet)
-        asked = f"{v.workers.keyword}={count}{_and_queue(v, count)}"
+        asked = f"{v.workers.keyword}={count}"
         if v.workers.kind == "processes":
             asked += f", {v.hints.processes or 'processes'} as now"
         yield f"{asked}: that many fetches at once {effect}{gain}"
@@ -224,12 +209,11 @@ def _about_transforms(v: Verdict, quiet: bool) -> Iterator[str]:
 
 def _about_waiting(v: Verdict, quiet: bool) -> Iterator[str]:
     """Of workers for a transform that does."""
-    yield from _about_queue(v, quiet)
     workers, count = v.workers, next(iter(advised_workers(v)), None)
     if count is None:
         return
     named = f'"auto", or {count}' if workers.kind == "inline" else f"{count}"
-    asked = f"{workers.keyword}={named}{_and_queue(v, count)}"
+    asked = f"{workers.keyword}={named}"
     yield (
         f"{asked}: the transform waits for {1 - v.alone_computes:.0%} of its time, which takes no "
         f"CPU{_workers_gain(v, quiet)}"

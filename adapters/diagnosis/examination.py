@@ -242,7 +242,7 @@ class Examination:
             told,
             fetch_computes=self._parts.fetch_computes,
             alone_computes=self._parts.alone_computes,
-            workers=_workers(settings, face.workers_keyword, finding, ablations.in_parts),
+            workers=_workers(settings, face.workers_keyword, finding),
             hints=face.hints,
             has_transform=ablations.has_transform,
             one_at_a_time=asked_by_one and not settings.use_multiprocessing,
@@ -254,8 +254,7 @@ class Examination:
         )
 
 
-def _workers(settings: Settings, keyword: str, finding: str, in_parts: bool) -> Workers:
+def _workers(settings: Settings, keyword: str, finding: str) -> Workers:
     count = 0 if settings.workers == "auto" else settings.workers
     kind = ("processes" if settings.use_multiprocessing else "threads") if count else "inline"
-    queue = None if in_parts else settings.max_queue_size
-    return Workers(settings.kind or kind, count, usable_cpus(), keyword, finding, queue)
+    return Workers(settings.kind or kind, count, usable_cpus(), keyword, finding)

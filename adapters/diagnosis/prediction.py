@@ -27,7 +27,7 @@ _SCALES = 1.3
 _MOST_DISTURBED = 1.6
 # From there on, nobody counts in hundredths.
 _MANY_TIMES = 5
-WORKERS, PROCESSES, THREADS, QUEUE = "workers", "processes", "threads", "queue"
+WORKERS, PROCESSES, THREADS = "workers", "processes", "threads"
 WITHOUT_STORAGE, WITHOUT_TRANSFORMS, WITHOUT_COLLATION = (
     f"without {part}" for part in (STORAGE, TRANSFORMS, COLLATION)
 )
@@ -41,22 +41,20 @@ class Prediction:
 
     Args:
         change: ``"workers"``, ``"processes"`` (workers of that kind), ``"threads"`` (that ask a
-            source at once which was asked by one at a time), ``"queue"`` (as many batches under way
-            as there are workers), ``"replaced"`` (by a loader of this package), ``"cache"`` (one
-            that is full, of what comes from a store), ``"without storage"``,
+            source at once which was asked by one at a time), ``"replaced"`` (by a loader of this
+            package), ``"cache"`` (one that is full, of what comes from a store),
+            ``"without storage"``,
             ``"without transforms"``, ``"without collation"``, ``"packed at 256 pixels"``, or
             ``"copy ahead"``.
         workers: How many; None where they stay.
         seconds: For a batch: of training, or of the loader alone where there was no step.
         gain: How many times as fast that is as now, at least 1.
-        queue: How long ``max_queue_size`` has to be for so many; None where it is long enough.
     """
 
     change: str
     workers: int | None
     seconds: float
     gain: float
-    queue: int | None = None
 
     def __str__(self) -> str:
         """As in ``+70%``, or ``20 times as fast``."""
@@ -119,17 +117,6 @@ def with_threads(v: Verdict) -> Prediction | None:
     return _predicted(v, THREADS, count, v.alone / count, ahead=True, locked=_computed(v))
 
 
-def longer_queue(v: Verdict) -> Prediction | None:
-    """With as many batches under way as there are threads that wait; None where there are."""
-    workers = v.workers
-    waits = v.waits and workers.kind == "threads" and not v.one_at_a_time and v.alone is not None
-    if not waits or _hands(v, workers.count) == workers.count:
-        return None
-    count = min(workers.count, needed_workers(v) or workers.count)
-    loader = v.loader * _hands(v, workers.count) / count
-    return _predicted(v, QUEUE, count, loader, ahead=True, locked=_computed(v))
-
-
 def replaced(v: Verdict) -> Prediction | None:
     """With ours in the place of the loader that training was timed with; None where it was ours."""
     if not v.replaced or not v.trained_on_replaced or v.whole is None:
@@ -138,12 +125,8 @@ def replaced(v: Verdict) -> Prediction | None:
 
 
 def _hands(v: Verdict, count: int) -> int:
-    """Of so many workers, those that are busy at once now, or would be with a queue for them."""
-    if not v.waits:
-        return min(count, v.workers.cpus)
-    if count == v.workers.count and v.workers.queue is not None:
-        return min(count, v.workers.queue)
-    return count
+    """Of so many workers, those that are busy at once."""
+    return count if v.waits else min(count, v.workers.cpus)
 
 
 def _computed(v: Verdict) -> float:
@@ -226,9 +209,7 @@ def _predicted(
         else:
             seconds = loader + v.same
     seconds = min(max(seconds, 1e-9), now)
-    most = v.workers.queue
-    queue = count if count is not None and most is not None and count > most else None
-    return Prediction(change, count, seconds, now / seconds, queue)
+    return Prediction(change, count, seconds, now / seconds)
 
 
 def predictions_of(v: Verdict) -> tuple[Prediction, ...]:
@@ -238,7 +219,7 @@ def predictions_of(v: Verdict) -> tuple[Prediction, ...]:
         found.append(copied_ahead(v))
     elif v.bottleneck in (STORAGE, TRANSFORMS, COLLATION):
         found += [with_workers(v, count) for count in advised_workers(v)]
-        found += [with_threads(v), longer_queue(v), replaced(v)]
+        found += [with_threads(v), replaced(v)]
         if v.bottleneck == TRANSFORMS and threads_bring_nothing(v):
             found.append(with_workers(v, process_count(v), processes=True))
         found.append(cached(v) if v.bottleneck == STORAGE else None)

@@ -33,7 +33,6 @@ class Workers:
         cpus: How many CPUs this process may use.
         keyword: What the loader calls their number.
         finding: What they have found out about themselves, in words.
-        queue: Batches that may be under way, where each of them is one worker's; else None.
     """
 
     kind: str
@@ -41,7 +40,6 @@ class Workers:
     cpus: int
     keyword: str = "workers"
     finding: str = ""
-    queue: int | None = None
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ class Cluster:
     # A task of Dask's costs 2 ms of scheduler, worker and client (two cores).
     group_seconds = 0.01
     window = None
-    short = starting = splits = False
+    short = starting = False
 
     def __init__(self, plan: Plan, settings: Settings, lock: Any) -> None:
         self._client: Any = settings.cluster
@@ -124,10 +124,6 @@ class Cluster:
         """All that may be under way: there are queues of our own, and of the cluster."""
         return self._most
 
-    def stand_in(self, job: Job, done: Done) -> bool:
-        """The cluster is there."""
-        return False
-
     def submit(self, job: Job, done: Done) -> bool:
         """Send the job to the cluster.
 
@@ -141,10 +137,6 @@ class Cluster:
         self._jobs[job] = done
         self._lanes.put(Work(job, list(job.batches)))
         return True
-
-    def allocate(self, pending: Pending) -> None:
-        """Nothing is computed in parts."""
-        raise NotImplementedError
 
     def collect(self, pending: Pending) -> Assembled:
         """Batches are in their ``outcome``."""

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import sys
 
-# Processes are started where what is waited for without them is that many times their start.
-_WORTH = 2.0
-# Where they start beside the consumer, they only take CPUs from it.
-_WORTH_BESIDE = 1.0
 # What that takes, as long as none has been started, on two cores: a process that imports Keras took
 # 1.8 s with JAX, 3.2 s with TensorFlow and 4 s with PyTorch, and 0.5 s if it needs no framework.
 _START_SECONDS, _SLOW_START_SECONDS, _SLOW = 1.0, 3.0, ("tensorflow", "torch")
@@ -38,22 +34,21 @@ class Consumer:
         self.lost_seconds += seconds
         self._losses = self._losses[1], seconds
 
-    def is_worth_processes(self, batches_left: float, beside: bool = False) -> bool:
-        """Whether starting some pays, in what is left, or by what was lost before.
+    def is_worth_processes(self, batches_left: float) -> bool:
+        """Whether starting some pays: the waits, past and to come, are longer than their start.
+
+        Nothing waits for that start, which only takes CPUs from the consumer.
 
         Args:
-            batches_left: That are known to come.
-            beside: Nobody waits for their start.
+            batches_left: Batches that are known to come.
         """
         from adapters.engine.pool import kept  # Programs without processes do without it.
 
         pool = kept()
         # One batch alone may have waited for something else.
         ahead = min(self._losses) * batches_left
-        worth = _WORTH_BESIDE if beside else _WORTH
-        return pool.idle > 0 or self.lost_seconds + ahead >= worth * (
-            pool.start_seconds or _guessed_start_seconds()
-        )
+        start_seconds = pool.start_seconds or _guessed_start_seconds()
+        return pool.idle > 0 or self.lost_seconds + ahead >= start_seconds
 
 
 def _guessed_start_seconds() -> float:

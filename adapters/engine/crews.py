@@ -28,9 +28,9 @@ def _processes(
 ) -> Crew:
     from adapters.engine.processes import Processes  # Programs without them do without it.
 
-    room = room_for(settings.max_queue_size, count)
-    about = settings.environment, settings.isolated, settings.workers == "auto"
-    return Processes(plan, count, room, lock, changed, *about)
+    room = room_for(settings.window(count), count)
+    grows = settings.workers == "auto"
+    return Processes(plan, count, room, lock, changed, settings.environment, grows)
 
 
 def _cluster(

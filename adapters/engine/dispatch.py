@@ -22,9 +22,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from adapters import user_code
-from adapters.batch.plan import Assembled, Layout, Plan
-from adapters.engine import portions
-from adapters.engine.jobs import Crew, Job, Kind, Pending
+from adapters.batch.plan import Assembled, Plan
+from adapters.engine.jobs import Crew, Job, Pending
 from adapters.engine.states import DROPPED, EXPECTED, FAILED, GIVEN_UP, HERE, MADE, QUEUED
 from adapters.errors import ClosedError, WorkerError
 
@@ -35,8 +34,6 @@ _TRIES = 3
 # All batches are, when workers have been replaced that often and no job got done in between.
 _RESTARTS = 6
 _WAIT_SECONDS = 1.0
-# How often it is looked whether somebody shall stand in for workers that start.
-_POLL_SECONDS = 0.05
 # What new processes may take to import what the plan needs, before a batch can be late.
 _START_SECONDS = 60.0
 
@@ -123,26 +120,20 @@ class Dispatcher:
         crew = self._crew
         return crew is None or crew.ready >= crew.count
 
-    def ask(self, pending: Pending, layout: Layout | None, seconds: float) -> None:
-        """Queue the jobs that make up a batch.
+    def ask(self, pending: Pending, seconds: float) -> None:
+        """Queue a batch, in a job with the ones before it if they are short.
 
         Args:
             pending: The batch.
-            layout: Of the batch before it.
-            seconds: What that took; 0 if it isn't known.
+            seconds: What a batch takes; 0 if it isn't known.
         """
         with self._changed, self._or_anew():
             crew = pending.crew = self.open()
             last = self._ready[-1] if self._ready else None
-            most = portions.group_size(crew, seconds, self._window)
-            window = crew.window or self._window
-            parts = portions.parts(crew, seconds, window, self._active(crew), self._plan.batch_size)
-            if layout is not None and parts > 1:
-                self._queue_parts(crew, pending, layout, parts)
-            elif last and last.kind is Kind.WHOLE and len(last.batches) < most:
+            if last and len(last.batches) < _group_size(crew, seconds, self._window):
                 last.batches.append(pending)
             else:
-                self._ready.append(Job(Kind.WHOLE, [pending]))
+                self._ready.append(Job([pending]))
             # Last, so that its reader computes a batch that couldn't be asked for.
             pending.become(QUEUED)
 
@@ -205,9 +196,8 @@ class Dispatcher:
                     raise ClosedError("the sequence was closed while a batch was awaited")
                 if self._lost or crew.short:
                     self._recover(crew, pending)
-                elif not (crew.starting and self._has_stand_in(crew, pending)):
-                    look = _POLL_SECONDS if crew.starting else _WAIT_SECONDS
-                    self._changed.wait(min(look, timeout_seconds))
+                else:
+                    self._changed.wait(min(_WAIT_SECONDS, timeout_seconds))
                 now = time.monotonic()
                 if not crew.ready and now < crew.started + _START_SECONDS:
                     since = now  # A batch can't be late before there is anybody to make it.
@@ -274,35 +264,6 @@ class Dispatcher:
 
     # --- with the lock held ---
 
-    def _has_stand_in(self, crew: Crew, pending: Pending) -> bool:
-        """Have the crew's stand-in make a batch that is waited for, if it can."""
-        job = next((job for job in self._ready if pending in job.batches), None)
-        if job is None:
-            return False
-        own, taken = Job(Kind.WHOLE, [pending]), False
-        try:
-            job.batches.remove(pending)
-            if not job.batches:
-                self._ready.remove(job)
-            self._running.add(own)
-            taken = crew.stand_in(own, functools.partial(self._done, crew))
-        finally:
-            if not taken:  # Or Ctrl-C, at any place.
-                self._running.discard(own)
-                if not any(pending in job.batches for job in self._ready):
-                    self._ready.appendleft(own)
-        return taken
-
-    def _queue_parts(self, crew: Crew, pending: Pending, layout: Layout, parts: int) -> None:
-        pending.layout = layout
-        pending.samples = self._plan.rows(pending.key)
-        crew.allocate(pending)
-        parts = min(parts, pending.samples)
-        edges = [pending.samples * i // parts for i in range(parts + 1)]
-        pending.jobs_left = parts
-        for number in range(parts):
-            self._ready.append(Job(Kind.PART, [pending], edges[number], edges[number + 1], number))
-
     def _workers_changed(self) -> None:
         """Called by the crew, from any thread."""
         with self._changed:
@@ -323,15 +284,10 @@ class Dispatcher:
                     self._job_done(crew, job, pending)
                 self.start_jobs()
                 self._rest_if_idle()
-            if job.lost or not all(pending.jobs_left for pending in job.batches):
-                self._changed.notify_all()  # Who waits would only look, and needs the GIL for it.
+            self._changed.notify_all()
 
     def _job_done(self, crew: Crew, job: Job, pending: Pending) -> None:
         pending.seconds += job.seconds / len(job.batches)
-        pending.skipped += job.skipped
-        pending.jobs_left -= 1
-        if pending.jobs_left:
-            return
         if pending.state in _WITHOUT_JOBS:
             crew.discard(pending)  # Now no worker writes there any more.
         elif pending.dropped:
@@ -340,24 +296,8 @@ class Dispatcher:
         elif pending.error is not None:
             crew.discard(pending)
             pending.become(FAILED)
-        elif pending.layout_changed:
-            self._start_over(crew, pending)
-        elif job.kind is Kind.PART and self._plan.finishes:
-            self._requeue(Job(Kind.FINISH, [pending]))
         else:
             pending.become(MADE if pending.outcome is None else HERE)
-
-    def _start_over(self, crew: Crew, pending: Pending) -> None:
-        """Compute a batch whole that was computed in parts."""
-        crew.discard(pending)
-        pending.layout_changed, pending.layout, pending.memory = False, None, None
-        pending.seconds, pending.skipped = 0.0, 0
-        self._requeue(Job(Kind.WHOLE, [pending]))
-
-    def _requeue(self, job: Job) -> None:
-        for pending in job.batches:
-            pending.jobs_left = max(1, pending.jobs_left)
-        self._ready.appendleft(job)
 
     def _recover(self, crew: Crew, awaited: Pending) -> None:
         """Replace workers that have died, and do again what they had."""
@@ -376,19 +316,15 @@ class Dispatcher:
             self._give_up(crew, awaited, [])  # They die before they can be given anything.
         for job in reversed(lost):
             for pending in reversed(job.batches):
-                blamed = pending.killers.get(job.part, [])
+                blamed = pending.killers
                 hopeless = len(blamed) >= _TRIES or self._restarts > _RESTARTS
                 if hopeless and pending.state is QUEUED:
                     self._give_up(crew, pending, blamed)
                 if not pending.wanted:
                     self._job_done(crew, job, pending)
-                elif job.kind is Kind.FINISH:
-                    # The transform may have written into what it was given.
-                    self._start_over(crew, pending)
                 else:
                     # One batch a job from here on, so that the next death has one to blame.
-                    again = Job(job.kind, [pending], job.start, job.stop, job.number)
-                    self._ready.appendleft(again)
+                    self._ready.appendleft(Job([pending]))
         self.start_jobs()
 
     def _give_up(self, crew: Crew, pending: Pending, blamed: list[str]) -> None:
@@ -400,3 +336,17 @@ class Dispatcher:
             "this process), or for a memory limit (fewer workers, smaller batches)"
         )
         pending.become(GIVEN_UP)
+
+
+def _group_size(crew: Crew, seconds: float, window: int) -> int:
+    """Batches that a worker gets as one job.
+
+    Args:
+        crew: The workers.
+        seconds: What a batch takes; 0 if it isn't known.
+        window: Batches that are asked for ahead of the consumer.
+    """
+    if not seconds:
+        return 1
+    fair = max(1, window // (2 * crew.count))
+    return max(1, min(fair, int(crew.group_seconds / seconds)))

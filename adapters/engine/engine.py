@@ -119,7 +119,7 @@ class Engine(Supply):
         if all(thread.daemon for thread in others):
             self.close()
             return
-        self._choice, self._later = Choice("inline", 0), None
+        self._choice = Choice("inline", 0)
         self._dispatcher.stop(for_good=False)
 
     def forget_workers(self) -> None:

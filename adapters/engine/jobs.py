@@ -1,4 +1,4 @@
-"""What workers are given: batches, whole or in parts, and the finishing of one that was in parts.
+"""What workers are given: jobs, of a batch or of several short ones.
 
 A ``Pending`` is one batch on its way through the window; a ``Job`` is what one worker does at a
 time. Whoever runs a job writes what comes of it into the job's pendings and then reports the job
@@ -7,24 +7,15 @@ done, once; what the batch has become, the ``Dispatcher`` says after its last jo
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from adapters.batch.key import BatchKey
-from adapters.batch.plan import Assembled, Layout
+from adapters.batch.plan import Assembled
 from adapters.clock import Spent
 from adapters.engine.states import EXPECTED, FAILED, GIVEN_UP, QUEUED, Changing, State
 from adapters.errors import WorkerError
-
-
-class Kind(enum.Enum):
-    """What a job does."""
-
-    WHOLE = "whole"
-    PART = "part"
-    FINISH = "finish"
 
 
 class Exhausted(Exception):
@@ -49,23 +40,17 @@ class Pending(Changing):
     """Its arrays and what is known of them. A thread writes them before it reports its job, which
     may be about other batches, too: who waits for this one may take them."""
     error: BaseException | None = None
-    """What went wrong in one of its jobs; whoever reads the batch is told once none is left."""
+    """What went wrong; raised when the batch is read."""
     dropped: bool = False
     """Nobody waits for it any more. Beside the state, as the garbage collector may come to a stream
     at any moment, in any thread, and must not wait for the lock; while workers have the batch, it
     is still QUEUED."""
-    jobs_left: int = 1
-    layout_changed: bool = False
-    samples: int = 0
-    """Rows of a batch that is computed in parts."""
-    skipped: int = 0
-    layout: Layout | None = None
     memory: Any = None
-    """Of a batch that is computed in parts: what the crew's workers write into."""
-    killers: dict[int, list[str]] = field(default_factory=dict)
-    """Worker processes that died over this very batch, and how: for each of its parts."""
+    """What its worker says about it, when it lies in the crew's memory."""
+    killers: list[str] = field(default_factory=list)
+    """Worker processes that died over this very batch, and how."""
     seconds: float = 0.0
-    """What its computation took, over all parts."""
+    """What its computation took."""
     spent: Spent = field(default_factory=Spent)
     """The same in detail, where it was computed in the consumer's process for a trial."""
     crew: Any = None
@@ -106,27 +91,13 @@ class Job:
     """One piece of work.
 
     Args:
-        kind: What to do.
-        batches: Several only for whole ones.
-        start: First row of a part.
-        stop: Row behind a part.
-        number: Of the part.
+        batches: One, or several short ones.
     """
 
-    kind: Kind
     batches: list[Pending]
-    start: int = 0
-    stop: int = 0
-    number: int = 0
     seconds: float = 0.0
-    skipped: int = 0
     lost: bool = False
     """Its worker died; do it again."""
-
-    @property
-    def part(self) -> int:
-        """Which part of a batch it computes; -1 for what is done to a batch as a whole."""
-        return self.number if self.kind is Kind.PART else -1
 
 
 Done = Callable[[Job], None]
@@ -139,8 +110,6 @@ class Crew(Protocol):
     count: int
     group_seconds: float
     """Batches that take less together go to a worker as one job."""
-    splits: bool
-    """Whether several of them can compute parts of one batch."""
     deaths: list[str]
     """Who died so far, and how."""
     started: float
@@ -154,10 +123,6 @@ class Crew(Protocol):
     @property
     def starting(self) -> bool:
         """Whether none has been ready yet, and none has died."""
-        ...
-
-    def stand_in(self, job: Job, done: Done) -> bool:
-        """Have a whole batch made by somebody else while the workers start; whether it will be."""
         ...
 
     @property
@@ -178,12 +143,8 @@ class Crew(Protocol):
         """Have a worker do the job, if there is one."""
         ...
 
-    def allocate(self, pending: Pending) -> None:
-        """Make memory for a batch that is computed in parts."""
-        ...
-
     def collect(self, pending: Pending) -> Assembled:
-        """The batch, after its last job is done."""
+        """The batch, after its job is done."""
         ...
 
     def discard(self, pending: Pending) -> None:

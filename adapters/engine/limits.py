@@ -31,11 +31,11 @@ def room_for(window: int, workers: int) -> Room:
 
     Args:
         window: Batches that shall be under way.
-        workers: Processes that compute them; each may need a second slot to finish a batch.
+        workers: Processes that compute them.
     """
     held = 2 * window + 8
     free = descriptors_left() - _DESCRIPTORS_OF_A_WORKER * workers
-    slots = free // _DESCRIPTORS_OF_A_SLOT - workers
+    slots = free // _DESCRIPTORS_OF_A_SLOT
     if window + held <= slots:
         return Room(window, held)
     fits = max(1, min(window, slots // 2))

@@ -163,36 +163,11 @@ def import_before(modules: Iterable[str]) -> None:
 def open_parcel(address: Address) -> Any:
     """The object, in another process; its arrays lie in the shared memory."""
     os.environ.update(address.environment)
-    return _loaded(address, pickle.Unpickler)
-
-
-def copy_of(address: Address) -> tuple[Any, frozenset[type]]:
-    """A copy of the object in the process that has sent it, and the classes that belong to it."""
-    classes: set[type] = set()
-
-    class Copying(pickle.Unpickler):
-        """Makes new classes where cloudpickle would find those of a script, and rewrite them."""
-
-        def find_class(self, module: str, name: str) -> Any:
-            found = super().find_class(module, name)
-            of_classes = name in ("_make_skeleton_class", "_make_skeleton_enum")
-            return functools.partial(made, found) if of_classes else found
-
-    def made(make: Callable[..., type], *arguments: Any) -> type:
-        *others, _, extra = arguments  # Without its number, by which others are found.
-        new = make(*others, None, extra)
-        classes.add(new)
-        return new
-
-    return _loaded(address, Copying), frozenset(classes)
-
-
-def _loaded(address: Address, unpickler: Any) -> Any:
     import_before(address.imports)
     memory = memoryview(map_private(address.name))
     places = np.frombuffer(memory[address.places :], np.int64).reshape(-1, 2).tolist()
     *buffers, content = (memory[start : start + length] for start, length in places)
-    return unpickler(io.BytesIO(content), buffers=buffers).load()
+    return pickle.loads(content, buffers=buffers)
 
 
 def obstacle_to_sending(plan: Any, epoch_seconds: float) -> Obstacle:

@@ -24,14 +24,13 @@ import loky
 from adapters.batch.plan import Assembled, Plan
 from adapters.clock import Spent
 from adapters.engine import worker as remote
-from adapters.engine.jobs import Done, Job, Kind, Pending
+from adapters.engine.jobs import Done, Job, Pending
 from adapters.engine.limits import Room
 from adapters.engine.parcel import Parcel, not_picklable
 from adapters.engine.pool import kept
 from adapters.engine.process import Call, Worker
 from adapters.engine.service import OPEN, WORK
-from adapters.engine.slots import Place, Slot, Slots, places_of
-from adapters.engine.standin import StandIn
+from adapters.engine.slots import Place, Slot, Slots
 from adapters.errors import NotPicklableError
 from adapters.failure import Failure
 from adapters.structure import unflatten
@@ -45,8 +44,6 @@ _LOOKS, _WAITS = 3, 0.5
 # hand over a job takes 0.2 ms (two cores).
 _JOBS_AHEAD = 2
 _SHORT_SECONDS = 0.02
-# What a process that has come up may take to open a plan, before a thread stands in for it.
-_OPEN_SECONDS = 0.1
 NO_CHILDREN = (
     "a daemonic process may not start worker processes: use threads (use_multiprocessing=False), "
     "or start this process with daemon=False"
@@ -66,7 +63,6 @@ class Processes:
         lock: The dispatcher's; it is held whenever the state of the crew changes.
         changed: Called, from the pool's thread, when a worker has become ready or has died.
         environment: Variables that are set in the processes before the plan is opened.
-        isolated: Nothing may be computed in this process, not even while they start.
         grows: More are started when more shall be active, and not by what a crew finds out.
 
     Raises:
@@ -78,7 +74,6 @@ class Processes:
     name = "processes"
     # Handing over a job takes 0.5 ms of the trainer's interpreter (loky 3.7, two cores).
     group_seconds = 0.008
-    splits = True
 
     def __init__(
         self,
@@ -88,7 +83,6 @@ class Processes:
         lock: Any,
         changed: Callable[[], None],
         environment: Mapping[str, str] | None = None,
-        isolated: bool = False,
         grows: bool = False,
     ) -> None:
         if multiprocessing.current_process().daemon:
@@ -104,13 +98,11 @@ class Processes:
         """Parcels that jobs are still computed from, though newer ones have been sent."""
         self._slots = Slots(room.held)
         self._in_slots: dict[Pending, Slot] = {}
-        self._results: dict[Pending, Slot] = {}
         self._workers: list[Worker] = []
         """The leased ones."""
         self._job_seconds = 0.0
         """What the latest job has taken."""
         self._closed = self._resting = self._started = False
-        self._stand_in = StandIn() if plan.threads and not isolated else None
         self.deaths: list[str] = []
         self.started = time.monotonic()
         self._pool = kept()
@@ -132,13 +124,6 @@ class Processes:
     def starting(self) -> bool:
         """Whether none has been ready yet, and none has died."""
         return not (self._started or self.deaths)
-
-    def stand_in(self, job: Job, done: Done) -> bool:
-        """Have a thread make the batch; False where only a process may, or can."""
-        kept = any(worker.up for worker in self._workers)
-        if self._stand_in is None or (kept and time.monotonic() < self.started + _OPEN_SECONDS):
-            return False
-        return self._stand_in.submit(self._parcel.address, job, done)
 
     @property
     def short(self) -> bool:
@@ -205,10 +190,10 @@ class Processes:
         Raises:
             OSError: There are no more descriptors for slots.
         """
-        if self._stand_in is not None and self._started and not self._stand_in.busy:
-            self._stand_in.close(wait=False)
-            self._stand_in = None
-        task = self._task(job)
+        for pending in job.batches:
+            if pending not in self._in_slots:
+                self._in_slots[pending] = self._slots.take()
+        task = [(pending.key, self._in_slots[pending].name) for pending in job.batches]
         call = Call(job, done, self._parcel.serial)
         workers = sorted(self._able, key=lambda each: len(each.calls))
         return any(worker.send(call, WORK, self._parcel.address, task) for worker in workers)
@@ -223,42 +208,23 @@ class Processes:
             self._lease_up_to(min(active, self._most))
         short = 0.0 < self._job_seconds < _SHORT_SECONDS
         ahead = short and active >= self.count and self.ready == self.count
-        elsewhere = self._stand_in.busy if self._stand_in is not None else 0
-        return min(active, self.ready) * (_JOBS_AHEAD if ahead else 1) + elsewhere
-
-    def allocate(self, pending: Pending) -> None:
-        """Take a slot for the parts of a batch."""
-        self._in_slots[pending] = self._slots.take()
+        return min(active, self.ready) * (_JOBS_AHEAD if ahead else 1)
 
     def collect(self, pending: Pending) -> Assembled:
         """Make arrays of what lies in the batch's slot."""
-        slot, result = self._in_slots[pending], self._results.get(pending)
-        written: remote.Written | None = pending.memory
-        if written is None:
-            assert pending.layout is not None
-            written = remote.Written(
-                pending.layout.skeleton,
-                [*places_of(pending.samples, pending.layout.leaves)],
-                pending.layout,
-                pending.skipped,
-                Spent(),
-            )
+        written: remote.Written = pending.memory
         places = [leaf for leaf in written.leaves if isinstance(leaf, Place)]
         # Where there is no descriptor or memory for that, the batch can be collected later.
-        arrays = iter(self._slots.deliver(slot if result is None else result, places))
+        arrays = iter(self._slots.deliver(self._in_slots[pending], places))
         del self._in_slots[pending]
-        if result is not None:
-            del self._results[pending]
-            self._slots.give_back(slot)
         leaves = [next(arrays) if isinstance(leaf, Place) else leaf for leaf in written.leaves]
-        return Assembled(unflatten(written.skeleton, leaves), written.layout, written.skipped)
+        return Assembled(unflatten(written.skeleton, leaves), written.skipped)
 
     def discard(self, pending: Pending) -> None:
         """Take back the slots of a batch that nobody wants, once no worker writes there."""
-        for slots in (self._in_slots, self._results):
-            slot = slots.pop(pending, None)
-            if slot is not None:
-                self._slots.give_back(slot)
+        slot = self._in_slots.pop(pending, None)
+        if slot is not None:
+            self._slots.give_back(slot)
 
     def restart(self) -> None:
         """Replace the workers that have died."""
@@ -270,42 +236,10 @@ class Processes:
         with self._lock:
             self._closed = True
             workers, self._workers = self._workers, []
-            stand_in, self._stand_in = self._stand_in, None
-        if stand_in is not None:
-            stand_in.close(wait)
         for parcel in (self._parcel, *self._older.values()):
             self._pool.forget(parcel.serial)
         self._pool.leave(self)
         self._pool.give_back(self, workers)
-
-    def _task(self, job: Job) -> remote.Task:
-        if job.kind is Kind.WHOLE:
-            for pending in job.batches:
-                if pending not in self._in_slots:
-                    self._in_slots[pending] = self._slots.take()
-            return remote.WholeTask([(p.key, self._in_slots[p].name) for p in job.batches])
-        (pending,) = job.batches
-        assert pending.layout is not None
-        slot = self._in_slots[pending].name
-        if job.kind is Kind.PART:
-            return remote.PartTask(
-                pending.key,
-                slot,
-                job.start,
-                job.stop,
-                job.number,
-                pending.samples,
-                pending.layout,
-            )
-        if pending not in self._results:
-            self._results[pending] = self._slots.take()
-        return remote.FinishTask(
-            pending.key,
-            slot,
-            pending.samples,
-            pending.layout,
-            self._results[pending].name,
-        )
 
     # --- called by the pool, from its thread ---
 
@@ -353,9 +287,8 @@ class Processes:
     def drained(self) -> None:
         """No worker writes into our memory any more."""
         if self._closed:
-            for slots in (self._in_slots, self._results):
-                while slots:
-                    slots.popitem()[1].close()
+            while self._in_slots:
+                self._in_slots.popitem()[1].close()
             self._slots.close()
             for parcel in (self._parcel, *self._older.values()):
                 parcel.close()
@@ -363,11 +296,8 @@ class Processes:
     def _blame(self, job: Job, worker: Worker) -> None:
         for pending in job.batches:
             slot = self._in_slots.get(pending)
-            if slot is None:
-                continue
-            pids = slot.workers()
-            if int(pids[job.number % len(pids)]) == worker.pid:
-                pending.killers.setdefault(job.part, []).append(self.deaths[-1])
+            if slot is not None and slot.worker == worker.pid:
+                pending.killers.append(self.deaths[-1])
 
     def _take_answers(self, job: Job, answers: Any) -> None:
         for pending, answer in zip(job.batches, answers):
@@ -376,11 +306,7 @@ class Processes:
                 continue
             job.seconds += answer.spent.seconds
             self._look_at(answer.spent)
-            if isinstance(answer, remote.PartWritten):
-                pending.layout_changed |= answer.skipped is None
-                job.skipped = answer.skipped or 0
-            else:
-                pending.memory = answer
+            pending.memory = answer
 
     def _look_at(self, spent: Spent) -> None:
         """Lease the other processes, if they are any use."""

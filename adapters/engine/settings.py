@@ -17,7 +17,7 @@ class Settings:
     Args:
         workers: How many; 0 computes in the consumer's thread.
         use_multiprocessing: Processes, not threads. With ``"auto"``, False leaves the choice open.
-        max_queue_size: Batches that may be ready or under way ahead of the consumer.
+        max_queue_size: Batches that may be ready ahead of the consumer; see ``window``.
         environment: Variables that are set in worker processes.
         timeout_seconds: How long the consumer waits for a batch that workers have.
         at_once: Start processes that were asked for with the first batch, and not only when there
@@ -36,6 +36,15 @@ class Settings:
     isolated: bool = False
     kind: str | None = None
     cluster: Any = None
+
+    def window(self, workers: int) -> int:
+        """Batches that may be ready or in progress ahead of the consumer.
+
+        As many as may be ready keep a few workers busy. When workers are more than half as many,
+        each has one in progress besides.
+        """
+        enough = 2 * workers <= self.max_queue_size
+        return self.max_queue_size if enough else self.max_queue_size + workers
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Settings:
         """Nothing in it changes, and a client is no more than a reference to its cluster."""

@@ -161,17 +161,14 @@ class Made:
         return made
 
     def opened(self, allocate: Allocate) -> Assembled:
-        """The batch, in memory of its own, where frameworks take it without a copy.
-
-        Its layout stays there: on a cluster, no batch is computed in parts.
-        """
+        """The batch, in memory of its own, where frameworks take it without a copy."""
         buffers = list(self._buffers)
         if not self._owns:
             for number, raw in enumerate(self.apart()[1]):
                 buffers[number] = allocate((raw.nbytes,), np.dtype(np.uint8))
                 np.copyto(buffers[number], np.frombuffer(raw, np.uint8))
         skeleton, leaves = pickle.loads(self._content, buffers=buffers)
-        return Assembled(unflatten(skeleton, leaves), None, self._skipped)
+        return Assembled(unflatten(skeleton, leaves), self._skipped)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         buffers = _apart(self._buffers, protocol)

@@ -1,9 +1,9 @@
 """Shared-memory slots: where worker processes put batches, and where the trainer reads them.
 
-    | pid of the worker of part 0, 1, ... (int64) | array | pad to 64 | array | ... |
-    0                                             HEADER_BYTES
+    | pid of the worker that computes the batch (int64) | array | pad to 64 | array | ... |
+    0                                                   HEADER_BYTES
 
-A slot is free, or lent to the jobs of one batch, or held: delivered, with an array somewhere that
+A slot is free, or lent to the job of a batch, or held: delivered, with an array somewhere that
 refers to it. It is free again when the last such array is gone, never sooner, as TensorFlow and JAX
 read from it without a copy. The trainer's process owns all slots; a worker maps the slot that its
 job names and makes it longer when the batch needs it, so that no batch is too large for its slot.
@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from adapters.alignment import ALIGNMENT_BYTES, aligned_empty
 from adapters.engine.memory import FileName, SharedFile, grow, open_shared
 
-HEADER_PIDS = 128
-HEADER_BYTES = 8 * HEADER_PIDS
+HEADER_BYTES = ALIGNMENT_BYTES
+_PID_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,14 @@ class Slot:
         """For the worker."""
         return self._file.name
 
-    def workers(self) -> NDArray[np.int64]:
-        """Process ids that wrote themselves down as working on the parts of this batch."""
-        pids: NDArray[np.int64] = np.frombuffer(self._memory, np.int64, HEADER_PIDS).copy()
-        return pids
+    @property
+    def worker(self) -> int:
+        """Id of the process that has signed the slot as computing its batch; 0 for none."""
+        return int.from_bytes(self._memory[:_PID_BYTES], "little")
 
-    def forget_workers(self) -> None:
+    def forget_worker(self) -> None:
         """Make the slot look untouched."""
-        self._memory[:HEADER_BYTES] = bytes(HEADER_BYTES)
+        self._memory[:_PID_BYTES] = bytes(_PID_BYTES)
 
     def view(self) -> Any:
         """The slot's memory as a new object; arrays made from it keep that object alive."""
@@ -102,7 +102,7 @@ class Slots:
             slot = self._free.pop()
         except IndexError:
             return Slot()
-        slot.forget_workers()
+        slot.forget_worker()
         return slot
 
     def give_back(self, slot: Slot) -> None:
@@ -172,15 +172,15 @@ class SlotWriter:
         self._maps: list[tuple[int, mmap.mmap]] = []
         self._map(HEADER_BYTES)
 
-    def begin(self, part: int) -> None:
-        """Write this process down as working on ``part``, and start over with the memory."""
+    def begin(self) -> None:
+        """Sign the slot as this process's, and start over with its memory."""
         self._end = HEADER_BYTES
         del self._maps[:-1]
-        self._sign(part, os.getpid())
+        self._sign(os.getpid())
 
-    def end(self, part: int) -> None:
-        """Write down that the part is done."""
-        self._sign(part, 0)
+    def end(self) -> None:
+        """Take the signature back: the batch is done."""
+        self._sign(0)
 
     def allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         """Memory in the slot; of its own for Python objects, which can't be shared."""
@@ -221,18 +221,8 @@ class SlotWriter:
         address = np.frombuffer(memory, np.uint8, 1).__array_interface__["data"][0]
         self._maps.append((address, memory))
 
-    def _sign(self, part: int, pid: int) -> None:
-        offset = 8 * (part % HEADER_PIDS)
-        self._maps[-1][1][offset : offset + 8] = pid.to_bytes(8, "little")
-
-
-def places_of(count: int, leaves: Any) -> list[Place]:
-    """Where the arrays of a batch of ``count`` samples of this layout lie, one after another."""
-    places, end = [], HEADER_BYTES
-    for shape, dtype in leaves:
-        places.append(Place(end, (count, *shape), dtype))
-        end += -(-places[-1].nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-    return places
+    def _sign(self, pid: int) -> None:
+        self._maps[-1][1][:_PID_BYTES] = pid.to_bytes(_PID_BYTES, "little")
 
 
 def _array(memory: Any, place: Place) -> NDArray[Any]:

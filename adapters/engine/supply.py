@@ -4,13 +4,24 @@
                       |                              |
                       +--- compute (inline)          +--> Stream.next
 
-With no workers, and where workers wouldn't pay, batches are computed when they are asked for, in
-the consumer's thread.
+With no workers, and when workers wouldn't pay, batches are computed when they are asked for, in the
+consumer's thread. ``WorkerState`` says which of these it is:
+
+    UNDECIDED --the first batches are measured--> INLINE, DEFERRED or WORKING
+    DEFERRED  --processes pay-------------------> STARTING
+    STARTING  --the first one is ready----------> WORKING
+    WORKING   --the workers are let go----------> DEFERRED, or WORKING again with the next batch
+    any       --processes can't be used---------> INLINE
+
+Threads, and processes that the user asked for, are WORKING from the first batch: it waits for them.
+While processes that ``"auto"`` chose, or that may come later, are DEFERRED or STARTING, batches are
+computed inline.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 import logging
 import math
 import threading
@@ -21,7 +32,7 @@ from typing import Any
 from adapters import user_code
 from adapters.alignment import aligned_empty
 from adapters.batch.key import BatchKey
-from adapters.batch.plan import Allocate, Assembled, Layout, Plan
+from adapters.batch.plan import Allocate, Assembled, Plan
 from adapters.clock import Spent
 from adapters.engine.autotune import Comparison
 from adapters.engine.consumer import Consumer
@@ -30,16 +41,24 @@ from adapters.engine.dispatch import Dispatcher
 from adapters.engine.jobs import Crew, Pending
 from adapters.engine.settings import Settings
 from adapters.engine.states import EXPECTED, FAILED, HERE
-from adapters.engine.tuning import Choice, Trial, Tuner, Untried, pays_to_read_ahead
+from adapters.engine.tuning import Choice, Trial, Tuner, Untried
 from adapters.engine.waits import Waits
 from adapters.errors import ClosedError, NotPicklableError, WorkerError
 from adapters.seeding import left_to_others
 
 log = logging.getLogger("adapters")
 
-# Until processes are worth their start: one thread, so that what isn't thread-safe meets no other.
-_MEANWHILE = Choice("threads", 1, only_if_busy=True)
 _LONG_BATCH_SECONDS = 0.001
+
+
+class WorkerState(enum.Enum):
+    """What the workers of a sequence are at."""
+
+    UNDECIDED = "the first batches decide"
+    INLINE = "there are none"
+    DEFERRED = "processes that don't pay for their start yet"
+    STARTING = "processes, of which none is ready yet"
+    WORKING = "batches are asked of them"
 
 
 class Supply:
@@ -61,14 +80,11 @@ class Supply:
         """Batches that the framework reads ahead of the trainer, in a thread of its own."""
         self.staged = 0
         """Batches that lie ahead of the trainer, on its device or on the way there."""
-        self._later: Choice | None = None
-        """The processes that are chosen, while a thread stands in for them."""
         self._trial: Trial | None = None
         self._tuner: Tuner | None = None
         self._dispatcher = Dispatcher(plan, self._open_crew, self._active, settings.max_queue_size)
         self.window = settings.max_queue_size
         """Batches that may be under way; fewer where the workers, once open, have less room."""
-        self._layout: Layout | None = None
         self.waits = Waits()
         self.batches_left: float = 0
         """Batches that the stream which is read has until the end of its epoch."""
@@ -92,11 +108,26 @@ class Supply:
         return self._choice is None
 
     @property
+    def state(self) -> WorkerState:
+        """What the workers are at."""
+        choice, dispatcher = self._choice, self._dispatcher
+        if choice is None:
+            return WorkerState.UNDECIDED
+        if not choice.count:
+            return WorkerState.INLINE
+        if choice.kind != "processes" or not self._inline_meanwhile:
+            return WorkerState.WORKING
+        if dispatcher.is_open:
+            return WorkerState.STARTING if dispatcher.starting else WorkerState.WORKING
+        return WorkerState.DEFERRED
+
+    @property
     def settled(self) -> bool:
         """Whether the workers are chosen, and all there: what comes now is what they are worth."""
-        if self._choice is None or self._held_back or self._later is not None:
+        choice = self._choice
+        if choice is None or self.state not in (WorkerState.INLINE, WorkerState.WORKING):
             return False
-        opened = self._dispatcher.is_open or self._choice.kind != "processes"
+        opened = self._dispatcher.is_open or choice.kind != "processes"
         return opened and self._dispatcher.complete
 
     def choose_workers(self, stream: Untried) -> None:
@@ -120,13 +151,13 @@ class Supply:
     @property
     def description(self) -> str:
         """Which workers there are, for people."""
-        choice = self._later or self._choice
+        choice, state = self._choice, self.state
         if choice is None:
             return '"auto", which the first batches will decide'
         there = ""
         if self._dispatcher.starting:
             there = ", which are starting"
-        elif self._later is not None or self._held_back:
+        elif state is WorkerState.DEFERRED:
             there = ", which are started once there is work enough for them"
         if choice.reason:
             return f"{choice.reason}{there}{'' if choice.only_if_busy else self._fewer}"
@@ -156,13 +187,11 @@ class Supply:
     def depth(self) -> int:
         """Batches under way ahead of the consumer."""
         choice = self._choice
-        if choice is None or not choice.count:
+        if choice is None or self.state is not WorkerState.WORKING:
             return 0
         if choice.only_if_busy and self.ahead_elsewhere:
             return 0
         if choice.kind == "threads" and not self._compared.current:
-            return 0
-        if self._held_back or self._may_change:
             return 0
         return max(1, self.window - self.ahead_elsewhere - self.staged)
 
@@ -184,62 +213,23 @@ class Supply:
         return self._comparison
 
     @property
-    def _held_back(self) -> bool:
-        """Whether processes are asked for nothing yet: they don't pay, or are only starting."""
-        choice = self._choice
-        if choice is None or choice.kind != "processes":
-            return False
-        if self._dispatcher.is_open:
-            return self._inline_meanwhile and self._dispatcher.starting
-        return not self._processes_pay
-
-    @property
-    def _processes_pay(self) -> bool:
-        return self._processes_at_once or self._are_worth_it(self._inline_meanwhile)
-
-    def _are_worth_it(self, beside: bool = False) -> bool:
-        left = self.batches_left + self.batches_after
-        return self._consumer.is_worth_processes(left, beside)
-
-    @property
     def _inline_meanwhile(self) -> bool:
-        """Whether, while processes start, batches are made here as no thread may stand in."""
+        """Whether batches are computed here until processes are ready."""
         settings = self._settings
-        auto = settings.workers == "auto" and not settings.use_multiprocessing
-        # A framework's thread would make them beside the trainer, as would any other.
-        elsewhere = settings.isolated or bool(self.ahead_elsewhere)
-        by_a_thread = self.plan.threads and not self.plan.serial
-        return auto and not (by_a_thread or elsewhere)
-
-    @property
-    def _may_change(self) -> bool:
-        """Whether processes shall take over from the thread that stands in for them."""
-        return self._later is not None and self._are_worth_it()
+        return not (settings.isolated or (settings.use_multiprocessing and settings.at_once))
 
     def change_workers(self) -> None:
-        """Have a thread read ahead while processes don't pay, if that does; else, have those.
+        """Start processes that ``"auto"`` has chosen, once they pay for their start.
 
         Called when nothing is under way for the stream that is read.
         """
-        if self._choice is None or (self._later is None and self._choice.kind != "processes"):
-            return
-        if self._may_change:
-            self._dispatcher.stop(for_good=False)
-            self._choice, self._later = self._later, None
-        elif self._inline_meanwhile:
-            if self._dispatcher.is_open or self._processes_pay:
+        state = self.state
+        if state is WorkerState.DEFERRED:
+            left = self.batches_left + self.batches_after
+            if self._consumer.is_worth_processes(left):
                 self.start_workers()
-        elif (
-            self._held_back
-            and self.plan.threads
-            and not self.plan.serial
-            and pays_to_read_ahead(self._alone_seconds, self._consumer.busy_seconds)
-        ):
-            self._later, self._choice, self._comparison = self._choice, _MEANWHILE, None
-
-    @property
-    def _processes_at_once(self) -> bool:
-        return self._settings.use_multiprocessing and self._settings.at_once
+        elif state is WorkerState.STARTING:
+            self.start_workers()  # Which are to be woken if they rest.
 
     @property
     def room(self) -> int:
@@ -261,7 +251,7 @@ class Supply:
                     if not self.depth:
                         return
             self.plan.expect(pending.key, elsewhere=processes)
-            self._dispatcher.ask(pending, self._layout, self._batch_seconds)
+            self._dispatcher.ask(pending, self._batch_seconds)
 
     def start_workers(self) -> bool:
         """Start the workers from the calling thread, where there shall be any.
@@ -291,7 +281,6 @@ class Supply:
         started = time.perf_counter()
         assembled = self.plan.batch(key, allocate)
         self._batch_seconds = self._alone_seconds = time.perf_counter() - started
-        self._layout = assembled.layout
         return assembled
 
     def fulfil(self, pending: Pending, allocate: Allocate) -> None:
@@ -329,7 +318,6 @@ class Supply:
         if pending.seconds:
             self._batch_seconds = pending.seconds
             self._alone_seconds = min(self._alone_seconds, pending.seconds)
-        self._layout = outcome.layout
         return outcome
 
     def _compute_here(self, pending: Pending) -> None:
@@ -378,7 +366,7 @@ class Supply:
         """Take note of how long the consumer was busy with one batch and waited for the next."""
         self.waits.note(position, moment, waited_seconds, busy_seconds)
         choice = self._choice
-        if self._later is not None or (choice and choice.kind == "processes" and self._held_back):
+        if choice is not None and self.state in (WorkerState.DEFERRED, WorkerState.STARTING):
             self._consumer.lost(waited_seconds)
         self._consumer.was_busy(busy_seconds)
         if choice is not None and choice.kind == "threads":
@@ -405,7 +393,7 @@ class Supply:
         """Have processes look at the source as it is now; the others do so anyhow."""
         with self._lock:
             # Those that are asked for nothing yet are told when they are, not at each epoch.
-            self._outdated = self._held_back and self._dispatcher.is_open
+            self._outdated = self.state is WorkerState.STARTING
             if not self._outdated:
                 self._send_again()
 
@@ -434,8 +422,7 @@ class Supply:
         if settings.workers == "auto":
             self._tuner = Tuner(choice)
         crew = CREWS[choice.kind](self.plan, count, settings, lock, changed)
-        if crew.window is not None:
-            self.window = crew.window
+        self.window = settings.window(count) if crew.window is None else crew.window
         return crew
 
     def _say_what_waits(self, threads: int) -> None:

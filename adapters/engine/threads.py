@@ -13,12 +13,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
-from adapters.batch.plan import Assembled, LayoutChanged
+from adapters.batch.plan import Assembled, Plan
 from adapters.engine.arena import Arena
-from adapters.engine.jobs import Done, Job, Kind, Pending
-from adapters.structure import unflatten
+from adapters.engine.jobs import Done, Job, Pending
 
 log = logging.getLogger("adapters")
 
@@ -33,7 +31,7 @@ class Threads:
     """A crew of threads.
 
     Args:
-        plan: What is computed, a ``Plan``; or something with its ``batch`` and ``wait_for``.
+        plan: What is computed.
         count: Threads.
     """
 
@@ -41,9 +39,8 @@ class Threads:
     window = None
     group_seconds = 0.001  # Handing over a job takes about 30 us (two cores).
     short = starting = False
-    splits = True
 
-    def __init__(self, plan: Any, count: int) -> None:
+    def __init__(self, plan: Plan, count: int) -> None:
         self._plan = plan
         self.count = self.ready = count
         self.deaths: list[str] = []
@@ -62,10 +59,6 @@ class Threads:
         for thread in self._threads:
             thread.start()
 
-    def stand_in(self, job: Job, done: Done) -> bool:
-        """Threads are there at once."""
-        return False
-
     def most_jobs(self, active: int) -> int:
         """One for each that shall be busy."""
         return active
@@ -77,16 +70,10 @@ class Threads:
         self._tasks.put(lambda: self._run(job, done))
         return True
 
-    def allocate(self, pending: Pending) -> None:
-        """Make the batch's arrays."""
-        assert pending.layout is not None
-        pending.memory = pending.layout.allocate(pending.samples, self._arena.empty)
-
     def collect(self, pending: Pending) -> Assembled:
-        """The batch, which was made in parts; others are in their `outcome`."""
-        assert pending.layout is not None
-        batch = unflatten(pending.layout.skeleton, pending.memory)
-        return Assembled(batch, pending.layout, pending.skipped)
+        """The batch, where its thread has put it."""
+        assert pending.outcome is not None
+        return pending.outcome
 
     def discard(self, pending: Pending) -> None:
         """Nothing outlives the batch's arrays."""
@@ -103,8 +90,8 @@ class Threads:
     def wake(self) -> None:
         """They have not been away."""
 
-    def close(self, wait: bool, most_seconds: float | None = None) -> None:
-        """Let running jobs end, and drop the others; with ``wait``, wait so long for them."""
+    def close(self, wait: bool) -> None:
+        """Let running jobs end, and drop the others; with ``wait``, wait for them for a while."""
         self._closed = True
         self._arena.close()
         with contextlib.suppress(queue.Empty):
@@ -118,8 +105,7 @@ class Threads:
         # As it passes through here, or has ended the program.
         interrupts = (sys.exc_info()[0], getattr(sys, "last_type", None))
         interrupted = KeyboardInterrupt in interrupts
-        patience = _INTERRUPTED_PATIENCE_SECONDS if interrupted else most_seconds
-        patience = _PATIENCE_SECONDS if patience is None else patience
+        patience = _INTERRUPTED_PATIENCE_SECONDS if interrupted else _PATIENCE_SECONDS
         deadline = time.monotonic() + patience
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -136,28 +122,13 @@ class Threads:
             if not pending.wanted:
                 continue
             try:
-                self._compute(job, pending)
-            except LayoutChanged:
-                pending.layout_changed = True
+                outcome = self._plan.batch(pending.key, self._arena.empty)
+                self._plan.wait_for(outcome)
+                pending.outcome = outcome  # Only now, as it may be taken at once.
             except BaseException as error:  # Belongs to whoever asks for the batch.
                 pending.fail(error)
         job.seconds = time.perf_counter() - started
         done(job)
-
-    def _compute(self, job: Job, pending: Pending) -> None:
-        key = pending.key
-        if job.kind is Kind.WHOLE:
-            outcome = self._plan.batch(key, self._arena.empty)
-            self._plan.wait_for(outcome)
-            pending.outcome = outcome  # Only now, as it may be taken at once.
-            return
-        assert pending.layout is not None
-        if job.kind is Kind.PART:
-            rows = [column[job.start : job.stop] for column in pending.memory]
-            job.skipped = self._plan.part(key, job.start, rows, pending.layout)
-        else:
-            batch = self._plan.finish(key, unflatten(pending.layout.skeleton, pending.memory))
-            pending.outcome = Assembled(batch, pending.layout, pending.skipped)
 
 
 def _work(tasks: queue.SimpleQueue[Task | None]) -> None:

@@ -27,8 +27,6 @@ _TRIVIAL_SECONDS = 0.001
 # Of such a batch, but longer, several are looked at: something else may have held up the one.
 _SHORT_SECONDS = 0.01
 _LOOKS = 4
-# What it takes to have another thread do something, and the interpreter lock with it.
-_HANDOVER_SECONDS = 0.0001
 # Two threads must make that much more than one, or the work is taken to hold the GIL. It is more
 # from 6 CPUs on, so that as many threads as CPUs make a third of what as many processes would, by
 # Amdahl's law; but no more than can be measured.
@@ -72,16 +70,7 @@ class Choice:
     ceiling: int = 0
     reason: str = ""
     only_if_busy: bool = False
-    """Read ahead only while it pays, see ``pays_to_read_ahead``."""
-
-
-def pays_to_read_ahead(batch_seconds: float, consumer_seconds: float) -> bool:
-    """Whether a thread should compute trivial batches ahead of the consumer.
-
-    Not while the consumer takes less time over a batch than the batch itself does, as the two
-    would only take turns, and not where handing over a batch takes longer than making it.
-    """
-    return _HANDOVER_SECONDS < batch_seconds < consumer_seconds
+    """Read ahead only while that feeds the trainer faster than computing inline."""
 
 
 def usable_cpus() -> int:

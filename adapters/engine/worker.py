@@ -17,51 +17,17 @@ import cloudpickle
 import numpy as np
 
 from adapters.batch.key import BatchKey
-from adapters.batch.plan import Layout, LayoutChanged, Plan
+from adapters.batch.plan import Plan
 from adapters.clock import Spent
 from adapters.engine.memory import FileName
 from adapters.engine.parcel import Address, open_parcel
-from adapters.engine.slots import Place, SlotWriter, places_of
+from adapters.engine.slots import Place, SlotWriter
 from adapters.errors import note
 from adapters.failure import Failure
-from adapters.structure import flatten, unflatten
+from adapters.structure import flatten
 
 # Descriptors that a worker leaves to the user's code; each slot that stays mapped has one.
 _SPARE_DESCRIPTORS = 64
-
-
-@dataclass(frozen=True)
-class WholeTask:
-    """Compute whole batches, each into its slot: ``(key, slot)``."""
-
-    batches: list[tuple[BatchKey, FileName]]
-
-
-@dataclass(frozen=True)
-class PartTask:
-    """Compute rows ``start`` to ``stop`` of a batch of ``samples`` into its slot."""
-
-    key: BatchKey
-    slot: FileName
-    start: int
-    stop: int
-    number: int
-    samples: int
-    layout: Layout
-
-
-@dataclass(frozen=True)
-class FinishTask:
-    """Apply ``batch_transform`` to the collated batch in ``slot``, and put it into ``result``."""
-
-    key: BatchKey
-    slot: FileName
-    samples: int
-    layout: Layout
-    result: FileName
-
-
-Task = WholeTask | PartTask | FinishTask
 
 
 @dataclass(frozen=True)
@@ -71,47 +37,33 @@ class Written:
     skeleton: Any
     leaves: list[Any]
     """A ``Place`` in the slot, or a value that can't be shared, such as strings."""
-    layout: Layout | None
     skipped: int
     spent: Spent
 
 
-@dataclass(frozen=True)
-class PartWritten:
-    """Rows that lie in a slot; ``skipped`` is None where the samples didn't fit the layout."""
-
-    skipped: int | None
-    spent: Spent
-
-
-Answer = Written | PartWritten | Failure
+Answer = Written | Failure
+Task = list[tuple[BatchKey, FileName]]
+"""Batches to compute, each into its slot."""
 
 
 def work(address: Address, task: Task) -> bytes:
-    """Do one task.
+    """Compute some batches.
 
     Returns:
         The pickled answers, one per batch; some are lists of one, pickled by themselves.
     """
     slots = _slots_of(address)
-    answers: list[Answer | bytes]
-    if isinstance(task, WholeTask):
-        answers, places = [], [(name, 0) for _, name in task.batches]
-        for key, name in task.batches:
-            answer = _guarded(_whole, address, key, name)
-            if len(answers) + 1 == len(task.batches):
-                answers.append(answer)
-                break
-            answers.append(_pickled([answer]) if _may_change(answer) else answer)
-            slots.get(name).end(0)
-    elif isinstance(task, PartTask):
-        answers, places = [_guarded(_part, address, task)], [(task.slot, task.number)]
-    else:
-        answers, places = [_guarded(_finish, address, task)], [(task.slot, 0)]
+    answers: list[Answer | bytes] = []
+    for key, name in task:
+        answer = _guarded(_compute, address, key, name)
+        if len(answers) + 1 == len(task):
+            answers.append(answer)
+            break
+        answers.append(_pickled([answer]) if _may_change(answer) else answer)
+        slots.get(name).end()
     data = _pickled(answers)
     # Only now, as pickling an answer may be what kills a worker.
-    name, number = places[-1]
-    slots.get(name).end(number)
+    slots.get(task[-1][1]).end()
     return data
 
 
@@ -149,53 +101,18 @@ def _guarded(function: Any, *arguments: Any) -> Answer:
         return Failure.of(error)
 
 
-def _whole(address: Address, key: BatchKey, name: FileName) -> Written:
+def _compute(address: Address, key: BatchKey, name: FileName) -> Written:
     started = Spent.now()
     slot = _slots_of(address).get(name)
-    slot.begin(0)
+    slot.begin()
     assembled = open_plan(address).batch(key, slot.allocate)
-    return _written(slot, assembled.batch, assembled.layout, assembled.skipped, started)
-
-
-def _part(address: Address, task: PartTask) -> PartWritten:
-    started = Spent.now()
-    slot = _slots_of(address).get(task.slot)
-    slot.begin(task.number)
-    columns = [slot.array(place) for place in places_of(task.samples, task.layout.leaves)]
-    skipped: int | None
-    try:
-        skipped = open_plan(address).part(
-            task.key,
-            task.start,
-            [column[task.start : task.stop] for column in columns],
-            task.layout,
-        )
-    except LayoutChanged:
-        skipped = None
-    return PartWritten(skipped, started.until_now())
-
-
-def _finish(address: Address, task: FinishTask) -> Written:
-    started, slots = Spent.now(), _slots_of(address)
-    slot, result = slots.get(task.slot), slots.get(task.result)
-    slot.begin(0)
-    result.begin(0)
-    columns = [slot.array(place) for place in places_of(task.samples, task.layout.leaves)]
-    batch = unflatten(task.layout.skeleton, columns)
-    batch = open_plan(address).finish(task.key, batch)
-    return _written(result, batch, task.layout, 0, started)
-
-
-def _written(
-    slot: SlotWriter, batch: Any, layout: Layout | None, skipped: int, started: Spent
-) -> Written:
-    leaves, skeleton = flatten(batch)
+    leaves, skeleton = flatten(assembled.batch)
     placed: list[Any] = []
     for leaf in leaves:
         # Other classes of arrays have more than their numbers, as a mask.
         shared = type(leaf) in (np.ndarray, np.memmap) and not leaf.dtype.hasobject
         placed.append(slot.place(leaf) if shared else leaf)
-    return Written(skeleton, placed, layout, skipped, started.until_now())
+    return Written(skeleton, placed, assembled.skipped, started.until_now())
 
 
 class _Slots:

@@ -116,7 +116,7 @@ class GluonFetching(GluonPlan):
         except Exception:
             if self.on_error == "raise":
                 raise
-        return Assembled((np.zeros(1), None), None, 0)
+        return Assembled((np.zeros(1), None), 0)
 
     def _fetch(self, drawn: Any) -> None:
         recipe = self.recipe

@@ -150,10 +150,6 @@ class GluonPlan(Plan):
             if not elsewhere:
                 self._foretell(key, asked=True)
 
-    def stand_in(self) -> None:
-        """Be a copy that isn't in a worker process."""
-        self._remote = False
-
     @property
     def own_epochs(self) -> bool:
         """Whether an epoch may not be begun before the one before it has ended."""
@@ -242,7 +238,7 @@ class GluonPlan(Plan):
         except BaseException as error:
             note(error, f"in batch {key.index} of epoch {key.epoch}")
             raise
-        return Assembled((*leaves, skeleton), None, skipped)
+        return Assembled((*leaves, skeleton), skipped)
 
     def wait_for(self, assembled: Assembled) -> None:
         """Wait for MXNet's engine, which computes after its functions have returned."""

@@ -41,18 +41,12 @@ def explanation(plan: SourcePlan, engine: Engine) -> Iterator[str]:
 def _idle(plan: SourcePlan, engine: Engine) -> str:
     """Which threads can't be busy, and why; "" where all can."""
     settings = engine.chosen
-    count, queue = settings.workers, settings.max_queue_size
+    count = settings.workers
     if count == "auto" or count < 2 or settings.use_multiprocessing or settings.kind is not None:
         return ""
     if plan.serial:
         unsafe = " and ".join(plan.not_thread_safe)
         return f"; only one of them is busy at a time, as {unsafe} is not declared thread_safe"
-    in_parts = plan.batch_transform is None and plan.collate is None
-    if count > queue and (plan.source.whole_batches or not in_parts):
-        return (
-            f"; only {queue} of them are busy at a time, as many as batches may be under way: "
-            f"max_queue_size={count} has all of them work"
-        )
     return ""
 
 

@@ -83,8 +83,8 @@ class SafeSequence(Lasting, Replayable):
         use_multiprocessing: Workers are processes. Source and transforms are sent to them once, by
             cloudpickle; arrays in them are shared. ``workers="auto"`` may choose processes without
             it.
-        max_queue_size: Batches that may be ready ahead of the trainer; bounds the memory. Of more
-            workers than that, some may have nothing to do.
+        max_queue_size: Batches that may be ready ahead of the trainer; bounds the memory. Each
+            worker may have one in progress besides.
         collate: ``collate(list of samples)`` returns the batch; ``adapters.pad()`` makes one for
             samples of unequal lengths. None stacks samples of equal shapes.
         weights: Of each sample: samples are drawn with replacement, as often as weights say, as

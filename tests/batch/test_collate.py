@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from adapters.batch.collate import as_leaf, collate, fill
-from adapters.batch.plan import Layout, LayoutChanged
+from adapters.batch.collate import as_leaf, collate
 from tests.batches import exact
 
 
@@ -23,11 +22,7 @@ class Pair(NamedTuple):
 
 def batch_of(*samples: Any) -> Any:
     """The samples, numbered from 10, as a batch."""
-    return collate(samples, np.arange(10, 10 + len(samples)), np.empty)[0]
-
-
-def layout_of(*samples: Any) -> Layout | None:
-    return collate(samples, np.arange(10, 10 + len(samples)), np.empty)[1]
+    return collate(samples, np.arange(10, 10 + len(samples)), np.empty)
 
 
 def objects(*items: Any) -> Any:
@@ -193,43 +188,7 @@ def test_the_order_of_keys_does_not_matter():
     assert exact(batch) == exact({"x": np.array([1, 3]), "y": np.array([2, 4])})
 
 
-# --- layouts, by which a batch can be filled in parts ---
-
-
-@pytest.mark.parametrize(
-    "samples",
-    [[1, 2], [(np.zeros(2), 1)] * 2, [{"x": np.zeros((0, 2), "f4")}], [np.datetime64("2020")]],
-)
-def test_a_batch_can_be_filled_in_parts(samples):
-    batch, layout = collate(samples, np.arange(len(samples)), np.empty)
-    columns = layout.allocate(len(samples), np.empty)
-    for row, sample in enumerate(samples):
-        fill([sample], [column[row : row + 1] for column in columns], layout)
-    assert [exact(column) for column in columns] == [
-        exact(batch[name] if name is not None else batch) for name in _names(batch)
-    ]
-
-
-def _names(batch: Any) -> list[Any]:
-    if isinstance(batch, dict):
-        return list(batch)
-    return list(range(len(batch))) if isinstance(batch, tuple) else [None]
-
-
-@pytest.mark.parametrize("samples", [["a", "b"], [1, 2.5], [(1, {1})], [objects(1)]], ids=str)
-def test_a_batch_of_objects_or_of_promoted_numbers_has_no_layout(samples):
-    assert layout_of(*samples) is None
-
-
-@pytest.mark.parametrize(
-    "other",
-    [np.zeros(3), np.zeros(2, np.float32), (np.zeros(2),), None, "a", [1, 2]],
-    ids=["shape", "dtype", "structure", "none", "object", "integers"],
-)
-def test_a_sample_that_does_not_fit_a_layout_is_noticed(other):
-    layout = layout_of(np.zeros(2))
-    with pytest.raises(LayoutChanged):
-        fill([np.zeros(2), other], [np.zeros((2, 2))], layout)
+# --- leaves ---
 
 
 @pytest.mark.parametrize("text", ["", "a", b"", b"a\0"])

@@ -8,7 +8,7 @@ from adapters.diagnosis.contention import Contention
 from adapters.diagnosis.prediction import Prediction
 from adapters.diagnosis.verdict import Workers
 from tests.diagnosis.made_up import made_up
-from tests.diagnosis.test_prediction import INLINE, STORAGE, TRANSFORMS, named
+from tests.diagnosis.test_prediction import INLINE, STORAGE, TRANSFORMS
 
 
 def test_advice_says_what_it_brings_and_what_nothing_brings():
@@ -29,15 +29,6 @@ def test_advice_for_a_transform_that_waits_names_more_workers_than_cpus():
     assert not any("the transform waits" in each for each in fast.advice)
 
 
-def test_more_workers_than_batches_may_be_under_way_need_a_longer_queue():
-    workers = Workers("inline", 0, 4, queue=10)
-    waiting = made_up(memory=0.038, workers=workers, alone=0.04, alone_computes=0.02, same=0.002)
-    assert (named(waiting, "workers", 20).queue, named(waiting, "workers", 3).queue) == (20, None)
-    assert 'workers="auto", or 20 and max_queue_size=20: the transform' in waiting.advice[0]
-    stored = dataclasses.replace(STORAGE, workers=Workers("threads", 2, 4, queue=4))
-    assert stored.advice[0].startswith("workers=8 and max_queue_size=8: that many fetches")
-
-
 def test_copies_of_a_source_that_threads_would_ask_one_at_a_time():
     copied = made_up(storage=0.038, workers=Workers("processes", 2, 4), copied=True)
     assert copied.advice[0] == "workers=8, and another source (+217%)"
@@ -45,22 +36,15 @@ def test_copies_of_a_source_that_threads_would_ask_one_at_a_time():
 
 
 def test_advice_for_a_source_that_is_asked_one_at_a_time_is_one_line_with_what_it_brings():
-    workers = Workers("inline", 0, 4, queue=10)
+    workers = Workers("inline", 0, 4)
     found = made_up(
         storage=0.4, alone=0.4, loader=0.4, whole=0.4, one_at_a_time=True, workers=workers
     )
-    said = "workers=40 and max_queue_size=40, and another source (10 times as fast)"
+    said = "workers=40, and another source (10 times as fast)"
     assert found.advice[0] == said
     theirs = dataclasses.replace(found, replaced="ours", trained_on_replaced=True)
     assert theirs.advice[0] == f"ours, with {said}"
     assert not any("alone, it made" in each for each in theirs.advice)
-
-
-def test_advice_for_threads_that_a_short_queue_leaves_idle():
-    workers = Workers("threads", 64, 2, queue=10)
-    idle = made_up(storage=0.04, fetch_computes=0.0, alone=0.4, workers=workers, same=0.002)
-    assert idle.advice[0].startswith("max_queue_size=64: as many batches may be under way")
-    assert "times as fast)" in idle.advice[0]
 
 
 def test_a_loader_in_the_place_of_another_says_what_it_brings_by_itself():

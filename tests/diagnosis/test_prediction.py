@@ -93,13 +93,13 @@ def test_a_source_that_is_asked_one_at_a_time_gets_no_advice_of_workers():
 
 
 def test_threads_that_may_ask_a_source_at_once_make_batches_by_their_number():
-    workers = Workers("threads", 2, 4, queue=10)
+    workers = Workers("threads", 2, 4)
     slow = made_up(storage=0.4, alone=0.4, loader=0.4, whole=0.4, workers=workers)
     threads = with_threads(dataclasses.replace(slow, one_at_a_time=True))
-    assert (threads.change, threads.workers, threads.queue) == ("threads", 40, 40)
+    assert (threads.change, threads.workers) == ("threads", 40)
     # A tenth of the fetching computes, one thread at a time.
     assert threads.seconds == pytest.approx(0.041)
-    copied = Workers("processes", 2, 4, queue=10)
+    copied = Workers("processes", 2, 4)
     copies = dataclasses.replace(slow, storage=0.2, loader=0.2, workers=copied, copied=True)
     assert with_threads(copies).seconds == pytest.approx(0.041)
     assert with_threads(slow) is None
@@ -112,18 +112,6 @@ def test_processes_that_wait_are_four_for_each_cpu_at_the_most():
     processes = dataclasses.replace(waits, workers=Workers("processes", 2, 4))
     assert {each.workers for each in processes.predictions} == {16, 4, None}
     assert named(processes, "workers", 16).seconds == pytest.approx(0.25)
-
-
-def test_threads_that_a_short_queue_leaves_idle():
-    workers = Workers("threads", 64, 2, queue=10)
-    idle = made_up(storage=0.04, fetch_computes=0.0, alone=0.4, workers=workers, same=0.002)
-    (longer,) = (each for each in idle.predictions if each.change == "queue")
-    assert (longer.workers, longer.queue) == (64, 64)
-    assert longer.seconds == pytest.approx(0.04 * 10 / 64)
-    enough = dataclasses.replace(idle, workers=Workers("threads", 64, 2, queue=64))
-    assert not any(each.change == "queue" for each in enough.predictions)
-    in_parts = dataclasses.replace(idle, workers=Workers("threads", 64, 2))
-    assert not any(each.change == "queue" for each in in_parts.predictions)
 
 
 def test_without_a_part_the_others_are_left():

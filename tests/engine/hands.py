@@ -6,17 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from adapters.batch.key import BatchKey
-from adapters.batch.plan import Assembled, Layout
+from adapters.batch.plan import Assembled
 from adapters.engine.dispatch import Dispatcher
 from adapters.engine.jobs import Done, Job, Pending
 from tests.engine.workloads import Numbers
 from tests.plans import plan_of
 
 BATCH_SIZE = 8
-# A batch that takes as long as the first is computed in parts, once there is a layout; of those
-# that take no longer than the second, a worker gets several at a time.
-LONG_SECONDS, SHORT_SECONDS = 1.0, 0.0001
-LAYOUT = Layout(0, ())
+# Of batches that take no longer, a worker gets several at a time.
+SHORT_SECONDS = 0.0001
 
 
 class Hands:
@@ -25,7 +23,6 @@ class Hands:
     name, count, ready, started = "threads", 2, 2, 0.0
     group_seconds, window = 0.001, None
     starting = short = False
-    splits = True
 
     def __init__(self) -> None:
         self.deaths: list[str] = []
@@ -37,21 +34,15 @@ class Hands:
     def most_jobs(self, active: int) -> int:
         return active
 
-    def stand_in(self, job: Job, done: Done) -> bool:
-        return False
-
     def submit(self, job: Job, done: Done) -> bool:
         assert all(pending.wanted for pending in job.batches)
         self.held.update(job.batches)
         self.jobs.append((job, done))
         return True
 
-    def allocate(self, pending: Pending) -> None:
-        self.held.add(pending)
-
     def collect(self, pending: Pending) -> Assembled:
         self.held.remove(pending)
-        return Assembled(pending.key.index, None, 0)
+        return Assembled(pending.key.index, 0)
 
     def discard(self, pending: Pending) -> None:
         assert pending.crew is self
@@ -62,7 +53,6 @@ class Hands:
         self,
         number: int = 0,
         error: BaseException | None = None,
-        layout_changed: bool = False,
         lost: bool = False,
         here: bool = False,
         reports: bool = True,
@@ -72,7 +62,6 @@ class Hands:
         Args:
             number: Which of those that are with the crew.
             error: What it raises.
-            layout_changed: Whether the batch must be computed whole.
             lost: Whether its worker dies, a process, which is the job's own fault.
             here: Whether a thread makes the batch, and not into the crew's memory.
             reports: Whether it is reported done.
@@ -82,15 +71,13 @@ class Hands:
         lost = lost and all(pending.outcome is None for pending in job.batches)
         if lost:  # The first of several is to blame.
             self.deaths.append("a worker process was killed")
-            job.batches[0].killers.setdefault(job.part, []).append(self.deaths[-1])
+            job.batches[0].killers.append(self.deaths[-1])
         for pending in job.batches:
             if error is not None:
                 pending.fail(error)
-            elif layout_changed:
-                pending.layout_changed = True
             elif here:
                 self.held.discard(pending)
-                pending.outcome = Assembled(pending.key.index, None, 0)
+                pending.outcome = Assembled(pending.key.index, 0)
         job.lost = lost
         if reports:
             del self.jobs[number]
@@ -123,12 +110,11 @@ class Stage:
             self.crew = Hands()
         return self.crew
 
-    def ask(self, parts: bool = False, start: bool = True) -> Pending:
-        """Ask for the next batch, whole or in two parts; with ``start``, workers get it."""
+    def ask(self, start: bool = True) -> Pending:
+        """Ask for the next batch; with ``start``, workers get it."""
         pending = Pending(BatchKey(0, len(self.asked)))
         self.asked.append(pending)
-        layout, seconds = (LAYOUT, LONG_SECONDS) if parts else (None, SHORT_SECONDS)
-        self.dispatcher.ask(pending, layout, seconds)
+        self.dispatcher.ask(pending, SHORT_SECONDS)
         if start:
             self.dispatcher.start_jobs()
         return pending

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.engine import Engine, Settings, memory, slots, standin
+from adapters.engine import Engine, Settings, memory, slots
 from tests.engine.workloads import Numbers, Slow
 from tests.plans import plan_of
 
@@ -67,7 +67,7 @@ def told_while_reading(transform: Any, queue: int) -> list[int | None]:
 @pytest.mark.parametrize(
     ("transform", "queue", "number"),
     [(None, 1, 0), (None, 4, 1), (Slow(0.02), 1, 1)],
-    ids=["the one that is waited for", "one behind it", "the finish of one in parts"],
+    ids=["the one that is waited for", "one behind it", "one behind a slow one"],
 )
 def test_a_batch_that_there_is_no_slot_for_can_be_read_later(transform, queue, number, monkeypatch):
     """Whoever reports a job done, or a worker ready, starts the next one while the reader waits."""
@@ -76,7 +76,7 @@ def test_a_batch_that_there_is_no_slot_for_can_be_read_later(transform, queue, n
 
 
 @pytest.mark.parametrize("number", [0, 1, 5])
-@pytest.mark.parametrize("transform", [None, Slow(0.02)], ids=["whole", "in parts"])
+@pytest.mark.parametrize("transform", [None, Slow(0.02)], ids=["quick", "slow"])
 def test_a_batch_whose_slot_cannot_be_mapped_can_be_read_later(transform, number, monkeypatch):
     view, seen = slots.Slot.view, []
 
@@ -84,7 +84,6 @@ def test_a_batch_whose_slot_cannot_be_mapped_can_be_read_later(transform, number
         seen.append(slot)
         return refused() if len(seen) == number + 1 else view(slot)
 
-    monkeypatch.setattr(standin.StandIn, "submit", lambda *_: False)  # Processes make them all.
     monkeypatch.setattr(slots.Slot, "view", sometimes)
     assert told_while_reading(transform, 2) == [errno.EMFILE]
 

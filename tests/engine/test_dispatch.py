@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import threading
 
@@ -15,16 +14,16 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from adapters.batch.plan import Assembled
 from adapters.batch.sourceplan import SourcePlan
-from adapters.engine import Engine, Settings, threads
-from adapters.engine.jobs import Kind, Pending
+from adapters.engine import Engine, Settings
+from adapters.engine.jobs import Pending
 from adapters.engine.states import State
 from adapters.errors import ClosedError, WorkerError
 from tests.engine.hands import Stage
 from tests.engine.machines import run
-from tests.engine.workloads import Numbers, Slow, SpoiltError
+from tests.engine.workloads import Numbers, SpoiltError
 from tests.plans import plan_of
 
-DEEDS = st.sampled_from(["made", "here", "unreported", "error", "layout_changed", "lost"])
+DEEDS = st.sampled_from(["made", "here", "unreported", "error", "lost"])
 
 
 class Dispatching(RuleBasedStateMachine):
@@ -36,9 +35,9 @@ class Dispatching(RuleBasedStateMachine):
         self.stage.active = 3
         self.wanted: list[Pending] = []
 
-    @rule(parts=st.booleans(), start=st.sampled_from([True, True, False]))
-    def ask(self, parts: bool, start: bool) -> None:
-        self.wanted.append(self.stage.ask(parts, start))
+    @rule(start=st.sampled_from([True, True, False]))
+    def ask(self, start: bool) -> None:
+        self.wanted.append(self.stage.ask(start))
 
     @precondition(lambda self: self.stage.crew.jobs)
     @rule(deeds=st.lists(st.tuples(st.integers(0, 2), DEEDS), min_size=1, max_size=4))
@@ -46,13 +45,10 @@ class Dispatching(RuleBasedStateMachine):
         crew = self.stage.crew
         for number, what in deeds[: len(crew.jobs)]:
             number %= len(crew.jobs)
-            kind = crew.jobs[number][0].kind
-            if what in ("here", "unreported") and kind is Kind.WHOLE:
+            if what in ("here", "unreported"):
                 crew.do(number, here=True, reports=what == "here")
             elif what == "error":
                 crew.do(number, error=SpoiltError())
-            elif what == "layout_changed" and kind is Kind.PART:
-                crew.do(number, layout_changed=True)
             else:
                 crew.do(number, lost=what == "lost")
 
@@ -82,10 +78,9 @@ class Dispatching(RuleBasedStateMachine):
         """Of a batch that is waited for."""
         crew = self.stage.crew
         job, _ = crew.jobs[number % len(crew.jobs)]
-        pending, part = job.batches[0], job.part
+        pending = job.batches[0]
         for _ in range(3):
             own = [i for i, (job, _) in enumerate(crew.jobs) if pending in job.batches]
-            own = [i for i in own if crew.jobs[i][0].part == part]
             if own and pending in self.wanted:
                 crew.do(own[0], lost=True)
                 self.read(self.wanted.index(pending))
@@ -186,23 +181,3 @@ def test_nor_is_one_in_a_trial(late):
     stream.compute()
     with pytest.raises(SpoiltError):
         stream.next()
-
-
-def test_a_batch_that_there_is_no_memory_for_can_be_read_later(monkeypatch):
-    slow, refused = Slow(0.02), []
-
-    def allocate(self: threads.Threads, pending: Pending) -> None:
-        if not refused:
-            refused.append(pending)
-            raise MemoryError("spoilt")
-        given(self, pending)
-
-    given = threads.Threads.allocate
-    monkeypatch.setattr(threads.Threads, "allocate", allocate)
-    engine = Engine(plan_of(Numbers(), transform=slow), Settings(2, False, 1, {}, 5.0))
-    stream = engine.stream(0, 0, False)
-    while (step := stream.position[1]) < 6:
-        with contextlib.suppress(MemoryError):
-            assert stream.next()[0] == 4 * step
-    assert len(refused) == 1
-    engine.close()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from adapters.alignment import ALIGNMENT_BYTES
-from adapters.engine.slots import HEADER_BYTES, Place, Slot, Slots, SlotWriter, places_of
+from adapters.engine.slots import HEADER_BYTES, Place, Slot, Slots, SlotWriter
 from tests.leftovers import Leftovers
 
 
@@ -18,7 +18,7 @@ def delivered(slots: Slots, *arrays: Any) -> tuple[Slot, list[np.ndarray]]:
     """A slot into which a worker has put arrays, and the trainer's arrays."""
     slot = slots.take()
     writer = SlotWriter(slot.name)
-    writer.begin(0)
+    writer.begin()
     places = [writer.place(array) for array in arrays]
     return slot, slots.deliver(slot, places)
 
@@ -91,25 +91,25 @@ def test_a_held_array_outlives_the_slots():
 def test_a_taken_slot_knows_nothing_of_the_workers_before(slots):
     slot = slots.take()
     writer = SlotWriter(slot.name)
-    writer.begin(3)
-    assert slot.workers()[3] == os.getpid()
+    writer.begin()
+    assert slot.worker == os.getpid()
     slots.give_back(slot)
-    assert slots.take().workers().tolist() == [0] * 128
+    assert slots.take().worker == 0
 
 
-def test_a_worker_signs_the_part_that_it_works_on_until_it_is_done(slots):
+def test_a_worker_signs_the_batch_that_it_works_on_until_it_is_done(slots):
     slot = slots.take()
     writer = SlotWriter(slot.name)
-    writer.begin(1)
-    writer.begin(2)
-    writer.end(1)
-    assert slot.workers()[:4].tolist() == [0, 0, os.getpid(), 0]
+    writer.begin()
+    assert slot.worker == os.getpid()
+    writer.end()
+    assert slot.worker == 0
 
 
 def test_a_slot_grows_with_what_is_written_and_early_arrays_stay_in_place(slots):
     slot = slots.take()
     writer = SlotWriter(slot.name)
-    writer.begin(0)
+    writer.begin()
     small = writer.allocate((4,), np.dtype(int))
     small[:] = 7
     large = writer.allocate((2**20,), np.dtype(np.uint8))
@@ -122,7 +122,7 @@ def test_a_slot_grows_with_what_is_written_and_early_arrays_stay_in_place(slots)
 def test_an_array_that_lies_in_the_slot_is_not_copied(slots):
     slot = slots.take()
     writer = SlotWriter(slot.name)
-    writer.begin(0)
+    writer.begin()
     array = writer.allocate((4, 3), np.dtype(float))
     assert writer.place(array).offset == HEADER_BYTES
     assert writer.place(array[1:]).offset == HEADER_BYTES + 3 * 8
@@ -133,16 +133,6 @@ def test_python_objects_get_memory_of_their_own(slots):
     slot = slots.take()
     writer = SlotWriter(slot.name)
     assert writer.allocate((2,), np.dtype(object)).tolist() == [None, None]
-
-
-def test_the_arrays_of_a_batch_lie_one_after_another_without_touching():
-    leaves = [((3,), np.dtype(np.uint8)), ((), np.dtype(float)), ((0, 2), np.dtype(int))]
-    places = places_of(50, leaves)
-    assert [place.shape for place in places] == [(50, 3), (50,), (50, 0, 2)]
-    ends = [place.offset + place.nbytes for place in places]
-    assert places[0].offset == HEADER_BYTES
-    assert all(end <= place.offset for end, place in zip(ends, places[1:], strict=False))
-    assert {place.offset % ALIGNMENT_BYTES for place in places} == {0}
 
 
 def test_a_place_knows_its_size():

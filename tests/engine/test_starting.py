@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 
 import numpy as np
 import pytest
 
 from adapters.engine import Engine, Settings, usable_cpus
-from adapters.engine.supply import _MEANWHILE
+from adapters.engine.supply import WorkerState
 from adapters.engine.tuning import Choice, Trial
 from tests.engine.crews import end_idle_workers
 from tests.plans import plan_of
@@ -99,47 +98,21 @@ def test_processes_beyond_the_cpus_are_started_for_work_that_waits(transform, gr
     assert len(pids) == (count if grows else usable_cpus())
 
 
-def with_thread(sample):
+def waits(sample):
     time.sleep(0.002)
-    return np.array([sample, os.getpid(), threading.get_ident()])
+    return np.array([sample, os.getpid()])
 
 
-def read_slowly(stream, count):
-    """Batches by who made them, for a consumer that takes longer over one than its making."""
-    batches = []
-    for _ in range(count):
-        batches.append(stream.next())
-        time.sleep(0.015)
-    samples = np.concatenate(batches)[:, 0].tolist()
-    assert samples == list(range(samples[0], samples[0] + len(samples)))
-    return [tuple(batch[0, 1:].tolist()) for batch in batches]
-
-
-def test_while_there_is_too_little_work_for_processes_one_thread_reads_ahead():
+def test_while_there_is_too_little_work_for_processes_batches_are_made_here():
     end_idle_workers()
-    plan = plan_of(np.arange(160), 4, transform=with_thread)
-    engine = Engine(plan, Settings(2, True, at_once=False))
-    makers = read_slowly(engine.stream(0, 0, False), 40)
-    assert {pid for pid, _ in makers} == {os.getpid()}
-    assert len(set(makers[-10:])) == 1  # It has to see first that the consumer is busy.
-    assert makers[-1][1] != threading.get_ident()
-    assert not engine.settled
+    engine = Engine(plan_of(np.arange(160), 4, transform=waits), Settings(2, True, at_once=False))
+    stream = engine.stream(0, 0, False)
+    found = np.concatenate([stream.next() for _ in range(40)])
+    assert found[:, 0].tolist() == list(range(160))
+    assert set(found[:, 1].tolist()) == {os.getpid()}
+    assert (engine.state, engine.settled) == (WorkerState.DEFERRED, False)
     later = "2 processes, which are started once there is work enough for them"
     assert engine.description == later
-    engine.close()
-
-
-def test_the_thread_gives_way_to_processes_when_there_is_more_work():
-    end_idle_workers()
-    plan = plan_of(np.arange(4000), 4, transform=with_thread)
-    engine = Engine(plan, Settings(2, True, at_once=False))
-    engine._later, engine._choice = engine._choice, _MEANWHILE
-    stream = engine.stream(0, 0, False)
-    assert read_slowly(stream, 5)[0][0] == os.getpid()
-    engine._consumer.lost_seconds = 100.0
-    makers = read_slowly(stream, 300)
-    assert engine.settled
-    assert makers[-1][0] != os.getpid()
     engine.close()
 
 
@@ -161,18 +134,14 @@ def test_two_batches_tell_how_long_the_consumer_takes_over_one():
 
 def test_two_streams_are_read_on_when_processes_take_over():
     end_idle_workers()
-    plan = plan_of(np.arange(400), 4, transform=with_thread)
-    engine = Engine(plan, Settings(2, True, at_once=False))
-    engine._later, engine._choice = engine._choice, _MEANWHILE
+    engine = Engine(plan_of(np.arange(400), 4, transform=waits), Settings(2, True, at_once=False))
     streams = [engine.stream(0, 0, False) for _ in range(2)]
-    read = [[stream.next() for stream in streams] for _ in range(5)]
-    engine._consumer.busy_seconds = 1.0  # So that the thread reads ahead for both.
-    read += [[stream.next() for stream in streams] for _ in range(5)]
+    read = [[stream.next() for stream in streams] for _ in range(10)]
     engine._consumer.lost_seconds = 100.0
     streams[0].close()
     streams[0] = engine.stream(0, 10, False)
     read += [[stream.next() for stream in streams] for _ in range(90)]
-    assert engine._later is None
+    assert engine.state is WorkerState.WORKING
     for batches in zip(*read):
         assert np.concatenate(batches)[:, 0].tolist() == list(range(400))
     engine.close()

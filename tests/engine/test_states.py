@@ -27,7 +27,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from adapters.engine import Engine, Settings, portions
+from adapters.engine import Engine, Settings
 from adapters.engine.stream import Stream
 from adapters.engine.tuning import Choice
 from adapters.errors import ClosedError
@@ -54,14 +54,12 @@ class Streaming(RuleBasedStateMachine):
         count=st.integers(0, 3),
         queue=st.integers(1, 6),
         finishes=st.booleans(),
-        parts=st.booleans(),
     )
-    def begin(self, count: int, queue: int, finishes: bool, parts: bool) -> None:
+    def begin(self, count: int, queue: int, finishes: bool) -> None:
         self.before = Leftovers.now()
         self.folder = tempfile.TemporaryDirectory()
         self.halt = Path(self.folder.name) / "halt"
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(portions, "_SPLIT_SECONDS", 1e-9 if parts else 1000.0)
         arguments: dict[str, Any] = {
             "shuffle": True,
             "transform": Halting(self.halt, SPOILT),

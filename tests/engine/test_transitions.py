@@ -217,38 +217,6 @@ def test_in_a_forked_process_what_failed_is_computed_and_what_is_here_stays():
 # --- what else comes to a batch, in a state ---
 
 
-def test_a_batch_is_there_when_its_last_part_is():
-    stage = Stage()
-    pending = stage.ask(parts=True)
-    stage.crew.do(1)
-    assert pending.state is Q
-    stage.crew.do()
-    assert pending.state is M
-
-
-def test_a_batch_whose_parts_do_not_fit_is_computed_whole():
-    stage = Stage()
-    pending = stage.ask(parts=True)
-    stage.crew.do(layout_changed=True)
-    stage.crew.do()
-    ((job, _),) = stage.crew.jobs
-    assert (job.kind.value, pending.state, pending.layout) == ("whole", Q, None)
-    stage.crew.do()
-    assert stage.read(pending) == pending.key.index
-
-
-def test_a_finish_whose_worker_died_begins_with_the_samples():
-    stage = Stage(batch_transform=lambda batch: batch)
-    pending = stage.ask(parts=True)
-    stage.crew.do()
-    stage.crew.do()
-    assert [job.kind.value for job, _ in stage.crew.jobs] == ["finish"]
-    stage.crew.do(lost=True)
-    with pytest.raises(multiprocessing.TimeoutError):
-        stage.read(pending)
-    assert [job.kind.value for job, _ in stage.crew.jobs] == ["whole"]
-
-
 def test_a_reader_need_not_wait_for_the_rest_of_a_threads_job():
     stage = Stage()
     pending = stage.ask()
@@ -258,45 +226,18 @@ def test_a_reader_need_not_wait_for_the_rest_of_a_threads_job():
     assert pending.state is H
 
 
-def test_an_error_waits_until_no_worker_is_at_the_batch():
+def test_each_reader_of_a_batch_that_was_given_up_is_told_so():
     stage = Stage()
-    pending = stage.ask(parts=True)
-    stage.crew.do(error=SPOILT)
-    assert (pending.state, pending in stage.crew.held) == (Q, True)
-    with pytest.raises(multiprocessing.TimeoutError):
-        stage.read(pending)
-    stage.crew.do()
-    assert (pending.state, pending in stage.crew.held) == (F, False)
-
-
-def given_up(stage: Stage) -> Pending:
-    """A batch one of whose parts always kills its worker, while another worker is at the other."""
-    pending = stage.ask(parts=True)
+    pending = stage.ask()
     for _ in range(3):
-        # What is done again comes last.
-        stage.crew.do(-1, lost=True)
+        stage.crew.do(lost=True)
         with pytest.raises((multiprocessing.TimeoutError, WorkerError)):
             stage.read(pending)
-    assert (pending.state, len(stage.crew.jobs)) == (G, 1)
-    return pending
-
-
-def test_memory_of_a_batch_that_was_given_up_is_free_only_when_no_worker_writes_there():
-    stage = Stage()
-    pending = given_up(stage)
-    stage.dispatcher.drop([pending])
-    assert pending in stage.crew.held
-    stage.crew.do()
-    assert (pending.state, stage.crew.held) == (G, set())
-
-
-def test_each_reader_of_a_batch_that_was_given_up_is_told_so_whatever_else_fails():
-    stage = Stage()
-    pending = given_up(stage)
-    stage.crew.do(error=SPOILT)
+    assert (pending.state, stage.crew.jobs) == (G, [])
     for _ in range(2):
         with pytest.raises(WorkerError, match="tried 3 times"):
             stage.read(pending)
+    stage.dispatcher.drop([pending])
 
 
 def test_what_nobody_wants_is_not_done_again():

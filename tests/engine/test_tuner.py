@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from adapters.engine import tuning
-from adapters.engine.tuning import Choice, Tuner, pays_to_read_ahead, usable_cpus
+from adapters.engine.tuning import Choice, Tuner, usable_cpus
 from tests.engine.crews import opened, read
 from tests.engine.workloads import Numbers
 
@@ -69,19 +69,6 @@ def test_a_few_batches_or_a_moment_tell_nothing(clock):
     for _ in range(100):
         tuner.observe(1.0)
     assert tuner.active == 4
-
-
-@pytest.mark.parametrize(
-    ("batch", "consumer", "expected"),
-    [
-        (0.0005, 0.01, True),
-        (0.0005, 0.0001, False),
-        (0.00001, 0.01, False),
-        (0.0005, 0.0005, False),
-    ],
-)
-def test_reading_ahead_pays_for_a_consumer_that_is_busy_longer(batch, consumer, expected):
-    assert pays_to_read_ahead(batch, consumer) is expected
 
 
 @pytest.mark.alone

@@ -10,7 +10,7 @@ import pytest
 
 from adapters import SafeSequence
 from adapters.engine.dispatch import Dispatcher
-from adapters.engine.supply import Supply
+from adapters.engine.supply import Supply, WorkerState
 
 
 class Slow(keras.utils.PyDataset):
@@ -48,25 +48,13 @@ def test_threads_that_a_source_is_asked_by_one_at_a_time(capsys):
     assert "busy" not in explained(SafeSequence(Slow(False), workers=1), capsys)
 
 
-def test_threads_that_too_few_batches_may_be_under_way_for(capsys):
-    line = explained(SafeSequence(Slow(True), workers=16), capsys)
-    assert line.startswith("workers: 16 threads; only 10 of them are busy at a time")
-    assert line.endswith("max_queue_size=16 has all of them work")
-    assert "busy" not in explained(SafeSequence(Slow(True), workers=16, max_queue_size=16), capsys)
-    # Samples of a batch are shared out.
-    arrays = np.zeros((64, 2))
-    assert "busy" not in explained(SafeSequence(arrays, 8, workers=16), capsys)
-    whole = SafeSequence(arrays, 8, workers=16, batch_transform=lambda batch: batch)
-    assert "only 10 of them" in explained(whole, capsys)
-
-
 def test_processes_that_are_not_there_yet(capsys, monkeypatch):
     with SafeSequence(Slow(False), workers=2, use_multiprocessing=True) as sequence:
         next(iter(sequence))
         monkeypatch.setattr(Dispatcher, "starting", True)
         assert last_line(sequence, capsys) == "workers: 2 processes, which are starting"
         monkeypatch.setattr(Dispatcher, "starting", False)
-        monkeypatch.setattr(Supply, "_held_back", True)
-        assert last_line(sequence, capsys).endswith(" once there is work enough for them")
-        monkeypatch.setattr(Supply, "_held_back", False)
+        with monkeypatch.context() as context:
+            context.setattr(Supply, "state", WorkerState.DEFERRED)
+            assert last_line(sequence, capsys).endswith(" once there is work enough for them")
         assert last_line(sequence, capsys) == "workers: 2 processes"

@@ -1,4 +1,4 @@
-"""Heavy batches are computed in parts, and nobody sees it."""
+"""Batches that take long, and several workers for them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from tests.plans import epoch_of, plan_of
 
 SEVERAL = ["threads-2", "threads-4", "processes-2"]
 several_workers = pytest.mark.parametrize("crew", SEVERAL)
-# Batches that take more than 50 ms are split, once one has been read: 8 samples of 8 ms.
 SECONDS, BATCH = 0.008, 8
-# The batches that are under way when the first one is read are still whole.
 QUEUE = 1
 
 
@@ -41,56 +39,15 @@ def without_makers(batches: list[Any]) -> list[Any]:
 
 @several_workers
 @pytest.mark.parametrize("batch_transform", [None, double])
-def test_a_batch_in_parts_is_the_same_to_the_last_bit(crew, batch_transform):
+def test_a_batch_is_the_same_to_the_last_bit(crew, batch_transform):
     arguments = {"transform": heavy, "batch_transform": batch_transform, "shuffle": True}
     expected = without_makers(epoch_of(plan_of(Numbers(52), BATCH, **arguments)))
     with opened(Numbers(52), crew, BATCH, queue=QUEUE, **arguments) as engine:
         assert without_makers(read(engine, 7)) == expected
 
 
-@several_workers
-def test_several_workers_share_a_heavy_batch(crew):
-    with opened(Numbers(80), crew, BATCH, queue=QUEUE, transform=heavy) as engine:
-        makers = [len(set(batch[2].tolist())) for batch in read(engine, 6)]
-        for _ in range(20):  # On a busy machine, the second process takes its time to come up.
-            if max(makers[2:]) > 1:
-                break
-            makers += [len(set(batch[2].tolist())) for batch in read(engine, 6)]
-    assert makers[0] == 1
-    assert max(makers[2:]) > 1
-
-
-@several_workers
-def test_a_light_batch_is_made_by_one(crew):
-    def light(sample: int) -> int:
-        return os.getpid() + threading.get_native_id()
-
-    with opened(Numbers(80), crew, BATCH, queue=QUEUE, transform=light) as engine:
-        assert {len(set(batch.tolist())) for batch in read(engine, 10)} == {1}
-
-
-@pytest.mark.parametrize("crew", ["threads-1", "processes-1"])
-def test_one_worker_shares_with_nobody(crew):
-    with opened(Numbers(40), crew, BATCH, queue=QUEUE, transform=heavy) as engine:
-        assert {len(set(batch[2].tolist())) for batch in read(engine, 4)} == {1}
-
-
-@several_workers
-@pytest.mark.parametrize("batch_size", [2, 3, 5])
-def test_parts_need_not_be_equally_long(crew, batch_size):
-    """Nor need there be a sample for every worker."""
-
-    def very_heavy(sample: int) -> int:
-        time.sleep(0.03)
-        return sample
-
-    with opened(Numbers(16), crew, batch_size, queue=QUEUE, transform=very_heavy) as engine:
-        count = -(-16 // batch_size)
-        assert np.concatenate(read(engine, count)).tolist() == list(range(16))
-
-
 def changing(sample: int) -> Any:
-    """Batches 0 to 2 fit one layout; batch 3 is longer, 4 mixed, 5 objects, 6 as the first."""
+    """Batches 0 to 2 are alike; batch 3 is longer, 4 mixed, 5 objects, 6 as the first."""
     time.sleep(SECONDS)
     number, row = divmod(sample, BATCH)
     if number == 3:
@@ -103,7 +60,7 @@ def changing(sample: int) -> Any:
 
 
 @several_workers
-def test_a_batch_that_does_not_fit_the_layout_of_the_last_is_computed_whole(crew):
+def test_batches_of_several_layouts_come_as_they_are(crew):
     arguments = {"transform": changing}
     expected = [exact(batch) for batch in epoch_of(plan_of(Numbers(64), BATCH, **arguments))]
     with opened(Numbers(64), crew, BATCH, queue=QUEUE, **arguments) as engine:
@@ -111,7 +68,7 @@ def test_a_batch_that_does_not_fit_the_layout_of_the_last_is_computed_whole(crew
 
 
 @several_workers
-def test_an_exception_in_a_part_names_its_sample_and_spares_the_next_batches(crew):
+def test_an_exception_names_its_sample_and_spares_the_next_batches(crew):
     def spoilt(sample: int) -> int:
         time.sleep(SECONDS)
         if sample == 29:
@@ -130,7 +87,7 @@ def test_an_exception_in_a_part_names_its_sample_and_spares_the_next_batches(cre
 
 
 @several_workers
-def test_an_exception_in_a_part_may_be_long(crew):
+def test_an_exception_may_be_long(crew):
     def spoilt(sample: int) -> int:
         time.sleep(SECONDS)
         if sample == 29:
@@ -145,7 +102,7 @@ def test_an_exception_in_a_part_may_be_long(crew):
 
 
 @several_workers
-def test_a_batch_in_parts_may_become_objects_in_the_end(crew):
+def test_a_batch_may_become_objects_in_the_end(crew):
     def words(batch: Any) -> Any:
         return [f"word {n}" * 500 for n in batch[0].tolist()], batch[0].astype(object), batch[1]
 
@@ -156,7 +113,7 @@ def test_a_batch_in_parts_may_become_objects_in_the_end(crew):
 
 
 @several_workers
-def test_skipped_samples_are_counted_over_all_parts(crew, caplog):
+def test_skipped_samples_are_counted(crew, caplog):
     def spoilt(sample: int) -> int:
         time.sleep(SECONDS)
         if sample % BATCH in (0, 7):
@@ -171,7 +128,22 @@ def test_skipped_samples_are_counted_over_all_parts(crew, caplog):
 
 
 @several_workers
-def test_batches_in_parts_that_nobody_wants_are_dropped(crew):
+def test_batches_that_nobody_wants_are_dropped(crew):
     with opened(Numbers(400), crew, BATCH, queue=10, transform=heavy) as engine:
         read(engine, 3)
         assert np.concatenate([b[0] for b in read(engine, 3, epoch=1)]).tolist() == [*range(24)]
+
+
+def test_each_of_many_workers_has_a_batch_in_progress():
+    """At most ``max_queue_size`` are ready; more workers than that are busy all the same."""
+
+    def waits(sample: int) -> Any:
+        started = time.monotonic()
+        time.sleep(0.1)
+        return np.array([started, time.monotonic()])
+
+    with opened(Numbers(64), "threads-8", 1, queue=2, transform=waits) as engine:
+        read(engine, 16)
+        spans = np.concatenate(read(engine, 40, step=16))
+    at_once = max(int(((spans[:, 0] <= t) & (spans[:, 1] > t)).sum()) for t in spans[:, 0])
+    assert at_once >= 6
