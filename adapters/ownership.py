@@ -11,8 +11,6 @@ when it is taken, and before anybody may call that function again:
 - An array is copied if there is one reference more, or a weak one; if it is of another class than
   ``ndarray``; if its memory isn't NumPy's own (``mmap``, ``bytearray``, another library's tensor),
   where nobody counts; and whenever something is unknown. ``bytes`` never change, and stay.
-- What was passed to the function, such as a collated batch, is counted before and after the call:
-  a transform that returns it, or a view of it, and forgets it, costs no copy.
 
 Read-only arrays get no exception, as whoever owns the memory may still write to it.
 """
@@ -20,6 +18,7 @@ Read-only arrays get no exception, as whoever owns the memory may still write to
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from sys import getrefcount
 from typing import Any
@@ -40,36 +39,30 @@ _ndarray = np.ndarray
 _NEVER_CHANGE = (str, bytes, int, float, complex, type(None), np.generic)
 
 
-def taken(
-    call: Callable[[], Any], allocate: Allocate, ours: Sequence[Any] = ()
-) -> tuple[Any, bool]:
+def taken(call: Callable[[], Any], allocate: Allocate) -> tuple[Any, bool]:
     """Call a function of the user's, and take what it returns.
 
     Args:
         call: Returns a structure of arrays, of anybody's kind.
         allocate: Gives the memory of copies above 16 KiB.
-        ours: Arrays that ``call`` is given and may return, in memory that is the batch's own.
 
     Returns:
         The structure with NumPy arrays in it, as ``as_arrays`` has them, into which nobody else can
         write; and whether somebody else keeps some of its memory, and may write to that again.
     """
-    census = Census(ours) if ours else None
     batch = call()
-    if census is None:
-        if type(batch) is tuple:
-            kept = getrefcount(batch) > _LOCAL
-            simply = _simply_taken(batch, kept, allocate)
-            if simply is not None:
-                return simply
-        census = Census()
+    if type(batch) is tuple:
+        kept = getrefcount(batch) > _LOCAL
+        simply = _simply_taken(batch, kept, allocate)
+        if simply is not None:
+            return simply
     leaves, skeleton = flatten(batch)
     del batch  # Its containers must be gone when references are counted.
     # NumPy's array of a tensor has a base of its own, and is copied for that.
     kept = any(_is_tensor(leaves[place]) and is_kept(leaves, place) for place in range(len(leaves)))
     for place in range(len(leaves)):
         leaves[place] = as_array(leaves[place])
-    kept = census.detach(leaves, allocate) or kept
+    kept = detach(leaves, allocate) or kept
     return unflatten(skeleton, leaves), kept
 
 
@@ -100,64 +93,48 @@ def _has_its_own(sample: Any) -> bool:
     return True
 
 
-class Census:
-    """A count of references, begun before a function is called.
+def detach(leaves: list[Any], allocate: Allocate) -> bool:
+    """Put copies in the places of leaves that somebody else can reach.
 
     Args:
-        ours: Arrays that the function is given. Whoever holds them now goes on holding them until
-            ``detach`` has returned.
+        leaves: All that is left of what a function returned; changed in place.
+        allocate: Gives the memory of copies.
+
+    Returns:
+        Whether somebody else keeps some of their memory, and may write to it again.
     """
+    objects, chains, within = _chains(leaves)
+    shared = [_is_shared(objects, place, within[place]) for place in range(len(objects))]
+    copies: dict[int, Any] = {}
+    kept = False
+    for place, chain in enumerate(chains):
+        leaf = leaves[place]
+        if not isinstance(leaf, np.ndarray):
+            leaves[place] = detached(leaf)
+        elif leaf.dtype.hasobject or any(shared[each] is not None for each in chain):
+            if id(leaf) not in copies:
+                copies[id(leaf)] = _copy(leaf, allocate)
+            leaves[place] = copies[id(leaf)]
+            # Who can only read it doesn't use it again, but for whoever owns its base.
+            kept = kept or (
+                any(shared[each] is True for each in chain)
+                and any(_is_writeable(objects[each]) for each in chain)
+            )
+    return kept
 
-    def __init__(self, ours: Sequence[Any] = ()) -> None:
-        self._ours = _chains(ours)[0]
-        self._before = {
-            id(self._ours[place]): _references(self._ours, place)
-            for place in range(len(self._ours))
-        }
 
-    def detach(self, leaves: list[Any], allocate: Allocate) -> bool:
-        """Put copies in the places of leaves that somebody else can reach.
-
-        Args:
-            leaves: All that is left of what the function returned; changed in place.
-            allocate: Gives the memory of copies.
-
-        Returns:
-            Whether somebody else keeps some of their memory, and may write to it again.
-        """
-        objects, chains, within = _chains(leaves, self._before)
-        shared = [self._is_shared(objects, place, within[place]) for place in range(len(objects))]
-        copies: dict[int, Any] = {}
-        kept = False
-        for place, chain in enumerate(chains):
-            leaf = leaves[place]
-            if not isinstance(leaf, np.ndarray):
-                leaves[place] = detached(leaf)
-            elif leaf.dtype.hasobject or any(shared[each] is not None for each in chain):
-                if id(leaf) not in copies:
-                    copies[id(leaf)] = _copy(leaf, allocate)
-                leaves[place] = copies[id(leaf)]
-                # Who can only read it doesn't use it again, but for whoever owns its base.
-                kept = kept or (
-                    any(shared[each] is True for each in chain)
-                    and any(_is_writeable(objects[each]) for each in chain)
-                )
-        return kept
-
-    def _is_shared(self, objects: list[Any], place: int, within: int) -> bool | None:
-        """Whether somebody else can reach it; False where that isn't known, None for no."""
-        before = self._before.get(id(objects[place]))
-        expected = within + (_ALONE if before is None else before + 1)
-        count, thing = _references(objects, place), objects[place]
-        if _is_constant(thing):
-            return None
-        if count > expected:
-            return True
-        if not isinstance(thing, np.ndarray):
-            return False if before is None else None
-        if type(thing) is not np.ndarray or getweakrefcount(thing):
-            return False
-        return False if before is None and thing.base is None and not thing.flags.owndata else None
+def _is_shared(objects: list[Any], place: int, within: int) -> bool | None:
+    """Whether somebody else can reach it; False where that isn't known, None for no."""
+    count, thing = _references(objects, place), objects[place]
+    if _is_constant(thing):
+        return None
+    if count > within + _ALONE:
+        return True
+    if not isinstance(thing, np.ndarray):
+        return False
+    if type(thing) is not np.ndarray or getweakrefcount(thing):
+        return False
+    return False if thing.base is None and not thing.flags.owndata else None
 
 
 def detached(item: Any) -> Any:
@@ -181,7 +158,7 @@ def detached(item: Any) -> Any:
 def _simply_taken(
     batch: tuple[Any, ...], kept: bool, allocate: Allocate
 ) -> tuple[Any, bool] | None:
-    """The same without a ``Census``; None if ``batch`` has anything but arrays with own memory.
+    """The same without counting on the way; None if ``batch`` has anything but arrays with own memory.
 
     Saves the usual batch 12 us of 45 (digits by 64, two arrays, two cores).
 
@@ -211,14 +188,12 @@ def _simply_taken(
     return tuple(leaves), somebody_writes
 
 
-def _chains(
-    leaves: Sequence[Any], before: dict[int, int] | None = None
-) -> tuple[list[Any], list[list[int]], list[int]]:
+def _chains(leaves: Sequence[Any]) -> tuple[list[Any], list[list[int]], list[int]]:
     """The arrays among ``leaves`` and what their memory belongs to.
 
     Returns:
         All these objects once; for each leaf the places of its own; and for each object the
-        references to it that were met on the way, but for those from objects in ``before``.
+        references to it that were met on the way.
     """
     objects: list[Any] = []
     places: dict[int, int] = {}
@@ -235,8 +210,7 @@ def _chains(
                 within.append(0)
             chains[-1].append(place)
             within[place] += references
-            # Its reference to its base counts once, and was there before if it was.
-            references = int(new and (before is None or id(each) not in before))
+            references = int(new)  # Its reference to its base counts once.
             each = each.base if isinstance(each, np.ndarray) else None
     return objects, chains, within
 
@@ -281,8 +255,14 @@ def _yielding() -> Iterator[Any]:
 
 _YIELDED = _yielded_references(_yielding())
 """For an object that only a generator's local name refers to, while it has a name in a loop."""
-if _NAMED > _ALONE + 1 or _LOCAL > _ALONE:  # Somebody traces this import, and refers to all locals.
+_TRACED = _NAMED > _ALONE + 1 or _LOCAL > _ALONE  # Somebody refers to all locals.
+# From Python 3.14 on, a local name may borrow its reference, and without the interpreter lock each
+# thread counts its own: there, one reference less is counted at some places than at others.
+_COUNTS = sys.version_info < (3, 14) and bool(getattr(sys, "_is_gil_enabled", lambda: True)())
+if _TRACED or not _COUNTS:
     _NAMED = _LOCAL = _YIELDED = 0  # What nothing has: everything is copied.
+if not _COUNTS:
+    _ALONE = -(1 << 30)
 
 
 def is_kept(leaves: list[Any], place: int) -> bool:

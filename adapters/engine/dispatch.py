@@ -23,7 +23,7 @@ from typing import Any
 
 from adapters import user_code
 from adapters.batch.plan import Assembled, Plan
-from adapters.engine.jobs import Crew, Job, Pending
+from adapters.engine.jobs import Crew, InterpreterEndsError, Job, Pending
 from adapters.engine.states import DROPPED, EXPECTED, FAILED, GIVEN_UP, HERE, MADE, QUEUED
 from adapters.errors import ClosedError, WorkerError
 
@@ -156,12 +156,11 @@ class Dispatcher:
             if not crew.submit(job, functools.partial(self._done, crew)):
                 self._running.discard(job)
                 self._ready.appendleft(job)
+        except InterpreterEndsError:
+            self._running.discard(job)
+            self.closed = True
+            self._changed.notify_all()
         except Exception as error:
-            if "shutdown" in str(error) and isinstance(error, RuntimeError):
-                self._running.discard(job)
-                self.closed = True  # The interpreter is going down.
-                self._changed.notify_all()
-                return
             # This may be another thread than the one that waits for the batch.
             for pending in job.batches:
                 pending.fail(error.with_traceback(None))
@@ -234,11 +233,16 @@ class Dispatcher:
             if self._crew is not None:
                 self._crew.refresh()
 
-    def stop(self, for_good: bool) -> None:
-        """End the workers; if not for good, they start again when a batch is asked for."""
+    def stop(self, for_good: bool, wait: bool = True) -> None:
+        """End the workers; if not for good, they start again when a batch is asked for.
+
+        Args:
+            for_good: Whether the sequence is closed.
+            wait: For what they are at.
+        """
         # The garbage collector may have called from within a frame that holds the lock, which a
         # worker needs in order to end.
-        may_wait = not self._lock._is_owned()  # type: ignore[attr-defined]
+        may_wait = wait and not self._lock._is_owned()  # type: ignore[attr-defined]
         if self._plan.not_thread_safe and user_code.is_within():
             may_wait = False  # Code of the user's, which a worker may only enter when it is left.
         with self._changed:
@@ -303,8 +307,8 @@ class Dispatcher:
         """Replace workers that have died, and do again what they had."""
         try:
             crew.restart()
-        except RuntimeError:
-            # The interpreter is going down. It doesn't wait for daemons, which had better be quiet.
+        except InterpreterEndsError:
+            # It doesn't wait for daemons, which had better be quiet.
             self.closed = not threading.current_thread().daemon
             self._changed.wait(_WAIT_SECONDS)
             return

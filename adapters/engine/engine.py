@@ -17,6 +17,7 @@ from adapters.batch.plan import Plan
 from adapters.engine.settings import Settings
 from adapters.engine.stream import DrawnStream, Stream
 from adapters.engine.supply import Supply
+from adapters.engine.threads import program_ends
 from adapters.engine.tuning import Choice
 from adapters.errors import ClosedError
 
@@ -108,13 +109,18 @@ class Engine(Supply):
                 self._parked = None
         self._dispatcher.stop(for_good=False)
 
-    def close(self) -> None:
-        """End the workers for good; whoever waits for a batch gets a ``ClosedError``."""
+    def close(self, wait: bool = True) -> None:
+        """End the workers for good; whoever waits for a batch gets a ``ClosedError``.
+
+        Args:
+            wait: For what the workers are at; the garbage collector doesn't.
+        """
         self._parked = None
-        self._dispatcher.stop(for_good=True)
+        self._dispatcher.stop(for_good=True, wait=wait)
 
     def end_with_main_thread(self) -> None:
         """End the workers; threads that the interpreter waits for get batches without them."""
+        program_ends()
         others = set(threading.enumerate()) - {threading.current_thread(), threading.main_thread()}
         if all(thread.daemon for thread in others):
             self.close()

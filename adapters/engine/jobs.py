@@ -18,6 +18,10 @@ from adapters.engine.states import EXPECTED, FAILED, GIVEN_UP, QUEUED, Changing,
 from adapters.errors import WorkerError
 
 
+class InterpreterEndsError(RuntimeError):
+    """No worker starts any more, as the interpreter is going down."""
+
+
 class Exhausted(Exception):
     """There is no further batch in the stream."""
 

@@ -29,6 +29,7 @@ import threading
 import time
 from typing import Any
 
+from adapters.engine.jobs import InterpreterEndsError
 from adapters.engine.process import Lessee, Worker, environment
 from adapters.engine.service import FORGET, OPENED, UP
 
@@ -91,16 +92,18 @@ class Pool:
 
         Raises:
             OSError: No process could be started; those that were are idle.
-            RuntimeError: The interpreter is going down.
+            InterpreterEndsError: The interpreter is going down.
         """
         with self._lock:
             if self._ended:
-                raise RuntimeError("cannot start worker processes after shutdown")
+                raise InterpreterEndsError("cannot start worker processes")
             self._await_draining(count)
             self._end_the_outdated()
-            self._idle.sort(key=lambda worker: (serial in worker.serials, worker.up))
-            leased = [self._idle.pop() for _ in range(min(count, len(self._idle)))]
+            # Sorted apart: the garbage collector may give back others in the midst of it.
+            ordered = sorted(self._idle, key=lambda worker: (serial in worker.serials, worker.up))
+            leased = ordered[max(0, len(ordered) - count) :][::-1]
             for worker in leased:
+                self._idle.remove(worker)
                 worker.lessee = lessee
             try:
                 while len(leased) < count:

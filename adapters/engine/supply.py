@@ -38,7 +38,7 @@ from adapters.engine.autotune import Comparison
 from adapters.engine.consumer import Consumer
 from adapters.engine.crews import CREWS
 from adapters.engine.dispatch import Dispatcher
-from adapters.engine.jobs import Crew, Pending
+from adapters.engine.jobs import Crew, InterpreterEndsError, Pending
 from adapters.engine.settings import Settings
 from adapters.engine.states import EXPECTED, FAILED, HERE
 from adapters.engine.tuning import Choice, Trial, Tuner, Untried
@@ -265,9 +265,7 @@ class Supply:
             self._dispatcher.open()
         except NotPicklableError as error:
             self._give_up_processes(error)
-        except RuntimeError as error:
-            if "shutdown" not in str(error):
-                raise
+        except InterpreterEndsError:
             # The main thread has come to its end, and another one still trains.
             self._choice = Choice("inline", 0)
         return self._choice.count > 0

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from adapters.batch.plan import Assembled, Plan
 from adapters.engine.arena import Arena
-from adapters.engine.jobs import Done, Job, Pending
+from adapters.engine.jobs import Done, InterpreterEndsError, Job, Pending
 
 log = logging.getLogger("adapters")
 
@@ -25,6 +25,12 @@ _PATIENCE_SECONDS = 10.0
 _INTERRUPTED_PATIENCE_SECONDS = 1.0
 
 Task = Callable[[], None]
+_program_ends = threading.Event()
+
+
+def program_ends() -> None:
+    """The main thread has come to its end, by Ctrl-C or otherwise."""
+    _program_ends.set()
 
 
 class Threads:
@@ -56,8 +62,13 @@ class Threads:
             )
             for number in range(count)
         ]
-        for thread in self._threads:
-            thread.start()
+        try:
+            for thread in self._threads:
+                thread.start()
+        except RuntimeError as error:
+            if threading.main_thread().is_alive():
+                raise
+            raise InterpreterEndsError("cannot start worker threads") from error
 
     def most_jobs(self, active: int) -> int:
         """One for each that shall be busy."""
@@ -66,7 +77,7 @@ class Threads:
     def submit(self, job: Job, done: Done) -> bool:
         """Have a thread do the job."""
         if self._closed:
-            raise RuntimeError("cannot take a job after shutdown")
+            return False
         self._tasks.put(lambda: self._run(job, done))
         return True
 
@@ -102,9 +113,10 @@ class Threads:
         # Not current_thread(), which would leave a dummy behind for a thread of TensorFlow's.
         if not wait or threading.get_ident() in {thread.ident for thread in self._threads}:
             return
-        # As it passes through here, or has ended the program.
-        interrupts = (sys.exc_info()[0], getattr(sys, "last_type", None))
-        interrupted = KeyboardInterrupt in interrupts
+        # As it passes through here, or has ended the program. In a notebook, ``last_type`` is an
+        # earlier cell's.
+        ended_by = getattr(sys, "last_type", None) if _program_ends.is_set() else None
+        interrupted = KeyboardInterrupt in (sys.exc_info()[0], ended_by)
         patience = _INTERRUPTED_PATIENCE_SECONDS if interrupted else _PATIENCE_SECONDS
         deadline = time.monotonic() + patience
         for thread in self._threads:

@@ -15,7 +15,7 @@ from mxnet.util import is_np_array
 from numpy.typing import NDArray
 
 from adapters.gluon.ndarrays import DTYPES, as_ndarray, copy_into
-from adapters.ownership import Allocate, Census
+from adapters.ownership import Allocate, detach
 
 Remedy = Callable[[tuple[int, ...]], str]
 
@@ -273,7 +273,7 @@ def packed(
         if isinstance(leaves[place], mx.nd.NDArray):
             leaves[place] = leaves[place].copy()
             leaves[place].wait_to_read()  # What it lies in may be a NumPy array of the user's.
-    Census().detach(leaves, np.empty)
+    detach(leaves, np.empty)
     return leaves, Skeleton(tree)
 
 
