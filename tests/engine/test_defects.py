@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import subprocess
 import sys
 import threading
@@ -13,7 +12,7 @@ import pytest
 
 from adapters.engine import Engine, Settings, pool
 from adapters.engine.jobs import InterpreterEndsError
-from tests.engine.crews import end_idle_workers, opened, read
+from tests.engine.crews import end_idle_workers, opened, read, wait_until
 from tests.engine.workloads import Numbers
 from tests.plans import plan_of
 
@@ -22,16 +21,21 @@ def test_workers_that_a_collection_gives_back_while_others_are_chosen_are_kept()
     """``Pool.lease`` sorted the list that ``SafeSequence.__del__`` appends to."""
     end_idle_workers()
     with (
-        opened(Numbers(40), "processes-2", transform=abs) as one,
-        opened(Numbers(40), "processes-2", transform=abs) as other,
+        opened(Numbers(4000), "processes-2", transform=abs) as one,
+        opened(Numbers(4000), "processes-2", transform=abs) as other,
     ):
-        read(one, 2)
-        read(other, 2)
+        streams = [engine.stream(0, 0, False) for engine in (one, other)]
+        for stream in streams:  # Until both processes of each are there.
+            stream.next()
+        for engine in (one, other):
+            wait_until(lambda engine=engine: engine.settled and not engine._dispatcher._running)
+
         one.close()  # Two idle workers; the others are given back in the midst of the choice.
+        asked: list[object] = []
 
         class Serials(set):  # type: ignore[type-arg]
             def __contains__(self, serial: object) -> bool:
-                gc.collect()
+                asked.append(serial)
                 other.close(wait=False)
                 return super().__contains__(serial)
 
@@ -39,6 +43,7 @@ def test_workers_that_a_collection_gives_back_while_others_are_chosen_are_kept()
             worker.serials = Serials(worker.serials)
         with opened(Numbers(40), "processes-2", transform=abs) as third:
             assert len(read(third, 4)) == 4
+        assert asked
         for worker in pool.kept()._idle:
             worker.serials = set(worker.serials)
     end_idle_workers()
@@ -68,7 +73,8 @@ def test_closing_without_waiting_returns_at_once():
         return sample
 
     engine = Engine(plan_of(Numbers(8), 4, transform=held), Settings(1))
-    engine.stream(0, 0, False).read_ahead()
+    stream = engine.stream(0, 0, False)
+    stream.read_ahead()
     assert going.wait(20)
     started = time.monotonic()
     engine.close(wait=False)
