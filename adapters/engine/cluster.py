@@ -145,7 +145,10 @@ class Cluster:
     def discard(self, pending: Pending) -> None:
         """Nothing outlives the batch's arrays."""
 
-    def refresh(self) -> None:
+    def packed(self) -> None:
+        """The plan is packed when it is sent."""
+
+    def refresh(self, plan: None) -> None:
         """Send the plan again; jobs under way have it as it was."""
         self._client.loop.add_callback(self._submission.replace, self._pickled())
         self._lanes.retire()

@@ -229,9 +229,13 @@ class Dispatcher:
 
     def refresh(self) -> None:
         """The plan's source is not what it was when the workers got it."""
+        crew = self._crew
+        if crew is None:
+            return
+        plan = crew.packed()  # Without the lock: answers needn't wait while arrays are copied.
         with self._changed:
-            if self._crew is not None:
-                self._crew.refresh()
+            if self._crew is crew:
+                crew.refresh(plan)
 
     def stop(self, for_good: bool, wait: bool = True) -> None:
         """End the workers; if not for good, they start again when a batch is asked for.

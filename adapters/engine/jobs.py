@@ -155,7 +155,11 @@ class Crew(Protocol):
         """Free the memory of a batch that nobody wants."""
         ...
 
-    def refresh(self) -> None:
+    def packed(self) -> Any:
+        """The plan as it is now, as ``refresh`` takes it; the lock isn't held."""
+        ...
+
+    def refresh(self, plan: Any) -> None:
         """Make the workers see that the plan's source has changed."""
         ...
 

@@ -93,7 +93,7 @@ class Processes:
         self._taken: list[Spent] = []
         self._plan, self._lock, self._changed = plan, lock, changed
         self._environment = dict(environment or {})
-        self._parcel = self._packed()
+        self._parcel = self.packed()
         self._older: dict[int, Parcel] = {}
         """Parcels that jobs are still computed from, though newer ones have been sent."""
         self._slots = Slots(room.held)
@@ -159,15 +159,19 @@ class Processes:
             opening = Call(None, None, self._parcel.serial)
             worker.send(opening, OPEN, address, list(sys.path), folder)
 
-    def refresh(self) -> None:
+    def refresh(self, plan: Parcel) -> None:
         """Send the plan again, after its source has changed; jobs under way have it as it was."""
-        new = self._packed()
-        self._older[self._parcel.serial], self._parcel = self._parcel, new
+        self._older[self._parcel.serial], self._parcel = self._parcel, plan
         self._close_older()
         for worker in self._workers:
             self._send_plan(worker)
 
-    def _packed(self) -> Parcel:
+    def packed(self) -> Parcel:
+        """The plan in shared memory.
+
+        Raises:
+            NotPicklableError: It can't be pickled.
+        """
         try:
             return Parcel(self._plan, self._environment)
         except Exception as error:

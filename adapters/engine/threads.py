@@ -89,8 +89,11 @@ class Threads:
     def discard(self, pending: Pending) -> None:
         """Nothing outlives the batch's arrays."""
 
-    def refresh(self) -> None:
+    def packed(self) -> None:
         """Threads look at the source itself."""
+
+    def refresh(self, plan: None) -> None:
+        """Nothing is sent."""
 
     def restart(self) -> None:
         """Threads don't die."""

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from contextlib import closing
+from typing import Any, ClassVar
 
 import pytest
 
@@ -97,6 +98,30 @@ def test_a_users_own_error_that_speaks_of_shutdown_is_raised():
         stream = engine.stream(0, 0, False)
         assert stream.next().tolist() == [0, 1, 2, 3]  # Inline, as it can't be sent.
     assert not issubclass(RuntimeError, InterpreterEndsError)
+
+
+class Watched(Numbers):
+    """Notes whether the dispatcher's lock is held while it is pickled."""
+
+    engine: Any = None
+    held: ClassVar[list[bool]] = []
+
+    def __reduce__(self) -> Any:
+        self.held.append(self.engine is not None and self.engine._dispatcher._lock._is_owned())
+        return Watched, (len(self),)
+
+
+def test_a_plan_that_is_sent_again_is_pickled_without_the_lock_that_answers_need():
+    engine = Engine(plan_of(Watched(400), 4, transform=abs), Settings(2, True))
+    with closing(engine):
+        stream = engine.stream(0, 0, False)
+        stream.next()
+        Watched.engine = engine
+        Watched.held.clear()
+        engine.refresh()
+        assert Watched.held == [False]
+        assert stream.next().tolist() == [4, 5, 6, 7]
+    Watched.engine = None
 
 
 PROGRAM = """
