@@ -386,7 +386,10 @@ class Cluster:
                     break
                 if self._sending is sending and sending.done():
                     self._sending = None
-                note(error, _NOT_RUN)
+                if _NOT_RUN not in getattr(
+                    error, "__notes__", ()
+                ):  # Several may wait for the plan.
+                    note(error, _NOT_RUN)
                 raise
         raise WorkerError(_FORGOTTEN)
 

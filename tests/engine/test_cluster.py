@@ -249,6 +249,18 @@ def test_what_cannot_be_opened_there_is_told(dask_client):
     assert "must be installed there, or be sent by Client.upload_file" in notes_of(caught.value)
 
 
+@pytest.mark.parametrize("held", [10, 6 << 20], ids=["small", "scattered"])
+def test_machines_without_this_package_are_told_of_once(held):
+    with (
+        cluster(1, "bare") as client,
+        opened_on(client, Held(40, held)) as engine,
+        pytest.raises((RuntimeError, ImportError)) as caught,
+        within(30),
+    ):
+        read(engine, 10)
+    assert notes_of(caught.value).count("its workers need loader-adapters") == 1
+
+
 # --- deaths ---
 
 
