@@ -2,7 +2,8 @@
 
     python -m tests.clusters 2 threads    prints its address, and ends when its input does
 
-With ``nannies`` each worker is a process, and another one starts where one dies.
+With ``nannies`` each worker is a process, and another one starts where one dies. With ``bare``
+nobody there has this package.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ def workers_of(client: Any) -> list[psutil.Process]:
 
 
 def _serve(workers: int, kind: str) -> None:
+    if kind == "bare":
+        sys.modules["adapters"] = None  # type: ignore[assignment]
     from distributed import LocalCluster
 
     with LocalCluster(

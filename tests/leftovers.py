@@ -15,9 +15,9 @@ import psutil
 from adapters.engine import pool
 from tests.clusters import THREADS
 
-# Helper processes of loky and of the standard library: shared by all pools of this interpreter,
-# started with its first pool, and gone with the interpreter.
-_TRACKERS = ("loky.backend.resource_tracker", "multiprocessing.resource_tracker")
+# The standard library's helper process, which whoever uses its shared memory or locks starts; gone
+# with the interpreter.
+_TRACKER = "multiprocessing.resource_tracker"
 # The OpenMP runtime of PyTorch and scikit-learn registers itself for the life of the process.
 _RUNTIMES = ("__KMP_REGISTERED_LIB_",)
 _MEMORY_FILE = "/memfd:loader-adapters"
@@ -101,7 +101,7 @@ def _is_wanted(process: psutil.Process) -> bool:
 
 
 def _is_tracker(process: psutil.Process) -> bool:
-    return any(tracker in command_line(process) for tracker in _TRACKERS)
+    return _TRACKER in command_line(process)
 
 
 def command_line(process: psutil.Process) -> str:
@@ -113,8 +113,6 @@ def command_line(process: psutil.Process) -> str:
 
 
 def _may_be_ours(name: str) -> bool:
-    if name.startswith("sem.loky-"):  # sem.loky-1234-x5t1: of process 1234.
-        return name.split("-")[1] == str(os.getpid())
     return not name.startswith(_RUNTIMES)
 
 

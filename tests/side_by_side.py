@@ -25,8 +25,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
-import loky
 import pytest
+
+from adapters.cpus import usable_cpus
 
 # The folder with the locks, for all processes of a run.
 _ROOM = "ADAPTERS_TESTS_ROOM"
@@ -119,7 +120,7 @@ def wanted_workers(config: pytest.Config) -> int | None:
     several = any(Path(name.split("::")[0]).is_dir() for name in config.args)
     if not several or option.usepdb or option.collectonly or option.capture == "no":
         return None
-    return min(_WORKERS_PER_CPU * loky.cpu_count(), _MOST_WORKERS)
+    return min(_WORKERS_PER_CPU * usable_cpus(), _MOST_WORKERS)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -6,10 +6,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from multiprocessing import get_context
 from multiprocessing.shared_memory import SharedMemory
 
-import loky
 import numpy as np
 import pytest
 
@@ -82,9 +83,9 @@ def test_only_new_segments_are_looked_for_among_all_processes(monkeypatch):
         assert asked == [left.split(": ")[1]]
 
 
-def test_the_trackers_of_an_open_pool_do_not_count_but_its_workers_do():
+def test_the_tracker_of_an_open_pool_does_not_count_but_its_workers_do():
     before = Leftovers.now()
-    with loky.ProcessPoolExecutor(1) as pool:
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         pool.submit(int).result(30)
         kinds = [left.split(":")[0] for left in Leftovers.now().beyond(before)]
         assert kinds.count("processes") == 1

@@ -45,6 +45,7 @@ ALLOWED = {
     "bytecode": {"instructions", "random_state"},
     "instructions": set(),
     "clock": set(),
+    "cpus": set(),
     "lazily": set(),
     "random_state": set(),
     "signatures": set(),
@@ -71,6 +72,7 @@ ALLOWED = {
     "packing": {
         "arguments",
         "batch",
+        "cpus",
         "errors",
         "failure",
         "generators",
@@ -109,6 +111,7 @@ ALLOWED = {
         "batch",
         "bytecode",
         "clock",
+        "cpus",
         "errors",
         "failure",
         "random_state",

@@ -22,22 +22,16 @@ from numpy.typing import NDArray
 
 from adapters.alignment import aligned_empty
 
-# What is smaller, glibc's allocator keeps by itself, and 3% faster (uint8 images, 10 MB). Not so
-# where it is told to keep little, as Dask tells it on its workers.
+# What is smaller, glibc's allocator keeps by itself, and 3% faster (uint8 images, 10 MB).
 _LEAST_BYTES = 32 << 20
 # Free blocks: batches are let go one by one, and a worker begins with the next at once.
 _MOST_FREE = 4
 
 
 class Arena:
-    """Blocks of memory; of many that are let go at once, the system gets most back.
+    """Blocks of memory; of many that are let go at once, the system gets most back."""
 
-    Args:
-        least_bytes: Of an array that is one, if not as usual.
-    """
-
-    def __init__(self, least_bytes: int | None = None) -> None:
-        self._least_bytes = _LEAST_BYTES if least_bytes is None else least_bytes
+    def __init__(self) -> None:
         self._free: collections.deque[NDArray[np.uint8]] = collections.deque(maxlen=_MOST_FREE)
         self._closed = False
 
@@ -46,7 +40,7 @@ class Arena:
         dtype = np.dtype(dtype)
         count = math.prod(shape)
         size = count * dtype.itemsize
-        if dtype.hasobject or size < self._least_bytes:
+        if dtype.hasobject or size < _LEAST_BYTES:
             return aligned_empty(shape, dtype)
         block = self._take(size)
         loan: Any = (ctypes.c_char * size).from_buffer(block.data)

@@ -36,7 +36,7 @@ def _processes(
 def _cluster(
     plan: Plan, count: int, settings: Settings, lock: Any, changed: Callable[[], None]
 ) -> Crew:
-    from adapters.engine.cluster import Cluster
+    from adapters.engine.dask import Cluster
 
     return Cluster(plan, settings, lock)
 

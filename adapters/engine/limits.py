@@ -11,8 +11,8 @@ log = logging.getLogger("adapters")
 
 # Of a slot in the trainer's process: its own, and its mapping's.
 _DESCRIPTORS_OF_A_SLOT = 2
-# Of a worker: its socket and the two ends of loky's pipes, and its process.
-_DESCRIPTORS_OF_A_WORKER = 5
+# Of a worker: its socket and its process; and while it starts, their other ends.
+_DESCRIPTORS_OF_A_WORKER = 4
 # What the rest of the program may open meanwhile: an eighth of all, and that many at the least.
 _SPARE_DESCRIPTORS = 24
 

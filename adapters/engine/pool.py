@@ -6,8 +6,7 @@
 
 A crew leases workers and gives them back; a worker that still computes for it then is ``drained``
 first, and idle when the last answer is there. Idle workers stay for a while, so that the next
-``fit``, ``evaluate`` or loader starts none. They are fresh processes of loky's kind: they don't
-import ``__main__``, and inherit neither locks nor devices.
+``fit``, ``evaluate`` or loader starts none. They are fresh interpreters, see ``process``.
 
 Who may call: ``lease``, ``give_back`` and ``Worker.send`` come from any thread and don't block, but
 for the system's own call that starts a process. One thread of the pool reads what the workers say
@@ -21,7 +20,6 @@ import atexit
 import collections
 import contextlib
 import logging
-import multiprocessing
 import os
 import pickle
 import selectors
@@ -364,8 +362,6 @@ def _forget() -> None:
     """In a forked process: the workers belong to the other one."""
     global _pool
     _of_other_processes.append(_pool)
-    for worker in _pool._workers:
-        multiprocessing.process._children.discard(worker.process)  # type: ignore[attr-defined]
     _pool = Pool()
 
 

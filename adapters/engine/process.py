@@ -1,7 +1,8 @@
 """One worker process, as the pool and its crew see it.
 
-Fresh processes of loky's kind: they don't import ``__main__``, and inherit neither locks nor
-devices. ``Worker.send`` may come from any thread, and never waits; the rest is the pool's.
+A fresh interpreter, which does not import ``__main__`` and inherits no locks and no devices. Of the
+trainer's descriptors it gets standard output, standard error, and one end of a socket, by which it
+is told all else. ``Worker.send`` may come from any thread, and never waits; the rest is the pool's.
 """
 
 from __future__ import annotations
@@ -12,19 +13,31 @@ import multiprocessing
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from multiprocessing import resource_tracker as python_tracker
+from multiprocessing import resource_tracker
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from loky.backend import resource_tracker as loky_tracker
-from loky.backend.process import LokyProcess
-
 from adapters.engine.line import Line
-from adapters.engine.service import serve
+from adapters.engine.service import Origin
 from adapters.failure import exit_cause
 
+NAME = "adapters-worker"
+"""The last argument of a worker's command line."""
+# Where this package lies, which the trainer may have found by a path that has changed since.
+_FOLDER = str(Path(__file__).parents[2])
+_PROGRAM = """\
+import pickle, sys
+from multiprocessing.connection import Connection
+connection = Connection(int(sys.argv[1]))
+sys.path[:] = pickle.loads(connection.recv_bytes())
+from adapters.engine.service import serve
+serve(connection)
+"""
 # Pytest changes it with each test, and phase of one.
 _VOLATILE = {"PYTEST_CURRENT_TEST"}
 
@@ -69,28 +82,31 @@ class Worker:
 
     def __init__(self, unsent: Callable[[], None]) -> None:
         here, there = multiprocessing.Pipe()
-        self.process = LokyProcess(target=serve, args=(there, os.getpid()), name="adapters-worker")
+        self.line = Line(here)
+        # Read where the system has no descriptors of processes (before Linux 5.3): it ends when
+        # the worker does, and all that the worker has forked.
+        self.sentinel, held = os.pipe()
         try:
-            with _ctrl_c_later():
-                self.process.start()
+            tracker = _tracker()
+            passed = [held, *([] if tracker is None else [tracker])]
+            self._process = _started(there.fileno(), passed)
+            self._introduce(tracker)
         except BaseException:
-            here.close()
+            self.line.close()
+            os.close(self.sentinel)
             raise
         finally:
             there.close()
-        self.pid: int = self.process.pid
+            os.close(held)
+        self.pid = self._process.pid
         self.environment = environment()
         self.started = time.monotonic()
         self.used = False
-        self.line = Line(here)
         self._unsent = unsent
-        # A process's own descriptor, where the system has those, tells of its end for certain.
-        try:
-            self.sentinel = os.pidfd_open(self.pid)
-            self._owns_sentinel = True
-        except (AttributeError, OSError):
-            self.sentinel = self.process.sentinel
-            self._owns_sentinel = False
+        with contextlib.suppress(OSError):
+            certain = os.pidfd_open(self.pid)
+            os.close(self.sentinel)
+            self.sentinel = certain
         self.deaf = False
         """Whether it takes no more messages: dead, though that may not have been noticed yet."""
         self.up = False
@@ -105,6 +121,14 @@ class Worker:
         """When a worker that is idle or draining is ended."""
         self.cause = ""
         self._lock = threading.Lock()
+
+    def _introduce(self, tracker: int | None) -> None:
+        """Tell the process where it comes from."""
+        key = bytes(multiprocessing.current_process().authkey)
+        origin = Origin(os.getpid(), sys.argv, key, tracker)
+        with contextlib.suppress(OSError):  # It has died, as its sentinel will say.
+            self.line.put(pickle.dumps([*sys.path, _FOLDER]))
+            self.line.put(pickle.dumps(origin))
 
     def send(self, call: Any, *message: Any) -> bool:
         """Have the worker do something; ``call`` comes back with the answer.
@@ -149,22 +173,36 @@ class Worker:
 
     def bury(self) -> list[Call]:
         """Take note of the process's end; what it leaves undone."""
-        exitcode = self.process.exitcode
+        exitcode = self._process.wait()  # It has ended already.
         with self._lock:
             self.cause, self.deaf = exit_cause(exitcode), True
             left, self.calls = list(self.calls), collections.deque()
         self.line.close()
-        self.process.join(0)
-        if self._owns_sentinel:
-            os.close(self.sentinel)
+        os.close(self.sentinel)
         return left
+
+
+def _started(socket: int, others: list[int]) -> subprocess.Popen[bytes]:
+    """A worker process with these descriptors."""
+    command = [sys.executable, "-c", _PROGRAM, str(socket), NAME]
+    passed = [socket, *others]
+    with _ctrl_c_later():
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=passed)  # noqa: S603
+
+
+def _tracker() -> int | None:
+    """Descriptor of Python's process that looks after shared memory; None if there is none.
+
+    A worker has one of its own otherwise, which takes shared memory of the trainer's away when the
+    worker ends. The descriptor has no public name that doesn't start that process.
+    """
+    found = getattr(getattr(resource_tracker, "_resource_tracker", None), "_fd", None)
+    return found if isinstance(found, int) else None
 
 
 @contextlib.contextmanager
 def _ctrl_c_later() -> Iterator[None]:
-    """What starts here hears of Ctrl-C only when it can do with it, which is in ``serve``."""
-    for module in (loky_tracker, python_tracker):
-        module.ensure_running()  # Else it starts meanwhile, and lets Ctrl-C in again.
+    """Have what starts here hear of Ctrl-C only when it ignores it, which is in ``serve``."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

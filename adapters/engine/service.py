@@ -1,6 +1,7 @@
 """The main loop of a worker process: messages in, answers out, one at a time and in order.
 
     trainer                                      worker
+    Origin -------------------------->           (after the module path, see ``process``)
             <------------------------- (UP,)             has come up
     (OPEN, Address, path, folder) --->
             <-------------- (OPENED, serial)             has imported what the plan needs
@@ -15,6 +16,7 @@ parent.
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import pickle
 import signal
@@ -22,8 +24,9 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
 from adapters.engine.parcel import Address
 from adapters.engine.worker import forget, open_plan, work
@@ -33,13 +36,38 @@ UP, OPEN, OPENED, WORK, ANSWER, FORGET = range(6)
 _PARENT_POLL_SECONDS = 1.0
 
 
-def serve(connection: Connection, parent: int) -> None:
-    """Work for the process ``parent`` until it hangs up."""
+class Origin(NamedTuple):
+    """What a worker takes over from the process that it works for."""
+
+    pid: int
+    arguments: list[str]
+    key: bytes
+    """By which ``multiprocessing`` lets processes of a family talk to each other."""
+    tracker: int | None
+    """Descriptor of the process that looks after shared memory, if there is one."""
+
+    def take_over(self) -> None:
+        """Be a child of that process."""
+        process = multiprocessing.current_process()
+        process.name, process.authkey = "adapters-worker", self.key
+        sys.argv[:] = self.arguments
+        if self.tracker is not None:
+            resource_tracker._resource_tracker._fd = self.tracker  # type: ignore[attr-defined]
+        threading.Thread(target=self._leave_with_parent, daemon=True).start()
+
+    def _leave_with_parent(self) -> None:
+        while os.getppid() == self.pid:
+            time.sleep(_PARENT_POLL_SECONDS)
+        os._exit(1)
+
+
+def serve(connection: Connection) -> None:
+    """Work for the process at the other end until it hangs up."""
     # Ctrl-C reaches the whole process group; it is the trainer's to handle.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    threading.Thread(target=_leave_with_parent, args=(parent,), daemon=True).start()
     try:
+        pickle.loads(connection.recv_bytes()).take_over()
         connection.send_bytes(pickle.dumps((UP,)))
         while True:
             kind, *content = pickle.loads(connection.recv_bytes())
@@ -56,12 +84,6 @@ def serve(connection: Connection, parent: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(0)
-
-
-def _leave_with_parent(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(_PARENT_POLL_SECONDS)
-    os._exit(1)
 
 
 @dataclass(frozen=True)

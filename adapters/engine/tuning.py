@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Protocol
 from adapters import user_code
 from adapters.batch.plan import Plan
 from adapters.clock import Spent
+from adapters.cpus import usable_cpus
 from adapters.engine.jobs import Exhausted, Pending
 
 if TYPE_CHECKING:
     from adapters.engine.parcel import Obstacle
 
-# Up to here a batch is not worth a handover to a process (0.5 ms, loky 3.7, two cores), and one
+# Up to here a batch is not worth a handover to a process (0.5 ms, two cores), and one
 # thread that reads ahead hides it.
 _TRIVIAL_SECONDS = 0.001
 # Of such a batch, but longer, several are looked at: something else may have held up the one.
@@ -71,13 +72,6 @@ class Choice:
     reason: str = ""
     only_if_busy: bool = False
     """Read ahead only while that feeds the trainer faster than computing inline."""
-
-
-def usable_cpus() -> int:
-    """CPUs that this process may use, by affinity and by its control group."""
-    import loky  # Programs whose batches are no work do without it.
-
-    return int(loky.cpu_count())
 
 
 class Untried(Protocol):

@@ -395,5 +395,5 @@ def _close_all() -> None:
         engine.end_with_main_thread()
 
 
-# Before the executors of concurrent.futures and loky are taken down, which atexit is too late for.
+# Before the executors of concurrent.futures are taken down, which atexit is too late for.
 getattr(threading, "_register_atexit", None) and threading._register_atexit(_close_all)  # type: ignore[attr-defined]

@@ -103,9 +103,7 @@ def settings_of(
     """Who computes, as the engine takes it, of arguments that were checked."""
     size = int(max_queue_size)
     if is_cluster(workers):
-        from adapters.engine.cluster import size_of
-
-        count = size_of(workers)[0]
+        count = max(1, len(workers.nthreads()))
         return Settings(
             count, max_queue_size=size, isolated=isolated, kind=CLUSTER, cluster=workers
         )

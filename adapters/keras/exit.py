@@ -34,5 +34,5 @@ def _close_all() -> None:
         wait_for_readers(_PATIENCE_SECONDS)
 
 
-# Before the executors of concurrent.futures and loky are taken down, which atexit is too late for.
+# Before the executors of concurrent.futures are taken down, which atexit is too late for.
 getattr(threading, "_register_atexit", atexit.register)(_close_all)

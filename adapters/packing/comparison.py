@@ -13,10 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-import loky
 import numpy as np
 
 from adapters.arguments import check_integer
+from adapters.cpus import usable_cpus
 from adapters.errors import ContentError, RecordError
 from adapters.generators import DECODE, Generators
 from adapters.images import ImageDecoder, npy, planes
@@ -95,7 +95,7 @@ def compare(
     if not len(inputs.items):
         raise ValueError("source must hold at least one image, got none")
     encoded = _encoded(inputs, resize, quality)
-    workers = int(loky.cpu_count())
+    workers = usable_cpus()
     held = {name: _copied(pictures) for name, pictures in encoded.items()}
     paces = dict.fromkeys(encoded, 0.0)
     for _ in range(_ROUNDS):  # By turns, as the machine may be busy at times.

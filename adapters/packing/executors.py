@@ -15,9 +15,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import loky
-
 from adapters.arguments import check_client, is_cluster
+from adapters.cpus import usable_cpus
 from adapters.errors import WorkerError, note
 
 log = logging.getLogger("adapters")
@@ -56,14 +55,13 @@ def opened(executor: Any, workers: int | Literal["auto"]) -> Iterator[Workers]:
     """
     asked = None if workers == "auto" else max(1, workers)
     if executor is None:
-        # loky knows the limit of a cgroup, too.
-        count = asked or int(loky.cpu_count())
+        count = asked or usable_cpus()
         with ThreadPoolExecutor(count, "adapters-pack") as pool:
             yield Workers(pool.submit, count, False)
     elif is_cluster(executor):
         yield Workers(_Cluster(executor).submit, asked or threads_of(executor), True)
     else:
-        count = asked or getattr(executor, "_max_workers", None) or int(loky.cpu_count())
+        count = asked or getattr(executor, "_max_workers", None) or usable_cpus()
         yield Workers(executor.submit, count, not isinstance(executor, ThreadPoolExecutor))
 
 

@@ -41,7 +41,6 @@ DISTRIBUTIONS = (
     "pillow",
     "scikit-image",
     "scikit-learn",
-    "loky",
 )
 
 

@@ -250,7 +250,7 @@ def _is_alive(process: psutil.Process) -> bool:
 
 
 def _is_tracker(process: psutil.Process) -> bool:
-    """Whether it is a resource tracker of multiprocessing's or loky's; they end by themselves."""
+    """Whether it is a resource tracker of multiprocessing's; they end by themselves."""
     try:
         return "resource_tracker" in " ".join(process.cmdline())
     except psutil.Error:

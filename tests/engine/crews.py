@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 
 from adapters.engine import Engine, Settings, pool
+from adapters.engine.process import NAME
 from adapters.engine.settings import CLUSTER
 from tests.leftovers import command_line
 from tests.plans import plan_of
@@ -67,7 +68,7 @@ def workers() -> list[psutil.Process]:
 def workers_and_idle() -> list[psutil.Process]:
     """Worker processes of this process that are alive."""
     children = psutil.Process().children()
-    return [each for each in children if "popen_loky_posix" in command_line(each)]
+    return [each for each in children if command_line(each).endswith(NAME)]
 
 
 def end_idle_workers() -> None:

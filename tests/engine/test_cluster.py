@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import pickle
 import signal
 import threading
 import weakref
@@ -16,18 +15,14 @@ import numpy as np
 import pytest
 
 from adapters.batch.key import BatchKey
-from adapters.batch.plan import Assembled
-from adapters.clock import Spent
 from adapters.engine import CLUSTER, Engine, Settings
-from adapters.engine.shipment import Made, Shipment
-from adapters.engine.traffic import Traffic
 from adapters.errors import ClosedError, WorkerError
 from tests.batches import exact
 from tests.clusters import cluster, workers_of
 from tests.engine.crews import opened, read, wait_until, within
 from tests.engine.workloads import Dying, Gate, Numbers, Slow, SpoiltError, Tally, count
 from tests.forking import forks
-from tests.plans import epoch_of, notes_of, plan_of
+from tests.plans import notes_of, plan_of
 
 DATA = list(range(40))
 
@@ -139,6 +134,56 @@ def test_closing_leaves_the_client_open_and_nothing_on_the_cluster(dask_client, 
     wait_until(lambda: not any(dask_client.has_what().values()))
 
 
+def test_nothing_stays_on_the_cluster_after_an_epoch(dask_client):
+    with opened(Held(400, 6 << 20), "cluster") as engine:
+        read(engine, 100)
+    wait_until(lambda: not any(dask_client.has_what().values()))
+
+
+def test_a_plan_that_has_changed_reaches_the_workers(dask_client):
+    data = list(DATA)
+    with opened(data, "cluster") as engine:
+        assert read(engine, 1)[0].tolist() == [0, 1, 2, 3]
+        data[:] = [-number for number in data]
+        engine.refresh()
+        assert np.concatenate(read(engine, 10)).tolist() == data
+
+
+def test_a_transform_finds_the_worker_that_it_runs_on(dask_client):
+    with opened(DATA, "cluster", transform=on_a_worker) as engine:
+        assert np.concatenate(read(engine, 10)).tolist() == DATA
+
+
+def on_a_worker(sample: int) -> int:
+    import distributed
+
+    assert distributed.get_worker().address
+    return sample
+
+
+def test_batches_lie_aligned_in_memory_of_their_own(dask_client):
+    data = {"image": np.arange(80_000, dtype=np.uint8).reshape(8, 100, 100)[:, ::2]}
+    with opened(data, "cluster") as engine:
+        first, second = (batch["image"] for batch in read(engine, 2))
+    assert exact(first) == exact(data["image"][:4])
+    first[...] = 0
+    assert exact(second) == exact(data["image"][4:])
+    assert first.ctypes.data % 64 == second.ctypes.data % 64 == 0
+
+
+def test_where_no_worker_can_be_reached_batches_come_by_way_of_the_scheduler(
+    dask_client, monkeypatch
+):
+    distributed = pytest.importorskip("distributed", reason="needs dask.distributed")
+
+    async def unreachable(*args: Any, **kwargs: Any) -> Any:
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(distributed.worker, "get_data_from_worker", unreachable)
+    with opened(DATA, "cluster") as engine:
+        assert np.concatenate(read(engine, 10)).tolist() == DATA
+
+
 @forks
 def test_a_forked_process_is_told_to_make_a_client_of_its_own(dask_client):
     with opened(DATA, "cluster") as engine:
@@ -168,7 +213,7 @@ def test_an_engine_that_is_let_go_ends_its_thread(dask_client):
     weakref.finalize(stream, engine.close)
     del stream, engine
     gc.collect()
-    wait_until(lambda: not any(t.name == "adapters-cluster" for t in threading.enumerate()))
+    wait_until(lambda: not any(t.name == "adapters-dask" for t in threading.enumerate()))
     del gone
 
 
@@ -202,6 +247,18 @@ def test_what_cannot_be_opened_there_is_told(dask_client):
     ):
         read(engine, 1)
     assert "must be installed there, or be sent by Client.upload_file" in notes_of(caught.value)
+
+
+@pytest.mark.parametrize("held", [10, 6 << 20], ids=["small", "scattered"])
+def test_machines_without_this_package_are_told_of_once(held):
+    with (
+        cluster(1, "bare") as client,
+        opened_on(client, Held(40, held)) as engine,
+        pytest.raises((RuntimeError, ImportError)) as caught,
+        within(30),
+    ):
+        read(engine, 10)
+    assert notes_of(caught.value).count("its workers need loader-adapters") == 1
 
 
 # --- deaths ---
@@ -275,55 +332,43 @@ def test_a_client_that_was_closed_is_an_error_and_no_hang(tmp_path, dask_client)
     engine.close()
 
 
-# --- what crosses the wire ---
+@pytest.mark.full
+def test_a_worker_that_freezes_costs_seconds_once_the_scheduler_gives_it_up():
+    found: list[Any] = []
+    with (
+        cluster(2, "nannies") as client,
+        opened_on(client, Numbers(4000), transform=Slow(0.01)) as engine,
+    ):
+        stream = engine.stream(0, 0, False)
+        found += [stream.next() for _ in range(10)]
+        process = workers_of(client)[0]
+        addresses = {pid: address for address, pid in client.run(os.getpid).items()}
+        process.send_signal(signal.SIGSTOP)
+        try:
+            client.run_on_scheduler(forget, address=addresses[process.pid])
+            with within(30):
+                found += [stream.next() for _ in range(50)]
+        finally:
+            process.kill()
+        stream.close()
+    assert np.concatenate(found).tolist() == list(range(4 * len(found)))
 
 
-def test_a_batch_is_sent_as_it_lies_in_memory_and_opened_aligned():
-    batch = {"image": np.arange(60, dtype=np.uint8).reshape(3, 20)[:, ::2], "words": ["a", "b"]}
-    made = Made.of(Assembled(batch, None, 2), Spent(0.5))
-    assert len(made._content) < 300
-    assert made.size_bytes == len(made._content) + 30
-    again = made.opened(np.empty)
-    assert exact(again.batch) == exact(batch)
-    assert (again.layout, again.skipped) == (None, 2)
-    again.batch["image"][...] = 0
-    assert batch["image"].any()
+async def forget(dask_scheduler: Any, address: str) -> None:
+    """As its ``worker-ttl`` has it do."""
+    await dask_scheduler.remove_worker(address, stimulus_id="test")
 
 
-@pytest.mark.parametrize("protocol", [4, 5])
-def test_what_crosses_goes_by_the_protocol_that_dask_has_with_whoever_asks(protocol):
-    """With the scheduler, that may be the fourth, which holds no arrays apart."""
-    data = np.arange(4000)
-    made = Made.of(Assembled(data, None, 1), Spent(0.5))
-    again = pickle.loads(pickle.dumps(made, protocol)).opened(np.empty)
-    assert exact(again.batch) == exact(data)
-    shipment = pickle.loads(pickle.dumps(Shipment.of(plan_of(data, 1000)), protocol))
-    assert exact(epoch_of(shipment.plan())[1]) == exact(data[1000:2000])
-
-
-def test_a_shipment_shares_the_arrays_of_its_plan():
-    data = np.arange(4000)
-    shipment = Shipment.of(plan_of(data, 1000))
-    assert shipment.size_bytes > data.nbytes
-    assert len(shipment._content) < 3000
-    assert [exact(batch) for batch in epoch_of(shipment.plan())] == [
-        exact(data[start : start + 1000]) for start in range(0, 4000, 1000)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("made", "brought", "limit", "worth"),
-    [
-        (0.1, 0.01, "the work", True),
-        (0.1, 0.04, "the network", True),
-        (0.001, 0.01, "the network", False),
-    ],
-)
-def test_the_limit_is_told_and_whether_it_is_worth_it(made, brought, limit, worth, monkeypatch):
-    monkeypatch.setattr("loky.cpu_count", lambda: 2)
-    traffic = Traffic()
-    assert traffic.finding == ""
-    traffic.workers, traffic.batches, traffic.bytes = 4, 100, 100 * 9_600_000
-    traffic.made_seconds, traffic.brought_seconds = 100 * made, 100 * brought
-    assert f": {limit} is the limit" in traffic.finding
-    assert ("it isn't worth it: the 2 CPUs here" in traffic.finding) != worth
+@pytest.mark.full
+def test_a_cluster_with_tls():
+    distributed = pytest.importorskip("distributed", reason="needs dask.distributed")
+    pytest.importorskip("cryptography", reason="Dask makes its keys by cryptography")
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "host": "127.0.0.1"}
+    options |= {"dashboard_address": None, "worker_dashboard_address": None}
+    security = distributed.Security.temporary()
+    with (
+        distributed.LocalCluster(**options, protocol="tls://", security=security) as made,
+        distributed.Client(made, set_as_default=False) as client,
+        opened_on(client, np.ones((64, 300_000))) as engine,
+    ):
+        assert sum(batch.sum() for batch in read(engine, 16)) == 64 * 300_000

@@ -12,7 +12,7 @@ import pytest
 from adapters.engine import usable_cpus
 from tests.engine.scripts import script
 
-# Two resource trackers wait for their pipe to close, workers look for their parent every second.
+# Workers look for their parent every second.
 SECONDS = 5
 every_pool = pytest.mark.parametrize("crew", ["threads-2", "processes-2"])
 READ = """

@@ -33,10 +33,9 @@ def test_idle_workers_that_were_killed_are_replaced_when_there_is_work(crew):
         stream = engine.stream(0, 0, False)
         assert stream.next().tolist() == [0, 1, 2, 3]
         for worker in workers():
-            # When one is dead, loky may kill the others, and bury all of them, at any time.
-            with suppress(psutil.NoSuchProcess):
+            with suppress(psutil.NoSuchProcess):  # The pool has noticed already.
                 worker.kill()
-                # Not worker.wait(), which would take the child away from loky.
+                # Not worker.wait(), which would take the child away from the pool.
                 wait_until(lambda worker=worker: worker.status() == psutil.STATUS_ZOMBIE)
         assert np.concatenate([stream.next() for _ in range(6)]).tolist() == list(range(4, 26))
         stream.close()
@@ -73,7 +72,7 @@ def test_workers_killed_while_they_start_are_replaced(crew):
         thread.start()
         wait_until(workers)
         for worker in workers():
-            with suppress(psutil.NoSuchProcess):  # loky may be faster, once one is dead.
+            with suppress(psutil.NoSuchProcess):
                 worker.kill()
         thread.join(SECONDS)
         assert np.concatenate(consumer).tolist() == list(range(26))

@@ -237,7 +237,7 @@ def test_workers_killed_at_once_over_parts_of_one_batch_count_as_one_try_each(tm
     plan = plan_of(Numbers(64), 16, transform=heavy)
     engine = Engine(plan, Settings(4, True, 1))
     monkey = pytest.MonkeyPatch()
-    monkey.setattr(processes.loky, "cpu_count", lambda: 4)
+    monkey.setattr(processes, "usable_cpus", lambda: 4)
     try:
         stream = engine.stream(0, 0, False)
         assert stream.next().tolist() == list(range(16))

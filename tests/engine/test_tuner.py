@@ -9,8 +9,9 @@ import time
 import numpy as np
 import pytest
 
+from adapters.cpus import usable_cpus
 from adapters.engine import tuning
-from adapters.engine.tuning import Choice, Tuner, usable_cpus
+from adapters.engine.tuning import Choice, Tuner
 from tests.engine.crews import opened, read
 from tests.engine.workloads import Numbers
 

@@ -6,8 +6,6 @@ import copy
 import hashlib
 import logging
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -19,10 +17,11 @@ import pytest
 from adapters.batch.key import BatchKey
 from adapters.batch.sourceplan import SourcePlan
 from adapters.clock import Spent, once
+from adapters.cpus import usable_cpus
 from adapters.engine import tuning
 from adapters.engine.jobs import Pending
 from adapters.engine.states import State
-from adapters.engine.tuning import Choice, Trial, usable_cpus
+from adapters.engine.tuning import Choice, Trial
 from adapters.sources import SequenceSource
 from tests.engine.crews import opened, read
 from tests.engine.workloads import Numbers
@@ -372,22 +371,3 @@ def test_a_choice_that_was_given_is_not_logged(caplog):
     with caplog.at_level(logging.INFO, "adapters"), opened(Numbers(), "threads-2") as engine:
         read(engine, 7)
     assert caplog.messages == []
-
-
-# --- CPUs ---
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity")
-def test_usable_cpus_obey_affinity():
-    script = (
-        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
-        "from adapters.engine.tuning import usable_cpus; print(usable_cpus())"
-    )
-    finished = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert finished.stdout == "1\n"
-
-
-def test_usable_cpus_are_no_more_than_there_are():
-    assert 1 <= usable_cpus() <= (os.cpu_count() or 1)

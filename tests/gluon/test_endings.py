@@ -21,7 +21,7 @@ from tests.gluon.crews import PROCESSES, THREADS, every_crew, every_kind, every_
 from tests.gluon.data_sets import values
 from tests.gluon.test_importing import output_of
 
-# Resource trackers wait for their pipe to close, workers look for their parent every second.
+# Workers look for their parent every second.
 SECONDS = 10
 EXPECTED = [list(range(i, min(i + 4, 26))) for i in range(0, 26, 4)]
 READ = """

@@ -281,7 +281,7 @@ def test_workers_killed_between_batches_lose_nothing():
         iterator = iter(loader)
         batches = [next(iterator).asnumpy().tolist()]
         for worker in workers():
-            with suppress(psutil.NoSuchProcess):  # loky kills the others once one is dead.
+            with suppress(psutil.NoSuchProcess):  # The pool has noticed already.
                 worker.kill()
                 wait_until(lambda worker=worker: worker.status() == psutil.STATUS_ZOMBIE)
         batches += values(iterator)

@@ -12,6 +12,7 @@ import pytest
 
 from adapters import SafeSequence
 from adapters.engine.pool import kept
+from adapters.engine.process import NAME
 from tests.keras.samples import BATCH_SIZE, numbered
 from tests.leftovers import command_line
 
@@ -165,7 +166,5 @@ def worker_processes() -> list[psutil.Process]:
     return [
         child
         for child in psutil.Process().children()
-        if "loky" in command_line(child)
-        and "tracker" not in command_line(child)
-        and child.pid not in idle
+        if command_line(child).endswith(NAME) and child.pid not in idle
     ]

@@ -1,0 +1,49 @@
+"""The number of CPUs that this process may use: its affinity, and the quota of its control group.
+
+A container has a quota of CPU time more often than an affinity: `docker run --cpus=2` on a machine
+of 64 CPUs. More threads or processes than that only wait for each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_GROUPS = Path("/sys/fs/cgroup")
+_OWN_GROUPS = Path("/proc/self/cgroup")
+
+
+def usable_cpus() -> int:
+    """CPUs that this process may use, by its affinity and its control group; at least 1."""
+    if hasattr(os, "sched_getaffinity"):
+        allowed = len(os.sched_getaffinity(0))
+    else:
+        allowed = os.cpu_count() or 1
+    return max(1, min([allowed, *map(math.ceil, _quotas())]))
+
+
+def _quotas() -> Iterator[float]:
+    """CPUs by the quotas of this process's control group and of each one around it."""
+    for folder in _folders():
+        with contextlib.suppress(OSError, ValueError):  # No such file, or "max": no quota.
+            quota, period = map(int, (folder / "cpu.max").read_text().split())  # Version 2.
+            yield quota / period
+        with contextlib.suppress(OSError, ValueError):
+            quota = int((folder / "cpu.cfs_quota_us").read_text())  # Version 1; -1: no quota.
+            period = int((folder / "cpu.cfs_period_us").read_text())
+            if quota > 0:
+                yield quota / period
+
+
+def _folders() -> Iterator[Path]:
+    with contextlib.suppress(OSError):
+        for line in _OWN_GROUPS.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)  # "0::/a/b", or "4:cpu,cpuacct:/a/b".
+            if not controllers or "cpu" in controllers.split(","):
+                top = _GROUPS / "cpu" if controllers else _GROUPS
+                own = top / path.lstrip("/")
+                # A container may be told the host's path, and see its own group at the top alone.
+                yield from (folder for folder in (own, *own.parents) if folder.is_relative_to(top))

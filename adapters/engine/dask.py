@@ -1,0 +1,531 @@
+"""Workers of a Dask cluster, for a host that lacks CPUs: each batch is a task of Dask's.
+
+    dispatcher --submit--> the client's event loop --task--> scheduler --> a worker: make_batch
+               <--done---- our thread <--- Made, or a Failure, from the worker that has it
+
+Dask computes the batch of a dead worker again, and gives a task up that workers died over again and
+again. The plan is sent once for each version of its source, and each worker opens it once.
+
+The client is the user's and stays open. Whatever asks Dask runs on its event loop; batches are
+opened in a thread of ours, as that loop has the network to serve. Nothing here blocks but
+``close``. Dask is imported when a cluster is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import importlib
+import logging
+import pickle
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+import cloudpickle
+import numpy as np
+
+from adapters.alignment import aligned_empty
+from adapters.batch.key import BatchKey
+from adapters.batch.plan import Allocate, Assembled, Plan
+from adapters.clock import Spent
+from adapters.engine.arena import Arena
+from adapters.engine.jobs import Done, Job, Pending
+from adapters.engine.parcel import import_before, pickled_apart
+from adapters.engine.settings import CLUSTER, Settings
+from adapters.errors import WorkerError, note
+from adapters.failure import Failure
+from adapters.structure import flatten, unflatten
+
+log = logging.getLogger("adapters")
+
+# How long nothing may come before the scheduler is asked whether it has workers at all.
+_LONELY_SECONDS = 10.0
+# A plan up to there travels as a task, which Dask does again if its worker dies; Dask warns of ones
+# of 10 MB. A larger one is scattered.
+_TASK_BYTES = 4 << 20
+# How often a lost plan, or a cancelled task, is sent again.
+_TRIES = 5
+# Batches before it is said what limits them.
+_ENOUGH = 8
+_CLOSED_STATUS = "closed", "closing"
+
+_NOT_PICKLED = (
+    "source, transform and batch_transform must be picklable (by cloudpickle) to be sent to a "
+    "cluster: make what can't be pickled when it is first used"
+)
+_NOT_OPENED = (
+    "a worker of the cluster could not open the source or a transform: what they are made of must "
+    "be installed there, or be sent by Client.upload_file, and files be found under the same names"
+)
+_NOT_RUN = (
+    "the Dask cluster could not run the task: its scheduler and its workers need loader-adapters, "
+    "cloudpickle and NumPy, in versions like those of this process"
+)
+_CLOSED = (
+    "the Dask client is closed: close the sequence before it, or give it a client that is open"
+)
+_FORGOTTEN = (
+    "the Dask cluster has forgotten what it was given again and again: its scheduler has ended, "
+    "the client was closed, or worker after worker died that had the source"
+)
+_FORKED = (
+    "workers: the Dask client's event loop doesn't run in this process, which was forked from the "
+    "client's: make a Client in this process, and give the sequence that one"
+)
+
+# Of plans that no two threads may compute at once; one for all, as they share Python's generators.
+_one_at_a_time = threading.RLock()
+
+T = TypeVar("T")
+
+
+# --- what crosses the wire ---
+
+
+class Pickled:
+    """A pickle with its arrays apart, which Dask sends as they lie in memory.
+
+    Args:
+        content: The pickle.
+        buffers: The arrays of that, as bytes or views of memory.
+    """
+
+    def __init__(self, content: bytes, buffers: Sequence[Any]) -> None:
+        self.content = content
+        self.buffers = [memoryview(each) for each in buffers]
+
+    @property
+    def size_bytes(self) -> int:
+        """What is sent."""
+        return len(self.content) + sum(each.nbytes for each in self.buffers)
+
+    def __sizeof__(self) -> int:
+        return self.size_bytes  # Dask weighs what its workers keep.
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        # Dask may have agreed on an older protocol, which can't hold arrays apart.
+        kind = pickle.PickleBuffer if protocol >= 5 else bytes
+        return type(self), (self.content, [kind(each) for each in self.buffers])
+
+
+class SerializedPlan(Pickled):
+    """A plan, as it was when this was made; each process opens it once."""
+
+    def __init__(self, content: bytes, buffers: Sequence[Any]) -> None:
+        super().__init__(content, buffers)
+        self._lock = threading.Lock()
+        self._plan: Plan | None = None
+
+    @classmethod
+    def of(cls, plan: Plan) -> SerializedPlan:
+        """Serialize a plan; its arrays are not copied.
+
+        Raises:
+            Exception: It can't be pickled, not even by cloudpickle.
+        """
+        try:
+            pickled, buffers, imports = pickled_apart(plan)
+        except Exception as error:
+            note(error, _NOT_PICKLED)
+            raise
+        return cls(pickle.dumps((imports, pickled)), [each.raw() for each in buffers])
+
+    def open(self) -> Plan:
+        """The plan; any thread may ask.
+
+        Raises:
+            Exception: It can't be opened here.
+        """
+        with self._lock:
+            if self._plan is None:
+                imports, pickled = pickle.loads(self.content)
+                import_before(imports)
+                try:
+                    self._plan = pickle.loads(pickled, buffers=self.buffers)
+                except Exception as error:
+                    note(error, _NOT_OPENED)
+                    raise
+            return self._plan
+
+
+class Made(Pickled):
+    """A batch on its way, with what its computation took."""
+
+    @classmethod
+    def of(cls, assembled: Assembled, spent: Spent) -> Made:
+        """Take a batch apart; its arrays are not copied.
+
+        Raises:
+            Exception: It holds something that can't be pickled.
+        """
+        leaves, skeleton = flatten(assembled.batch)
+        # Pickle puts what isn't contiguous into the stream, byte by byte.
+        leaves = [
+            np.ascontiguousarray(leaf) if type(leaf) is np.ndarray and leaf.ndim else leaf
+            for leaf in leaves
+        ]
+        buffers: list[pickle.PickleBuffer] = []
+        content = skeleton, leaves, assembled.skipped, spent
+        try:
+            pickled = cloudpickle.dumps(content, protocol=5, buffer_callback=buffers.append)
+        except Exception as error:
+            note(error, "the batch holds something that can't be sent from a worker of a cluster")
+            raise
+        return cls(pickled, [each.raw() for each in buffers])
+
+    def open(self, allocate: Allocate) -> tuple[Assembled, Spent]:
+        """The batch, in memory of its own, which frameworks take without a copy."""
+        buffers = []
+        for view in self.buffers:
+            buffers.append(allocate((view.nbytes,), np.dtype(np.uint8)))
+            np.copyto(buffers[-1], np.frombuffer(view, np.uint8))
+        skeleton, leaves, skipped, spent = pickle.loads(self.content, buffers=buffers)
+        return Assembled(unflatten(skeleton, leaves), skipped), spent
+
+
+def make_batch(serialized: SerializedPlan, key: bytes) -> Made | Failure:
+    """Compute a batch on a worker of the cluster: the task, which may run twice, and anywhere.
+
+    Args:
+        serialized: The plan.
+        key: The pickled ``BatchKey``, as Dask looks into tuples.
+    """
+    try:
+        plan = serialized.open()
+        started = Spent.now()
+        if plan.threads:
+            assembled = plan.batch(pickle.loads(key), aligned_empty)
+        else:
+            with _one_at_a_time:
+                assembled = plan.batch(pickle.loads(key), aligned_empty)
+        plan.wait_for(assembled)
+        return Made.of(assembled, started.until_now())
+    except BaseException as error:  # Belongs to whoever asks for the batch.
+        return Failure.of(error)
+
+
+def itself(value: T) -> T:
+    """Return the argument: the task by which the cluster gets a plan."""
+    return value
+
+
+# --- here ---
+
+
+class Cluster:
+    """Workers of a Dask cluster.
+
+    Args:
+        plan: What is computed.
+        settings: With the client, and how many batches may be under way.
+        lock: The dispatcher's; it is held whenever the state of the workers changes.
+
+    Raises:
+        RuntimeError: The client is of the process that this one was forked from.
+        Exception: The plan can't be pickled.
+    """
+
+    name = CLUSTER
+    group_seconds = 0.0  # A task is one batch, so that Dask knows which one workers die over.
+    window = None
+    short = starting = False
+
+    def __init__(self, plan: Plan, settings: Settings, lock: Any) -> None:
+        self._client: Any = settings.cluster
+        if not _runs_here(self._client):
+            raise RuntimeError(_FORKED)
+        self._dask: Any = importlib.import_module("distributed")
+        self._plan, self._lock, self._most = plan, lock, settings.max_queue_size
+        self._serialized = SerializedPlan.of(plan)
+        self.deaths: list[str] = []
+        self.started = self._latest = time.monotonic()
+        self._jobs: dict[Job, Done] = {}
+        self._closed = False
+        self._arena = Arena()
+        threads = self._client.nthreads()
+        self.count: int = max(1, sum(threads.values()))  # No worker may have come yet.
+        self._traffic = _Traffic(self.count)
+        log.info("workers: %d %s, %d threads", len(threads), CLUSTER, self.count)
+        self._opener = concurrent.futures.ThreadPoolExecutor(1, "adapters-dask")
+        self._opener_ident = 0
+        # Of the event loop:
+        self._running: set[asyncio.Task[None]] = set()
+        self._futures: set[Any] = set()
+        self._sending: asyncio.Task[Any] | None = None
+        self._out_of_reach: set[str] = set()
+        self._tasks = 0
+
+    # --- the protocol: called with the dispatcher's lock held, but for ``close`` ---
+
+    @property
+    def ready(self) -> int:
+        """Threads over there; also looks whether anything is still to be hoped for."""
+        if self._jobs and self._client.status in _CLOSED_STATUS:
+            for job, done in list(self._jobs.items()):
+                del self._jobs[job]
+                for pending in job.batches:
+                    pending.fail(WorkerError(_CLOSED))
+                done(job)
+        elif self._jobs and time.monotonic() > self._latest + _LONELY_SECONDS:
+            self._latest = time.monotonic()
+            self._client.loop.add_callback(self._look_for_workers)
+        return self.count
+
+    def most_jobs(self, active: int) -> int:
+        """All that may be under way: the scheduler has a queue of its own."""
+        return self._most
+
+    def submit(self, job: Job, done: Done) -> bool:
+        """Send the job to the cluster.
+
+        Raises:
+            WorkerError: The client is closed.
+        """
+        if self._client.status in _CLOSED_STATUS:
+            raise WorkerError(_CLOSED)
+        if not self._jobs:
+            self._latest = time.monotonic()
+        self._jobs[job] = done
+        self._client.loop.add_callback(self._start, job)
+        return True
+
+    def collect(self, pending: Pending) -> Assembled:
+        """The batch, where it was opened."""
+        assert pending.outcome is not None
+        return pending.outcome
+
+    def discard(self, pending: Pending) -> None:
+        """Nothing outlives the batch's arrays."""
+
+    def packed(self) -> SerializedPlan:
+        """The plan as it is now."""
+        return SerializedPlan.of(self._plan)
+
+    def refresh(self, plan: SerializedPlan) -> None:
+        """Send the plan again; jobs under way have it as it was."""
+        self._client.loop.add_callback(self._replace, plan)
+
+    def restart(self) -> None:
+        """Dask replaces workers."""
+
+    def rest(self) -> None:
+        """Others may use the cluster at any time."""
+
+    def wake(self) -> None:
+        """Nothing was given back."""
+
+    def close(self, wait: bool) -> None:
+        """Cancel what is under way; the client stays open."""
+        with self._lock:
+            self._closed = True
+            self._jobs.clear()
+        self._arena.close()
+        self._client.loop.add_callback(self._forget)
+        wait = wait and threading.get_ident() != self._opener_ident
+        self._opener.shutdown(wait, cancel_futures=True)
+
+    @property
+    def finding(self) -> str:
+        """What limits these workers, as far as that is known."""
+        return self._traffic.finding
+
+    # --- on the client's event loop ---
+
+    def _start(self, job: Job) -> None:
+        if not self._closed:
+            task = asyncio.ensure_future(self._run(job))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+
+    async def _run(self, job: Job) -> None:
+        (pending,) = job.batches
+        try:
+            answer: Any = await self._answer(pending.key)
+        except BaseException as error:
+            # Its frames, and those of what led to it, would keep the plan on the cluster.
+            error.__context__ = None
+            answer = error.with_traceback(None)
+        with suppress(RuntimeError):  # It was closed meanwhile.
+            self._opener.submit(self._deliver, job, pending, answer)
+
+    async def _answer(self, key: BatchKey) -> Made | Failure:
+        """Ask for a batch until there is an answer.
+
+        Raises:
+            WorkerError: It kills workers; or the cluster, or the client, is gone.
+            Exception: What Dask has to say.
+        """
+        pickled = cloudpickle.dumps(key)
+        for _ in range(_TRIES):
+            sending = self._sending = self._sending or asyncio.ensure_future(self._send())
+            try:
+                return await self._made(await asyncio.shield(sending), pickled)
+            except (concurrent.futures.CancelledError, asyncio.CancelledError):
+                # The last worker that had the plan is gone, or somebody restarted the cluster.
+                if self._closed or self._client.status in _CLOSED_STATUS:
+                    break
+                if self._sending is sending:
+                    self._sending = None
+            except self._dask.KilledWorker as error:
+                raise WorkerError(
+                    f"{getattr(error.last_worker, 'address', 'a worker')} of the Dask cluster died "
+                    f"while computing batch {key.index} of epoch {key.epoch}; tried "
+                    f"{error.allowed_failures + 1} times. Look for a crash in the source or the "
+                    "transform (workers=0 runs it in this process), or for the workers' memory "
+                    "limit"
+                ) from None
+            except Exception as error:
+                if self._client.status in _CLOSED_STATUS:  # It has nothing to ask any more.
+                    break
+                if self._sending is sending and sending.done():
+                    self._sending = None
+                if _NOT_RUN not in getattr(
+                    error, "__notes__", ()
+                ):  # Several may wait for the plan.
+                    note(error, _NOT_RUN)
+                raise
+        raise WorkerError(_FORGOTTEN)
+
+    async def _made(self, plan: Any, key: bytes) -> Made | Failure:
+        self._tasks += 1
+        future = self._client.submit(make_batch, plan, key, pure=False, priority=-self._tasks)
+        self._futures.add(future)
+        try:
+            # Nobody who waits is cancelled: Dask has those who gather at the same time share that.
+            async for _ in self._dask.as_completed([future], loop=self._client.loop):
+                pass
+            with self._traffic.bringing():
+                answer: Made | Failure = await self._result(future)
+            return answer
+        finally:
+            self._futures.discard(future)
+            future.release()
+
+    async def _result(self, future: Any) -> Any:
+        """The result of a task, from the worker that has it if that can be reached.
+
+        ``Client.gather`` would draw from Python's generator which worker it asks; it is the user's.
+        """
+        if future.status == "finished":
+            known = await self._client.scheduler.who_has(keys=[future.key])
+            for address in known.get(future.key, ()):
+                if address in self._out_of_reach:
+                    continue
+                try:
+                    answer = await self._dask.worker.get_data_from_worker(
+                        self._client.rpc, [future.key], address
+                    )
+                except OSError as error:
+                    self._out_of_reach.add(address)
+                    log.info("%s of the Dask cluster can't be reached: %s", address, error)
+                else:
+                    if future.key in answer.get("data", ()):
+                        return answer["data"][future.key]
+        # By way of the scheduler; what has died with its worker is computed again.
+        return await self._client.gather(future, direct=False, asynchronous=True)
+
+    async def _send(self) -> Any:
+        """Bring the plan to the cluster: a future."""
+        serialized = self._serialized
+        if serialized.size_bytes <= _TASK_BYTES:
+            return self._client.submit(itself, serialized, pure=False)
+        options = {"hash": False, "asynchronous": True}
+        try:
+            return await self._client.scatter(serialized, direct=True, **options)
+        except OSError:  # The workers can't be reached from here.
+            return await self._client.scatter(serialized, direct=False, **options)
+
+    def _replace(self, serialized: SerializedPlan) -> None:
+        self._serialized, self._sending = serialized, None
+
+    def _forget(self) -> None:
+        """Have the cluster forget everything, now and not when the garbage collector comes by."""
+        for future in self._futures:
+            future.release()
+        if self._sending is not None:
+            self._sending.add_done_callback(_release)
+        self._sending = None
+
+    async def _look_for_workers(self) -> None:
+        if not await self._client.nthreads():
+            log.warning("the Dask cluster has no workers: waiting for one to come")
+
+    # --- in our thread ---
+
+    def _deliver(self, job: Job, pending: Pending, answer: Any) -> None:
+        self._opener_ident = threading.get_ident()
+        self._latest = time.monotonic()
+        try:
+            if isinstance(answer, Made):
+                outcome, spent = answer.open(self._arena.empty)
+                self._traffic.count(answer.size_bytes, spent)
+                job.seconds, pending.outcome = spent.seconds, outcome
+            else:
+                pending.fail(answer.restore() if isinstance(answer, Failure) else answer)
+        except BaseException as error:
+            pending.fail(error)
+        with self._lock:
+            done = self._jobs.pop(job, None)
+            if done is not None:
+                done(job)
+
+
+class _Traffic:
+    """What crossed the wire, and whether that or the work is the limit.
+
+    Args:
+        workers: Threads that compute.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self.batches = self.bytes = self._under_way = 0
+        self.made_seconds = 0.0
+        """On the workers, added up over all of them."""
+        self.brought_seconds = self._since = 0.0
+        """In which something was on the wire."""
+
+    @contextmanager
+    def bringing(self) -> Iterator[None]:
+        """While an answer is on the wire; several at a time share it. Of the event loop."""
+        if not self._under_way:
+            self._since = time.perf_counter()
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self.brought_seconds += time.perf_counter() - self._since
+
+    def count(self, size_bytes: int, spent: Spent) -> None:
+        """A batch has come. Of our thread."""
+        self.batches += 1
+        self.bytes += size_bytes
+        self.made_seconds += spent.own_seconds
+
+    @property
+    def finding(self) -> str:
+        """For people; nothing before enough has come."""
+        if self.batches < _ENOUGH or not self.brought_seconds:
+            return ""
+        made, brought = self.made_seconds / self.batches, self.brought_seconds / self.batches
+        limit = "the network" if brought > made / self.workers else "the work"
+        return (
+            f"a batch of {self.bytes / self.batches / 1e6:.3g} MB takes {1000 * made:.3g} ms to "
+            f"make there and {1000 * brought:.3g} ms to bring here: {limit} is the limit"
+        )
+
+
+def _runs_here(client: Any) -> bool:
+    """Whether a client's event loop has its thread in this process, as far as that can be told."""
+    ident = getattr(getattr(client.loop, "asyncio_loop", None), "_thread_id", None)
+    return ident is None or ident in {thread.ident for thread in threading.enumerate()}
+
+
+def _release(sending: asyncio.Task[Any]) -> None:
+    if not sending.cancelled() and sending.exception() is None:
+        sending.result().release()
