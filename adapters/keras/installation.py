@@ -10,9 +10,9 @@ wrapped too: the adapters that were made in a call end with it. ``fit`` is wrapp
 callbacks that must know of it, see ``fits``, and what counts the batches of an epoch begins where
 the sequence stands.
 
-Where Keras has changed too much for that, only those three are wrapped, and the stock adapter reads
-ahead what ``fallback`` gives it. With ``ADAPTERS_STOCK_KERAS=1``, nothing of Keras is touched: the
-same batches, none of them ahead of time.
+Where Keras has changed too much for that, and with ``ADAPTERS_STOCK_KERAS=1``, nothing of Keras is
+touched. Its own adapter then reads a ``SafeSequence`` as a ``PyDataset`` without workers: the same
+batches, none of them ahead of time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import keras
 
@@ -39,10 +39,6 @@ from adapters.keras.sequence import SafeSequence
 
 if TYPE_CHECKING:
     from adapters.keras.adapter import SafeSequenceAdapter
-    from adapters.keras.fallback import ReadAhead
-
-    Reader: TypeAlias = SafeSequenceAdapter | ReadAhead
-    """Reads a ``SafeSequence`` for one of Keras's calls."""
 
 log = logging.getLogger("adapters")
 
@@ -52,7 +48,7 @@ _CALLS = ("fit", "evaluate", "predict")
 class _Call(threading.local):
     """The innermost of Keras's calls that runs in this thread."""
 
-    readers: list[Reader] | None = None
+    readers: list[SafeSequenceAdapter] | None = None
     model: Any = None
     trains_on: Any = None
     epochs: int = 1
@@ -60,7 +56,7 @@ class _Call(threading.local):
 
 _call = _Call()
 # One for each call of Keras's that runs in the main thread, as ``evaluate`` does within ``fit``.
-_of_the_main_thread: list[list[Reader]] = []
+_of_the_main_thread: list[list[SafeSequenceAdapter]] = []
 
 
 def install() -> bool:
@@ -75,7 +71,13 @@ def install() -> bool:
     if os.environ.get("ADAPTERS_STOCK_KERAS") == "1":
         return False
     if missing := internals.missing():
-        _fall_back(missing)
+        log.warning(
+            "Keras %s has other private names than those known here (%s): it reads a SafeSequence "
+            "as a PyDataset without workers, with the same batches, none of them ahead of time; "
+            "docs/keras-internals.md names versions that read ahead",
+            keras.__version__,
+            ", ".join(missing),
+        )
         return False
     assert stock is not None
     # Only now, as its base is Keras's.
@@ -140,27 +142,7 @@ def _count_from_where_it_stands(kind: type[SafeSequenceAdapter]) -> None:
     internals.EpochIterator._enumerate_iterator = _enumerate_iterator
 
 
-def _fall_back(missing: list[str]) -> None:
-    """Have Keras's own adapter read ahead, where ``fit`` and the others are as they were."""
-    from adapters.keras.fallback import known, reading_ahead
-
-    methods = {name: getattr(keras.Model, name) for name in _CALLS}
-    internals.ahead_by_public_names = all(map(known, methods.values()))
-    log.warning(
-        "Keras %s makes its data adapters in a way that is not known here (%s): SafeSequence %s",
-        keras.__version__,
-        ", ".join(missing),
-        "is read by public names alone, docs/keras-internals.md says what differs"
-        if internals.ahead_by_public_names
-        else "gives the right batches, but computes none ahead of time",
-    )
-    if internals.ahead_by_public_names:
-        for name, method in methods.items():
-            setattr(keras.Model, name, _ends_what_it_began(reading_ahead(method, _note)))
-    keras.Model.fit = told(keras.Model.fit)
-
-
-def _note(reader: Reader) -> None:
+def _note(reader: SafeSequenceAdapter) -> None:
     """Have this end with the innermost of Keras's calls that runs in this thread."""
     if is_read_by_a_call(reader._progress):
         reader.read_aside()
@@ -195,7 +177,7 @@ def _ends_what_it_began(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
-        began: list[Reader] = []
+        began: list[SafeSequenceAdapter] = []
         outer = _call.readers, _call.model, _call.trains_on, _call.epochs
         _call.readers, _call.model = began, args[0] if args else None
         _call.trains_on, _call.epochs = training_of(*args, **kwargs)

@@ -1,7 +1,7 @@
 """Every private name of Keras that this package uses; no other file knows one.
 
 Each is looked up when this module is imported. What isn't there is None, and ``missing`` names it:
-then Keras reads a ``SafeSequence`` by its own adapter, see ``fallback``.
+then Keras reads a ``SafeSequence`` by its own adapter, see ``installation``.
 """
 
 from __future__ import annotations
@@ -57,8 +57,6 @@ _global_attribute: Any = _found("keras.src.backend.common.global_state", "get_gl
 
 by_own_adapter = True
 """Whether Keras's own adapter reads a ``SafeSequence``; ``installation.install`` changes it."""
-ahead_by_public_names = False
-"""Whether it does so ahead of time all the same, as ``fallback`` says."""
 
 
 def missing() -> list[str]:
