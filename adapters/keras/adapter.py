@@ -28,7 +28,7 @@ from adapters.keras.internals import (
     ends_builds,
     jax_lag,
 )
-from adapters.keras.progress import Account, left_after
+from adapters.keras.progress import Account, Progress, left_after
 from adapters.keras.scaling import scales
 from adapters.keras.sequence import SafeSequence
 
@@ -128,6 +128,10 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         _inspected.add(sequence)
         shuffled = sequence._plan.order.shuffle or self._source.whole_batches
         self._inspection = Inspection(shuffled, scales(model), self._source)
+
+    def reads(self, progress: Progress) -> bool:
+        """Whether it reads the sequence of this progress, and its call isn't over."""
+        return self._reads and self._progress is progress
 
     def interrupt(self) -> None:
         """Have whoever waits for a batch go without one; from any thread."""

@@ -31,7 +31,7 @@ import keras
 
 from adapters.keras import internals
 from adapters.keras.arguments import check_steps
-from adapters.keras.calls import is_read_by_a_call, marked
+from adapters.keras.calls import Call, is_read_by_a_call, running
 from adapters.keras.exit import calls_of_threads
 from adapters.keras.fits import running_over, told
 from adapters.keras.interrupts import released_by_interrupts
@@ -45,18 +45,8 @@ log = logging.getLogger("adapters")
 _CALLS = ("fit", "evaluate", "predict")
 
 
-class _Call(threading.local):
-    """The innermost of Keras's calls that runs in this thread."""
-
-    readers: list[SafeSequenceAdapter] | None = None
-    model: Any = None
-    trains_on: Any = None
-    epochs: int = 1
-
-
-_call = _Call()
-# One for each call of Keras's that runs in the main thread, as ``evaluate`` does within ``fit``.
-_of_the_main_thread: list[list[SafeSequenceAdapter]] = []
+# Those that run in the main thread, as ``evaluate`` does within ``fit``.
+_of_the_main_thread: list[Call] = []
 
 
 def install() -> bool:
@@ -96,7 +86,8 @@ def install() -> bool:
         check_steps(x.num_batches, steps)
         x._settled()
         part = internals.shard_of(answer)
-        if part is None and internals.tensorflow_shards(_call.model):
+        call = running.calls[-1] if running.calls else Call()
+        if part is None and internals.tensorflow_shards(call.model):
             part = 0, 1
         x._take_shard(part)
         if part is None:
@@ -104,11 +95,13 @@ def install() -> bool:
         adapter = SafeSequenceAdapter(
             x, given.get("class_weight"), given.get("shuffle", False), steps
         )
-        if x is _call.trains_on and not _call.readers:  # Not to validate on the same.
+        if x is call.trains_on and not call.readers:  # Not to validate on the same.
             adapter.fit = running_over(x)
-            adapter.expect(_call.epochs)
-            adapter.inspect(_call.model)
-        _note(adapter)
+            adapter.expect(call.epochs)
+            adapter.inspect(call.model)
+        if is_read_by_a_call(x._progress):
+            adapter.read_aside()
+        call.readers.append(adapter)
         return adapter
 
     get_data_adapter.for_safe_sequence = True  # type: ignore[attr-defined]
@@ -142,14 +135,6 @@ def _count_from_where_it_stands(kind: type[SafeSequenceAdapter]) -> None:
     internals.EpochIterator._enumerate_iterator = _enumerate_iterator
 
 
-def _note(reader: SafeSequenceAdapter) -> None:
-    """Have this end with the innermost of Keras's calls that runs in this thread."""
-    if is_read_by_a_call(reader._progress):
-        reader.read_aside()
-    if _call.readers is not None:
-        _call.readers.append(reader)
-
-
 def _interruptible() -> AbstractContextManager[None]:
     """Lets Ctrl-C end a call that waits for a batch in TensorFlow's own code."""
     if keras.backend.backend() != "tensorflow":
@@ -158,45 +143,45 @@ def _interruptible() -> AbstractContextManager[None]:
 
 
 def _interrupt() -> None:
-    for began in list(_of_the_main_thread):
-        for reader in list(began):
+    for call in list(_of_the_main_thread):
+        for reader in list(call.readers):
             reader.interrupt()
 
 
 def _ends_what_it_began(method: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(method)
 
-    def training_of(*args: Any, **kwargs: Any) -> tuple[Any, int]:
-        """What is trained on, and for how many epochs."""
+    def described(*args: Any, **kwargs: Any) -> Call:
+        model = args[0] if args else None
+        if method.__name__ != "fit":
+            return Call(model)
         x = None
         with contextlib.suppress(TypeError):  # Which is Keras's to raise.
             asked = signature.bind(*args, **kwargs).arguments
-            x = asked.get("x") if method.__name__ == "fit" else None
-            return x, max(1, int(asked.get("epochs", 1) - asked.get("initial_epoch", 0)))
-        return x, 1
+            x = asked.get("x")
+            epochs = max(1, int(asked.get("epochs", 1) - asked.get("initial_epoch", 0)))
+            return Call(model, x, epochs)
+        return Call(model, x)
 
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
-        began: list[SafeSequenceAdapter] = []
-        outer = _call.readers, _call.model, _call.trains_on, _call.epochs
-        _call.readers, _call.model = began, args[0] if args else None
-        _call.trains_on, _call.epochs = training_of(*args, **kwargs)
+        this, outer = described(*args, **kwargs), running.calls
         ended, thread = threading.Event(), threading.current_thread()
         if thread is not threading.main_thread() and not thread.daemon:
             calls_of_threads.add(ended)
         if thread is threading.main_thread():
-            _of_the_main_thread.append(began)
+            _of_the_main_thread.append(this)
         try:
+            running.calls = (*outer, this)
             with _interruptible():
                 return method(*args, **kwargs)
         finally:
-            _call.readers, _call.model, _call.trains_on, _call.epochs = outer
+            running.calls = outer
             if thread is threading.main_thread():
-                _of_the_main_thread.pop()
-            for reader in began:
+                _of_the_main_thread.remove(this)
+            for reader in this.readers:
                 reader.end()
             calls_of_threads.discard(ended)
             ended.set()
 
-    marked.add(call.__code__)  # type: ignore[attr-defined]
     return call
