@@ -22,12 +22,7 @@ from adapters.keras.dataset import Groups, small, tf_dataset
 from adapters.keras.device import ReadingAhead, Transfer, for_torch, jax_transfer
 from adapters.keras.fits import Fit
 from adapters.keras.hooks import turn
-from adapters.keras.internals import (
-    PyDatasetAdapter,
-    called_by,
-    ends_builds,
-    jax_lag,
-)
+from adapters.keras.internals import Adapter, called_by_reset, ends_builds, jax_lag
 from adapters.keras.progress import Account, Progress, left_after
 from adapters.keras.scaling import scales
 from adapters.keras.sequence import SafeSequence
@@ -37,7 +32,7 @@ _inspected: weakref.WeakSet[SafeSequence] = weakref.WeakSet()
 _BATCHES_FOR_SIGNATURE = 2
 
 
-class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
+class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
     """One ``fit``, ``evaluate`` or ``predict`` over a ``SafeSequence``.
 
     Keras asks for an iterator per epoch, or for one that goes on over all of them where
@@ -168,7 +163,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         """
         self._progress.look()
         self.raise_error()
-        if self._within and self._steps_left == 1 and ends_builds() and not called_by("reset"):
+        if self._within and self._steps_left == 1 and ends_builds() and not called_by_reset():
             self._confirmed = (
                 True  # An epoch of one step, which asks for no more than a build does.
             )
@@ -177,7 +172,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
             # TensorFlow may have read all batches of this epoch within the one before.
             if self._turns and self._within and (self._used or self._on_tensorflow):
                 turn(self._engine, self._source)
-        elif self._account is not None and (self._steps_left != 1 or called_by("reset")):
+        elif self._account is not None and (self._steps_left != 1 or called_by_reset()):
             self._account.forget()  # Keras has built the model with it, or its metrics.
         self._within = False
 
@@ -204,7 +199,8 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         """Of the epoch that begins, as Keras counts it; None for the length of the sequence."""
         return self._steps and self._steps - self.done
 
-    def _get_iterator(self, transfer: Transfer | None = None) -> Iterator[Any]:
+    def batches(self, transfer: Transfer | None = None) -> Iterator[Any]:
+        """The iterator of the next pass, ahead on the device if there is a ``transfer``."""
         # Keras asks for the next iterator when an epoch has come to its end, still within it.
         if self._account is not None and self._within and self._used:
             self._progress.advance_past(self._account)
@@ -221,18 +217,18 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         if transfer is None or (self._endless and self._engine.plan.own_epochs):
             return None
         self._lag = 0
-        return self._get_iterator(transfer)
+        return self.batches(transfer)
 
     def get_jax_iterator(self) -> Iterator[Any]:
         """The batches, whose NumPy arrays are what JAX takes."""
         self._lag = jax_lag()
-        return map(for_jax, self._get_iterator())
+        return map(for_jax, self.batches())
 
     def get_torch_dataloader(self) -> Iterator[Any]:
         """The batches as tensors on Keras's device; no ``DataLoader`` is needed for that."""
         if keras.backend.backend() != "torch":
             return super().get_torch_dataloader()  # type: ignore[no-any-return]
-        return map(for_torch, self._get_iterator())
+        return map(for_torch, self.batches())
 
     def get_tf_dataset(self) -> Any:
         """The batches as a ``tf.data.Dataset``, see ``dataset``."""
@@ -263,7 +259,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
             adapter = this()
             if adapter is None:
                 return iter(())
-            batches, engine = adapter._get_iterator(), adapter._engine
+            batches, engine = adapter.batches(), adapter._engine
             return Groups(batches, lambda: engine.room) if grouped else batches
 
         dataset, self._consumed = tf_dataset(iterator, signature.specs, grouped, ahead)
@@ -273,7 +269,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         """The batch as Keras wants it."""
         if self.class_weight is not None:
             check_one_output(batch)
-        batch = self._standardize_batch(batch)
+        batch = self.standardized(batch)
         return for_tensorflow(batch) if self._on_tensorflow else batch
 
     def _begin(self) -> tuple[Account, Stream]:

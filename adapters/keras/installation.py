@@ -120,19 +120,17 @@ def _count_from_where_it_stands(kind: type[SafeSequenceAdapter]) -> None:
 
     And warn that the data have ended only where nothing went wrong.
     """
-    stock = internals.EpochIterator._enumerate_iterator
 
-    @functools.wraps(stock)
-    def _enumerate_iterator(self: Any) -> Iterator[Any]:
-        adapter, done = self.data_adapter, 0
+    def enumerated(iterator: Any, stock: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
+        adapter, done = iterator.data_adapter, 0
         if type(adapter) is kind:
-            internals.before_a_warning(self, adapter.raise_error)
+            internals.before_a_warning(iterator, adapter.raise_error)
             if keras.backend.backend() == "jax":
-                internals.read_by(self, adapter.on_the_device)
+                internals.read_by(iterator, adapter.on_the_device)
             done = adapter.done
-        return internals.rest_of_epoch(self, stock, done) if done else stock(self)
+        return internals.rest_of_epoch(iterator, stock, done) if done else stock(iterator)
 
-    internals.EpochIterator._enumerate_iterator = _enumerate_iterator
+    internals.count_epochs_by(enumerated)
 
 
 def _interruptible() -> AbstractContextManager[None]:
