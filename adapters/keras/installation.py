@@ -84,6 +84,8 @@ def install() -> bool:
             return answer
         steps = given.get("steps_per_epoch") or None  # Keras takes 0 for none.
         check_steps(x.num_batches, steps)
+        if not running.calls:
+            _notice_undone()
         x._settled()
         part = internals.shard_of(answer)
         call = running.calls[-1] if running.calls else Call()
@@ -108,11 +110,44 @@ def install() -> bool:
     internals.data_adapters.get_data_adapter = get_data_adapter
     internals.by_own_adapter = False
     for name in _CALLS:
-        setattr(keras.Model, name, _ends_what_it_began(getattr(keras.Model, name)))
-    keras.Model.fit = told(keras.Model.fit)
+        _wrap(name)
     if not internals.missing_to_continue():
         _count_from_where_it_stands(SafeSequenceAdapter)
     return True
+
+
+def _wrap(name: str) -> None:
+    """Have a method of ``keras.Model`` end what was begun in it."""
+    method = _ends_what_it_began(getattr(keras.Model, name))
+    if name == "fit":
+        method = told(method)
+    method.ends_what_it_began = True  # type: ignore[attr-defined]
+    setattr(keras.Model, name, method)
+
+
+def _is_wrapped(method: Callable[..., Any]) -> bool:
+    """Whether it is ours, or somebody else's around ours."""
+    found = inspect.unwrap(method, stop=lambda each: hasattr(each, "ends_what_it_began"))
+    return hasattr(found, "ends_what_it_began")
+
+
+def _notice_undone() -> None:
+    """Warn if another package has put back what ``install`` has wrapped, and wrap it again.
+
+    Nobody else can have made an adapter outside of a call, but who bypasses ``keras.Model.fit``.
+    """
+    undone = [name for name in _CALLS if not _is_wrapped(getattr(keras.Model, name))]
+    if not undone:
+        return
+    log.warning(
+        "keras.Model has lost what adapters.keras has put around %s, as another package has put "
+        "back what was there before: in this call, Ctrl-C may hang on TensorFlow, workers may "
+        "outlive it, and Resume and Watch don't run. It is there again from the next call on; "
+        "import adapters.keras after the other package",
+        ", ".join(undone),
+    )
+    for name in undone:
+        _wrap(name)
 
 
 def _count_from_where_it_stands(kind: type[SafeSequenceAdapter]) -> None:

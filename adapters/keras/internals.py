@@ -9,12 +9,15 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import logging
 import sys
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
+
+log = logging.getLogger("adapters")
 
 _ADAPTERS = "keras.src.trainers.data_adapters"
 _NEEDED_ARGUMENTS = {"x", "y", "sample_weight", "steps_per_epoch", "shuffle", "class_weight"}
@@ -82,6 +85,7 @@ _global_attribute: Any = _found("keras.src.backend.common.global_state", "get_gl
 
 by_own_adapter = True
 """Whether Keras's own adapter reads a ``SafeSequence``; ``installation.install`` changes it."""
+_warned_of_stock: list[bool] = []
 
 
 def missing() -> list[str]:
@@ -165,6 +169,17 @@ def torch_device() -> Any:
 def ends_builds() -> bool:
     """Whether Keras ends the pass that it has built a model with: from 3.7 on."""
     return hasattr(EpochIterator, "reset")
+
+
+def notice_own_adapter() -> None:
+    """Say once, if so, that Keras's own adapter reads a ``SafeSequence`` though ours should."""
+    if not (by_own_adapter or _warned_of_stock):
+        _warned_of_stock.append(True)
+        log.warning(
+            "Keras reads a SafeSequence by its own adapter, as somebody has put back its "
+            "get_data_adapter since adapters.keras was imported: the batches are the same, none of "
+            "them is computed ahead of time; import adapters.keras after the other package"
+        )
 
 
 def called_by_keras() -> bool:

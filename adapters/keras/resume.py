@@ -177,7 +177,8 @@ class Resume(FitCallback):
             _check_keras()
             raise RuntimeError(
                 "Resume must be given to fit of a keras.Model, and needs to know of the call, "
-                "which ADAPTERS_STOCK_KERAS=1 prevents: unset it"
+                "which ADAPTERS_STOCK_KERAS=1 prevents (unset it), or another package that has put "
+                "back Keras's own fit (import adapters.keras after it)"
             )
         if self._state is not None:
             if not modelstate.built(self.model):

@@ -41,7 +41,7 @@ from adapters.keras.calls import is_read_by_a_call
 from adapters.keras.exit import opened
 from adapters.keras.explanation import explanation
 from adapters.keras.hooks import HookedEngine, divert, is_running, own_hooks, turn
-from adapters.keras.internals import called_by_keras
+from adapters.keras.internals import called_by_keras, notice_own_adapter
 from adapters.keras.iteration import Iteration
 from adapters.keras.progress import Progress
 from adapters.keras.sources import Inner, source_of, without_none
@@ -572,6 +572,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
     def _begin_epoch(self, by_keras: bool) -> None:
         """Count which batches Keras asks for, or call hooks that are due before the first batch."""
         if by_keras:
+            notice_own_adapter()
             self._served = set()
         elif not is_read_by_a_call(self._settled()._progress):
             self._engine.enter_epoch(self.epoch)

@@ -13,7 +13,6 @@ import pytest
 
 from adapters import SafeSequence
 from adapters.keras import Resume, internals
-from tests.keras.recording import BACKEND
 from tests.keras.trainings import Killed
 
 pytestmark = pytest.mark.skipif(
@@ -143,7 +142,6 @@ def test_nothing_is_said_of_the_callbacks_of_this_keras(tmp_path, caplog):
             keras.callbacks.ReduceLROnPlateau("loss"),
             keras.callbacks.ModelCheckpoint(tmp_path / "model.keras"),
             keras.callbacks.SwapEMAWeights(),
-            *([keras.callbacks.TensorBoard(tmp_path)] if BACKEND == "tensorflow" else []),
         ]
         model.fit(sequence, epochs=2, callbacks=given, verbose=0)
     assert caplog.text == ""
