@@ -31,7 +31,7 @@ import keras
 
 from adapters.keras import internals
 from adapters.keras.arguments import check_steps
-from adapters.keras.calls import Call, is_read_by_a_call, running
+from adapters.keras.calls import Call, announce, is_read_by_a_call, running
 from adapters.keras.exit import calls_of_threads
 from adapters.keras.fits import running_over, told
 from adapters.keras.interrupts import released_by_interrupts
@@ -97,6 +97,8 @@ def install() -> bool:
         adapter = SafeSequenceAdapter(
             x, given.get("class_weight"), given.get("shuffle", False), steps
         )
+        if not call.announced:
+            adapter.begin()
         if x is call.trains_on and not call.readers:  # Not to validate on the same.
             adapter.fit = running_over(x)
             adapter.expect(call.epochs)
@@ -143,7 +145,7 @@ def _notice_undone() -> None:
         "keras.Model has lost what adapters.keras has put around %s, as another package has put "
         "back what was there before: in this call, Ctrl-C may hang on TensorFlow, workers may "
         "outlive it, and Resume and Watch don't run. It is there again from the next call on; "
-        "import adapters.keras after the other package",
+        "import adapters.keras before the other package",
         ", ".join(undone),
     )
     for name in undone:
@@ -184,21 +186,20 @@ def _interrupt() -> None:
 def _ends_what_it_began(method: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(method)
 
-    def described(*args: Any, **kwargs: Any) -> Call:
-        model = args[0] if args else None
-        if method.__name__ != "fit":
-            return Call(model)
-        x = None
-        with contextlib.suppress(TypeError):  # Which is Keras's to raise.
-            asked = signature.bind(*args, **kwargs).arguments
-            x = asked.get("x")
-            epochs = max(1, int(asked.get("epochs", 1) - asked.get("initial_epoch", 0)))
-            return Call(model, x, epochs)
-        return Call(model, x)
-
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
-        this, outer = described(*args, **kwargs), running.calls
+        try:
+            given = signature.bind(*args, **kwargs)
+        except TypeError:
+            return method(*args, **kwargs)  # Says what is wrong.
+        asked, outer = given.arguments, running.calls
+        this = Call(args[0] if args else asked.get("self"))
+        if method.__name__ == "fit":
+            this.trains_on = asked.get("x")
+            with contextlib.suppress(TypeError):  # Which is Keras's to raise.
+                this.epochs = max(1, int(asked.get("epochs", 1) - asked.get("initial_epoch", 0)))
+        if "callbacks" in signature.parameters:
+            asked["callbacks"], this.announced = announce(asked.get("callbacks")), True
         ended, thread = threading.Event(), threading.current_thread()
         if thread is not threading.main_thread() and not thread.daemon:
             calls_of_threads.add(ended)
@@ -207,7 +208,7 @@ def _ends_what_it_began(method: Callable[..., Any]) -> Callable[..., Any]:
         try:
             running.calls = (*outer, this)
             with _interruptible():
-                return method(*args, **kwargs)
+                return method(*given.args, **given.kwargs)
         finally:
             running.calls = outer
             if thread is threading.main_thread():

@@ -166,11 +166,6 @@ def torch_device() -> Any:
     return _torch_device() if _torch_device is not None else None
 
 
-def ends_builds() -> bool:
-    """Whether Keras ends the pass that it has built a model with: from 3.7 on."""
-    return hasattr(EpochIterator, "reset")
-
-
 def notice_own_adapter() -> None:
     """Say once, if so, that Keras's own adapter reads a ``SafeSequence`` though ours should."""
     if not (by_own_adapter or _warned_of_stock):
@@ -178,7 +173,7 @@ def notice_own_adapter() -> None:
         log.warning(
             "Keras reads a SafeSequence by its own adapter, as somebody has put back its "
             "get_data_adapter since adapters.keras was imported: the batches are the same, none of "
-            "them is computed ahead of time; import adapters.keras after the other package"
+            "them is computed ahead of time; import adapters.keras before the other package"
         )
 
 
@@ -190,11 +185,6 @@ def called_by_keras() -> bool:
     """
     module = str(sys._getframe(2).f_globals.get("__name__", ""))
     return module.partition(".")[0] == "keras"
-
-
-def called_by_reset() -> bool:
-    """Whether ``EpochIterator.reset`` has called the function that asks."""
-    return sys._getframe(2).f_code.co_name == "reset"
 
 
 def tensorflow() -> Any:

@@ -178,7 +178,7 @@ class Resume(FitCallback):
             raise RuntimeError(
                 "Resume must be given to fit of a keras.Model, and needs to know of the call, "
                 "which ADAPTERS_STOCK_KERAS=1 prevents (unset it), or another package that has put "
-                "back Keras's own fit (import adapters.keras after it)"
+                "back Keras's own fit (import adapters.keras before that one)"
             )
         if self._state is not None:
             if not modelstate.built(self.model):
