@@ -22,13 +22,8 @@ from adapters.keras.dataset import Groups, small, tf_dataset
 from adapters.keras.device import ReadingAhead, Transfer, for_torch, jax_transfer
 from adapters.keras.fits import Fit
 from adapters.keras.hooks import turn
-from adapters.keras.internals import (
-    PyDatasetAdapter,
-    called_by,
-    ends_builds,
-    jax_lag,
-)
-from adapters.keras.progress import Account, left_after
+from adapters.keras.internals import Adapter, jax_lag
+from adapters.keras.progress import Account, Progress, left_after
 from adapters.keras.scaling import scales
 from adapters.keras.sequence import SafeSequence
 
@@ -37,7 +32,7 @@ _inspected: weakref.WeakSet[SafeSequence] = weakref.WeakSet()
 _BATCHES_FOR_SIGNATURE = 2
 
 
-class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
+class SafeSequenceAdapter(Adapter):  # type: ignore[misc]
     """One ``fit``, ``evaluate`` or ``predict`` over a ``SafeSequence``.
 
     Keras asks for an iterator per epoch, or for one that goes on over all of them where
@@ -79,8 +74,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         self._batches: weakref.ref[_Batches] | None = None
         self._within = False
         self._used = False
-        self._confirmed = False
-        self._on_tensorflow = False
+        self._begun = self._on_tensorflow = False
         self._lag = 0
         self._consumed: Any = None
         self._signature: Signature | None = None
@@ -129,6 +123,14 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         shuffled = sequence._plan.order.shuffle or self._source.whole_batches
         self._inspection = Inspection(shuffled, scales(model), self._source)
 
+    def reads(self, progress: Progress) -> bool:
+        """Whether it reads the sequence of this progress, and its call isn't over."""
+        return self._reads and self._progress is progress
+
+    def begin(self) -> None:
+        """The trainer begins: what is read from now on is what it consumes."""
+        self._begun = True
+
     def interrupt(self) -> None:
         """Have whoever waits for a batch go without one; from any thread."""
         self._close_batches()
@@ -164,16 +166,12 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         """
         self._progress.look()
         self.raise_error()
-        if self._within and self._steps_left == 1 and ends_builds() and not called_by("reset"):
-            self._confirmed = (
-                True  # An epoch of one step, which asks for no more than a build does.
-            )
-        if self._account is not None and not (self._within and self._may_be_probe(self._account)):
+        if self._account is not None and self._counts:
             self._progress.advance_past(self._account)
             # TensorFlow may have read all batches of this epoch within the one before.
             if self._turns and self._within and (self._used or self._on_tensorflow):
                 turn(self._engine, self._source)
-        elif self._account is not None and (self._steps_left != 1 or called_by("reset")):
+        elif self._account is not None:
             self._account.forget()  # Keras has built the model with it, or its metrics.
         self._within = False
 
@@ -186,25 +184,17 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
             finally:
                 del error  # The traceback would refer to it through this frame, in a circle.
 
-    def _may_be_probe(self, account: Account) -> bool:
-        """Whether the pass may be the symbolic build of JAX and PyTorch.
-
-        That takes one batch, and never asks on at what may be an epoch's end; where Keras puts
-        batches on a GPU for JAX, it has the next one, too, or has asked for it.
-        """
-        known = self._on_tensorflow or self._confirmed or (self._turns and self._steps_left == 1)
-        return account.consumed == 1 and not known
-
     @property
-    def _steps_left(self) -> int | None:
-        """Of the epoch that begins, as Keras counts it; None for the length of the sequence."""
-        return self._steps and self._steps - self.done
+    def _counts(self) -> bool:
+        """Whether a pass is more than the symbolic build of JAX and PyTorch."""
+        return self._begun or self._on_tensorflow
 
-    def _get_iterator(self, transfer: Transfer | None = None) -> Iterator[Any]:
+    def batches(self, transfer: Transfer | None = None) -> Iterator[Any]:
+        """The iterator of the next pass, ahead on the device if there is a ``transfer``."""
         # Keras asks for the next iterator when an epoch has come to its end, still within it.
-        if self._account is not None and self._within and self._used:
+        if self._account is not None and self._within and self._used and self._counts:
             self._progress.advance_past(self._account)
-            self._confirmed, self._within = True, False
+            self._within = False
         return _Batches(self, transfer)
 
     def on_the_device(self) -> Iterator[Any] | None:
@@ -217,18 +207,18 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         if transfer is None or (self._endless and self._engine.plan.own_epochs):
             return None
         self._lag = 0
-        return self._get_iterator(transfer)
+        return self.batches(transfer)
 
     def get_jax_iterator(self) -> Iterator[Any]:
         """The batches, whose NumPy arrays are what JAX takes."""
         self._lag = jax_lag()
-        return map(for_jax, self._get_iterator())
+        return map(for_jax, self.batches())
 
     def get_torch_dataloader(self) -> Iterator[Any]:
         """The batches as tensors on Keras's device; no ``DataLoader`` is needed for that."""
         if keras.backend.backend() != "torch":
             return super().get_torch_dataloader()  # type: ignore[no-any-return]
-        return map(for_torch, self._get_iterator())
+        return map(for_torch, self.batches())
 
     def get_tf_dataset(self) -> Any:
         """The batches as a ``tf.data.Dataset``, see ``dataset``."""
@@ -259,7 +249,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
             adapter = this()
             if adapter is None:
                 return iter(())
-            batches, engine = adapter._get_iterator(), adapter._engine
+            batches, engine = adapter.batches(), adapter._engine
             return Groups(batches, lambda: engine.room) if grouped else batches
 
         dataset, self._consumed = tf_dataset(iterator, signature.specs, grouped, ahead)
@@ -269,7 +259,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         """The batch as Keras wants it."""
         if self.class_weight is not None:
             check_one_output(batch)
-        batch = self._standardize_batch(batch)
+        batch = self.standardized(batch)
         return for_tensorflow(batch) if self._on_tensorflow else batch
 
     def _begin(self) -> tuple[Account, Stream]:
@@ -278,7 +268,6 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
         start = self._next_start()
         if self._account is not None and self._account.count is not None:
             self._progress.finish(self._account)
-        self._confirmed = False
         self._account = self._progress.begin(start, self._aside)
         self._account.shuffled = self._shuffled
         self._stamp = self._progress.stamp
@@ -301,7 +290,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
             return self._progress.start[0], 0
         if self._account is None or self._stamp != self._progress.stamp:
             return None
-        if self._may_be_probe(self._account):
+        if not self._counts:
             return self._account.epoch, self._account.step
         return self._account.start_of_next
 
@@ -375,11 +364,8 @@ class _Batches(ReadingAhead):
         adapter = self._adapter
         assert self._account is not None
         self._finished = True
-        # Who reads ahead asks on before anybody has the only batch, who builds the model included.
-        asked_early = adapter._lag and self._account.taken == 1
-        adapter._confirmed = not (asked_early and ends_builds())
         self._account.lag = 0
-        if not adapter._on_tensorflow and not adapter._lag:
+        if adapter._begun and not adapter._on_tensorflow and not adapter._lag:
             adapter._progress.advance_past(self._account)
         self.close()
 

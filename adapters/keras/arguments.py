@@ -21,6 +21,7 @@ from adapters.arguments import (
 from adapters.batch.arranging import check_shuffle
 from adapters.batch.order import Order
 from adapters.engine import CLUSTER, Settings
+from adapters.ranks import AskedShard
 
 # What stands for class weights of several outputs.
 _SAMPLE_WEIGHTS = (
@@ -124,6 +125,24 @@ def check_order(order: Order) -> None:
         )
 
 
+def check_given_shard(given: tuple[int, int] | None, asked: AskedShard) -> None:
+    """Check the part of the data that Keras gives to this process.
+
+    Args:
+        given: The part; None if Keras gives all.
+        asked: The constructor's ``shard``.
+
+    Raises:
+        ValueError: Both are given, and they differ.
+    """
+    if given is not None and not asked.auto and asked.value not in (None, given):
+        raise ValueError(
+            f"shard must be left out, or {given}, where Keras or TensorFlow shards the data by "
+            f"itself, got {asked.value}; or set distribution.auto_shard_dataset = False, or "
+            "train in a loop of your own under a tf.distribute strategy"
+        )
+
+
 _FIXED = (
     "__getitem__",
     "__iter__",
@@ -195,6 +214,19 @@ def check_whole_batches(
         raise ValueError(
             f"shuffle needs a source with an end, got {shuffle!r} for {name}, whose num_batches is "
             "None: shuffle in the source, or give it a __len__"
+        )
+
+
+def check_members(source: Any) -> None:
+    """Check that a tuple is one that Keras unpacks.
+
+    Raises:
+        ValueError: It has more than three members.
+    """
+    if isinstance(source, tuple) and len(source) > 3:
+        raise ValueError(
+            "a tuple as source must be (x,), (x, y) or (x, y, sample_weight), got "
+            f"{len(source)} members; put several inputs into a tuple or dict of their own"
         )
 
 

@@ -1,8 +1,6 @@
 """What callbacks know of a training, beyond their arguments.
 
-Keras's own have no way to tell it: ``_FIELDS`` names their attributes. Nothing is in it that the
-arguments of a callback say, or that it works out by itself. (``EarlyStopping`` turns the sign of
-``min_delta`` around when it first looks at a value, once per object: it isn't saved.) Any other
+Keras's own have no way to tell it: ``internals.CALLBACK_STATES`` names their attributes. Any other
 callback may have ``state_dict()`` and ``load_state_dict(state)``.
 """
 
@@ -16,21 +14,16 @@ from typing import Any
 import keras
 import numpy as np
 
+from adapters.keras.internals import CALLBACK_STATES
+
 log = logging.getLogger("adapters")
 
-_FIELDS = {
-    "EarlyStopping": ("wait", "stopped_epoch", "best", "best_weights", "best_epoch"),
-    "ReduceLROnPlateau": ("wait", "best", "cooldown_counter"),
-    "ModelCheckpoint": ("best", "_batches_seen_since_last_saving", "_last_batch_seen"),
-    "SwapEMAWeights": ("_ema_weights_in_model",),
-    "TensorBoard": ("_global_train_batch", "_global_test_batch", "_previous_epoch_iterations"),
-    "History": ("epoch", "history"),
-}
 _KINDS = {
     kind: fields
-    for name, fields in _FIELDS.items()
+    for name, fields in CALLBACK_STATES.items()
     if (kind := getattr(keras.callbacks, name, None)) is not None
 }
+_warned: set[tuple[str, str]] = set()
 
 States = list[tuple[str, dict[str, Any]]]
 
@@ -57,14 +50,25 @@ def restore(callbacks: Sequence[Any], states: States) -> None:
             log.warning("no state of a %s was saved: it begins anew", name)
 
 
-def _fields_of(callback: Any) -> tuple[str, ...]:
-    return tuple(
-        name
-        for kind, fields in _KINDS.items()
-        if isinstance(callback, kind)
-        for name in fields
-        if hasattr(callback, name)
-    )
+def _fields_of(callback: Any) -> list[str]:
+    """The attributes that are its state; warns once of one that this Keras hasn't got."""
+    found, name = [], type(callback).__name__
+    for kind, fields in _KINDS.items():
+        for field in fields if isinstance(callback, kind) else ():
+            if hasattr(callback, field):
+                found.append(field)
+            elif (name, field) not in _warned:
+                _warned.add((name, field))
+                log.warning(
+                    "Keras %s has no %s.%s, which Resume saves of a %s: after a crash, that "
+                    "callback doesn't go on exactly; use a version of Keras that "
+                    "docs/keras-internals.md names",
+                    keras.__version__,
+                    kind.__name__,
+                    field,
+                    name,
+                )
+    return found
 
 
 def _state_of(callback: Any) -> dict[str, Any]:

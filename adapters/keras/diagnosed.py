@@ -6,6 +6,7 @@ script, ``fit`` is intercepted.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import time
 from collections.abc import Iterator
@@ -59,8 +60,10 @@ class KerasFace(Face):
         return sequence, "SafeSequence in the place of the PyDataset"
 
     def twin(self, loader: SafeSequence) -> SafeSequence:
-        """The same sequence once more."""
-        return loader._twin()
+        """The same sequence once more, where this one stands, with workers of its own."""
+        twin = copy.copy(loader)
+        twin._measured = True
+        return twin
 
     def engine(self, loader: SafeSequence) -> Engine:
         """Of a sequence."""

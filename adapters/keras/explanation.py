@@ -10,10 +10,6 @@ from adapters.engine import Engine
 from adapters.keras import internals
 
 _AUTO = 'workers="auto": '
-_BY_OWN_ADAPTER = {
-    False: "reads by its own adapter, so that fit has nothing computed ahead of time",
-    True: "reads by its own adapter, what fit, evaluate and predict have computed ahead of time",
-}
 
 
 def explanation(plan: SourcePlan, engine: Engine) -> Iterator[str]:
@@ -34,7 +30,7 @@ def explanation(plan: SourcePlan, engine: Engine) -> Iterator[str]:
     if plan.own_epochs:
         yield "epochs: nothing is read beyond the end of one, as hooks may change what comes next"
     if internals.by_own_adapter:
-        yield f"keras: {_BY_OWN_ADAPTER[internals.ahead_by_public_names]}"
+        yield "keras: reads by its own adapter, so that fit has nothing computed ahead of time"
     yield f"workers: {engine.description.removeprefix(_AUTO)}{_idle(plan, engine)}"
 
 

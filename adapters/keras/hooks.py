@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from adapters.batch.sourceplan import SourcePlan
@@ -23,7 +23,6 @@ from adapters.keras.internals import called_by_keras
 from adapters.sources import Source
 
 NAMES = ("on_epoch_begin", "on_epoch_end")
-_Hook = Callable[[Any], None]
 _running = threading.local()
 
 
@@ -32,29 +31,27 @@ def own_hooks(kind: type, base: type) -> bool:
     return any(getattr(kind, name, None) is not getattr(base, name, None) for name in NAMES)
 
 
-def divert(kind: type, base: type, accounts: Mapping[str, tuple[_Hook, _Hook]]) -> None:
-    """Have whoever calls a subclass's hook reach an account instead, which has it called in time.
+def divert(kind: type, base: type) -> None:
+    """Have whoever calls a subclass's hook reach the base's account, which has it called in time.
 
     Args:
         kind: The subclass.
         base: Whose hooks need no diversion.
-        accounts: What Keras reaches, and what others do, by the hook's name.
     """
-    for name, (by_keras, by_program) in accounts.items():
+    for name, account in zip(NAMES, ("_begin_epoch", "_end_epoch")):
         own = getattr(kind, name)
         if own is not getattr(base, name) and not hasattr(own, "is_diverted"):
-            setattr(kind, name, _diverted(own, by_keras, by_program))
+            setattr(kind, name, _diverted(own, account))
 
 
-def _diverted(own: _Hook, by_keras: _Hook, by_program: _Hook) -> _Hook:
+def _diverted(own: Callable[[Any], None], account: str) -> Callable[[Any], None]:
     @functools.wraps(own)
     def hook(self: Any) -> None:
-        if called_by_keras():
-            by_keras(self)
-        elif is_running(self) or not self._has_begun:
+        by_keras = called_by_keras()
+        if not by_keras and (is_running(self) or not self._has_begun):
             own(self)
         else:
-            by_program(self)
+            getattr(self, account)(by_keras)
 
     hook.is_diverted = True  # type: ignore[attr-defined]
     return hook

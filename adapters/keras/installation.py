@@ -10,9 +10,9 @@ wrapped too: the adapters that were made in a call end with it. ``fit`` is wrapp
 callbacks that must know of it, see ``fits``, and what counts the batches of an epoch begins where
 the sequence stands.
 
-Where Keras has changed too much for that, only those three are wrapped, and the stock adapter reads
-ahead what ``fallback`` gives it. With ``ADAPTERS_STOCK_KERAS=1``, nothing of Keras is touched: the
-same batches, none of them ahead of time.
+Where Keras has changed too much for that, and with ``ADAPTERS_STOCK_KERAS=1``, nothing of Keras is
+touched. Its own adapter then reads a ``SafeSequence`` as a ``PyDataset`` without workers: the same
+batches, none of them ahead of time.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import keras
 
 from adapters.keras import internals
 from adapters.keras.arguments import check_steps
-from adapters.keras.calls import is_read_by_a_call, marked
+from adapters.keras.calls import Call, announce, is_read_by_a_call, running
 from adapters.keras.exit import calls_of_threads
 from adapters.keras.fits import running_over, told
 from adapters.keras.interrupts import released_by_interrupts
@@ -39,28 +39,14 @@ from adapters.keras.sequence import SafeSequence
 
 if TYPE_CHECKING:
     from adapters.keras.adapter import SafeSequenceAdapter
-    from adapters.keras.fallback import ReadAhead
-
-    Reader: TypeAlias = SafeSequenceAdapter | ReadAhead
-    """Reads a ``SafeSequence`` for one of Keras's calls."""
 
 log = logging.getLogger("adapters")
 
 _CALLS = ("fit", "evaluate", "predict")
 
 
-class _Call(threading.local):
-    """The innermost of Keras's calls that runs in this thread."""
-
-    readers: list[Reader] | None = None
-    model: Any = None
-    trains_on: Any = None
-    epochs: int = 1
-
-
-_call = _Call()
-# One for each call of Keras's that runs in the main thread, as ``evaluate`` does within ``fit``.
-_of_the_main_thread: list[list[Reader]] = []
+# Those that run in the main thread, as ``evaluate`` does within ``fit``.
+_of_the_main_thread: list[Call] = []
 
 
 def install() -> bool:
@@ -75,7 +61,13 @@ def install() -> bool:
     if os.environ.get("ADAPTERS_STOCK_KERAS") == "1":
         return False
     if missing := internals.missing():
-        _fall_back(missing)
+        log.warning(
+            "Keras %s has other private names than those known here (%s): it reads a SafeSequence "
+            "as a PyDataset without workers, with the same batches, none of them ahead of time; "
+            "docs/keras-internals.md names versions that read ahead",
+            keras.__version__,
+            ", ".join(missing),
+        )
         return False
     assert stock is not None
     # Only now, as its base is Keras's.
@@ -92,9 +84,12 @@ def install() -> bool:
             return answer
         steps = given.get("steps_per_epoch") or None  # Keras takes 0 for none.
         check_steps(x.num_batches, steps)
+        if not running.calls:
+            _notice_undone()
         x._settled()
         part = internals.shard_of(answer)
-        if part is None and internals.tensorflow_shards(_call.model):
+        call = running.calls[-1] if running.calls else Call()
+        if part is None and internals.tensorflow_shards(call.model):
             part = 0, 1
         x._take_shard(part)
         if part is None:
@@ -102,22 +97,59 @@ def install() -> bool:
         adapter = SafeSequenceAdapter(
             x, given.get("class_weight"), given.get("shuffle", False), steps
         )
-        if x is _call.trains_on and not _call.readers:  # Not to validate on the same.
+        if not call.announced:
+            adapter.begin()
+        if x is call.trains_on and not call.readers:  # Not to validate on the same.
             adapter.fit = running_over(x)
-            adapter.expect(_call.epochs)
-            adapter.inspect(_call.model)
-        _note(adapter)
+            adapter.expect(call.epochs)
+            adapter.inspect(call.model)
+        if is_read_by_a_call(x._progress):
+            adapter.read_aside()
+        call.readers.append(adapter)
         return adapter
 
     get_data_adapter.for_safe_sequence = True  # type: ignore[attr-defined]
     internals.data_adapters.get_data_adapter = get_data_adapter
     internals.by_own_adapter = False
     for name in _CALLS:
-        setattr(keras.Model, name, _ends_what_it_began(getattr(keras.Model, name)))
-    keras.Model.fit = told(keras.Model.fit)
+        _wrap(name)
     if not internals.missing_to_continue():
         _count_from_where_it_stands(SafeSequenceAdapter)
     return True
+
+
+def _wrap(name: str) -> None:
+    """Have a method of ``keras.Model`` end what was begun in it."""
+    method = _ends_what_it_began(getattr(keras.Model, name))
+    if name == "fit":
+        method = told(method)
+    method.ends_what_it_began = True  # type: ignore[attr-defined]
+    setattr(keras.Model, name, method)
+
+
+def _is_wrapped(method: Callable[..., Any]) -> bool:
+    """Whether it is ours, or somebody else's around ours."""
+    found = inspect.unwrap(method, stop=lambda each: hasattr(each, "ends_what_it_began"))
+    return hasattr(found, "ends_what_it_began")
+
+
+def _notice_undone() -> None:
+    """Warn if another package has put back what ``install`` has wrapped, and wrap it again.
+
+    Nobody else can have made an adapter outside of a call, but who bypasses ``keras.Model.fit``.
+    """
+    undone = [name for name in _CALLS if not _is_wrapped(getattr(keras.Model, name))]
+    if not undone:
+        return
+    log.warning(
+        "keras.Model has lost what adapters.keras has put around %s, as another package has put "
+        "back what was there before: in this call, Ctrl-C may hang on TensorFlow, workers may "
+        "outlive it, and Resume and Watch don't run. It is there again from the next call on; "
+        "import adapters.keras before the other package",
+        ", ".join(undone),
+    )
+    for name in undone:
+        _wrap(name)
 
 
 def _count_from_where_it_stands(kind: type[SafeSequenceAdapter]) -> None:
@@ -125,47 +157,17 @@ def _count_from_where_it_stands(kind: type[SafeSequenceAdapter]) -> None:
 
     And warn that the data have ended only where nothing went wrong.
     """
-    stock = internals.EpochIterator._enumerate_iterator
 
-    @functools.wraps(stock)
-    def _enumerate_iterator(self: Any) -> Iterator[Any]:
-        adapter, done = self.data_adapter, 0
+    def enumerated(iterator: Any, stock: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
+        adapter, done = iterator.data_adapter, 0
         if type(adapter) is kind:
-            internals.before_a_warning(self, adapter.raise_error)
+            internals.before_a_warning(iterator, adapter.raise_error)
             if keras.backend.backend() == "jax":
-                internals.read_by(self, adapter.on_the_device)
+                internals.read_by(iterator, adapter.on_the_device)
             done = adapter.done
-        return internals.rest_of_epoch(self, stock, done) if done else stock(self)
+        return internals.rest_of_epoch(iterator, stock, done) if done else stock(iterator)
 
-    internals.EpochIterator._enumerate_iterator = _enumerate_iterator
-
-
-def _fall_back(missing: list[str]) -> None:
-    """Have Keras's own adapter read ahead, where ``fit`` and the others are as they were."""
-    from adapters.keras.fallback import known, reading_ahead
-
-    methods = {name: getattr(keras.Model, name) for name in _CALLS}
-    internals.ahead_by_public_names = all(map(known, methods.values()))
-    log.warning(
-        "Keras %s makes its data adapters in a way that is not known here (%s): SafeSequence %s",
-        keras.__version__,
-        ", ".join(missing),
-        "is read by public names alone, docs/keras-internals.md says what differs"
-        if internals.ahead_by_public_names
-        else "gives the right batches, but computes none ahead of time",
-    )
-    if internals.ahead_by_public_names:
-        for name, method in methods.items():
-            setattr(keras.Model, name, _ends_what_it_began(reading_ahead(method, _note)))
-    keras.Model.fit = told(keras.Model.fit)
-
-
-def _note(reader: Reader) -> None:
-    """Have this end with the innermost of Keras's calls that runs in this thread."""
-    if is_read_by_a_call(reader._progress):
-        reader.read_aside()
-    if _call.readers is not None:
-        _call.readers.append(reader)
+    internals.count_epochs_by(enumerated)
 
 
 def _interruptible() -> AbstractContextManager[None]:
@@ -176,45 +178,44 @@ def _interruptible() -> AbstractContextManager[None]:
 
 
 def _interrupt() -> None:
-    for began in list(_of_the_main_thread):
-        for reader in list(began):
+    for call in list(_of_the_main_thread):
+        for reader in list(call.readers):
             reader.interrupt()
 
 
 def _ends_what_it_began(method: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(method)
 
-    def training_of(*args: Any, **kwargs: Any) -> tuple[Any, int]:
-        """What is trained on, and for how many epochs."""
-        x = None
-        with contextlib.suppress(TypeError):  # Which is Keras's to raise.
-            asked = signature.bind(*args, **kwargs).arguments
-            x = asked.get("x") if method.__name__ == "fit" else None
-            return x, max(1, int(asked.get("epochs", 1) - asked.get("initial_epoch", 0)))
-        return x, 1
-
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
-        began: list[Reader] = []
-        outer = _call.readers, _call.model, _call.trains_on, _call.epochs
-        _call.readers, _call.model = began, args[0] if args else None
-        _call.trains_on, _call.epochs = training_of(*args, **kwargs)
+        try:
+            given = signature.bind(*args, **kwargs)
+        except TypeError:
+            return method(*args, **kwargs)  # Says what is wrong.
+        asked, outer = given.arguments, running.calls
+        this = Call(args[0] if args else asked.get("self"))
+        if method.__name__ == "fit":
+            this.trains_on = asked.get("x")
+            with contextlib.suppress(TypeError):  # Which is Keras's to raise.
+                this.epochs = max(1, int(asked.get("epochs", 1) - asked.get("initial_epoch", 0)))
+        if "callbacks" in signature.parameters:
+            asked["callbacks"], this.announced = announce(asked.get("callbacks")), True
         ended, thread = threading.Event(), threading.current_thread()
         if thread is not threading.main_thread() and not thread.daemon:
             calls_of_threads.add(ended)
         if thread is threading.main_thread():
-            _of_the_main_thread.append(began)
+            _of_the_main_thread.append(this)
         try:
+            running.calls = (*outer, this)
             with _interruptible():
-                return method(*args, **kwargs)
+                return method(*given.args, **given.kwargs)
         finally:
-            _call.readers, _call.model, _call.trains_on, _call.epochs = outer
+            running.calls = outer
             if thread is threading.main_thread():
-                _of_the_main_thread.pop()
-            for reader in began:
+                _of_the_main_thread.remove(this)
+            for reader in this.readers:
                 reader.end()
             calls_of_threads.discard(ended)
             ended.set()
 
-    marked.add(call.__code__)  # type: ignore[attr-defined]
     return call

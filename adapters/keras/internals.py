@@ -1,19 +1,23 @@
 """Every private name of Keras that this package uses; no other file knows one.
 
 Each is looked up when this module is imported. What isn't there is None, and ``missing`` names it:
-then Keras reads a ``SafeSequence`` by its own adapter, see ``fallback``.
+then Keras reads a ``SafeSequence`` by its own adapter, see ``installation``.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
+import logging
 import sys
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
+
+log = logging.getLogger("adapters")
 
 _ADAPTERS = "keras.src.trainers.data_adapters"
 _NEEDED_ARGUMENTS = {"x", "y", "sample_weight", "steps_per_epoch", "shuffle", "class_weight"}
@@ -46,6 +50,30 @@ get_tensor_spec: Any = _found(f"{_ADAPTERS}.data_adapter_utils", "get_tensor_spe
 get_jax_iterator: Any = _found(f"{_ADAPTERS}.data_adapter_utils", "get_jax_iterator")
 """Converts the leaves of batches for JAX; without it they stay as they are."""
 
+
+def _batches_by_public_names(stock: type) -> type:
+    class Adapter(stock):  # type: ignore[misc]
+        """A ``PyDatasetAdapter`` whose batches are those of ``batches()``."""
+
+        def batches(self) -> Iterator[Any]:
+            """The iterator of one pass."""
+            raise NotImplementedError
+
+        def standardized(self, batch: Any) -> Any:
+            """The batch with Keras's structure, and with weights of its classes."""
+            return self._standardize_batch(batch)
+
+        def _get_iterator(self) -> Iterator[Any]:
+            return self.batches()
+
+    return Adapter
+
+
+Adapter: Any = (
+    _batches_by_public_names(PyDatasetAdapter) if isinstance(PyDatasetAdapter, type) else None
+)
+"""What an adapter of ours derives from."""
+
 EpochIterator: Any = _found("keras.src.trainers.epoch_iterator", "EpochIterator")
 """Counts the batches of an epoch; its ``_enumerate_iterator`` does."""
 _torch_device: Any = (
@@ -57,8 +85,7 @@ _global_attribute: Any = _found("keras.src.backend.common.global_state", "get_gl
 
 by_own_adapter = True
 """Whether Keras's own adapter reads a ``SafeSequence``; ``installation.install`` changes it."""
-ahead_by_public_names = False
-"""Whether it does so ahead of time all the same, as ``fallback`` says."""
+_warned_of_stock: list[bool] = []
 
 
 def missing() -> list[str]:
@@ -139,9 +166,15 @@ def torch_device() -> Any:
     return _torch_device() if _torch_device is not None else None
 
 
-def ends_builds() -> bool:
-    """Whether Keras ends the pass that it has built a model with: from 3.7 on."""
-    return hasattr(EpochIterator, "reset")
+def notice_own_adapter() -> None:
+    """Say once, if so, that Keras's own adapter reads a ``SafeSequence`` though ours should."""
+    if not (by_own_adapter or _warned_of_stock):
+        _warned_of_stock.append(True)
+        log.warning(
+            "Keras reads a SafeSequence by its own adapter, as somebody has put back its "
+            "get_data_adapter since adapters.keras was imported: the batches are the same, none of "
+            "them is computed ahead of time; import adapters.keras before the other package"
+        )
 
 
 def called_by_keras() -> bool:
@@ -152,11 +185,6 @@ def called_by_keras() -> bool:
     """
     module = str(sys._getframe(2).f_globals.get("__name__", ""))
     return module.partition(".")[0] == "keras"
-
-
-def called_by(name: str) -> bool:
-    """Whether a function of that name has called the function that asks."""
-    return sys._getframe(2).f_code.co_name == name
 
 
 def tensorflow() -> Any:
@@ -213,6 +241,23 @@ def before_a_warning(iterator: Any, act: Callable[[], None]) -> None:
     iterator._interrupted_warning = warning
 
 
+def count_epochs_by(
+    enumerated: Callable[[Any, Callable[[Any], Iterator[Any]]], Iterator[Any]],
+) -> None:
+    """Have another function enumerate the batches of an epoch.
+
+    Args:
+        enumerated: Is given the ``EpochIterator``, and Keras's own way.
+    """
+    stock = EpochIterator._enumerate_iterator
+
+    @functools.wraps(stock)
+    def _enumerate_iterator(self: Any) -> Iterator[Any]:
+        return enumerated(self, stock)
+
+    EpochIterator._enumerate_iterator = _enumerate_iterator
+
+
 def build(model: Any, batch: Any) -> None:
     """Make the variables of a model, its optimizer and its metrics, which training would make.
 
@@ -234,6 +279,26 @@ def build(model: Any, batch: Any) -> None:
 def compiled_metrics(model: Any) -> Any:
     """Those that ``compile`` was given, which have variables when they are built; or None."""
     return getattr(model, "_compile_metrics", None)
+
+
+def sync_state(model: Any) -> None:
+    """Have a model's variables hold what ``fit`` has trained, which on JAX keeps it elsewhere."""
+    if hasattr(model, "jax_state_sync"):
+        model.jax_state_sync()
+
+
+CALLBACK_STATES = {
+    "EarlyStopping": ("wait", "stopped_epoch", "best", "best_weights", "best_epoch"),
+    "ReduceLROnPlateau": ("wait", "best", "cooldown_counter"),
+    "ModelCheckpoint": ("best", "_batches_seen_since_last_saving", "_last_batch_seen"),
+    "SwapEMAWeights": ("_ema_weights_in_model",),
+    "TensorBoard": ("_global_train_batch", "_global_test_batch", "_previous_epoch_iterations"),
+    "History": ("epoch", "history"),
+}
+"""What Keras's own callbacks know of a training, beyond their arguments: their attributes.
+
+Nothing is in it that a callback works out by itself. (``EarlyStopping`` turns the sign of
+``min_delta`` around when it first looks at a value, once per object: it isn't saved.)"""
 
 
 def global_seed() -> Any:

@@ -2,7 +2,7 @@
 
 Variables are told by their order, and their names without the numbers that differ between
 processes, their shapes and their dtypes must be those that were saved. On JAX they are
-outside of the model during ``fit`` until somebody calls ``jax_state_sync``. What is given here is a
+outside of the model during ``fit``, see ``internals.sync_state``. What is given here is a
 copy, as the next step overwrites what it trained.
 """
 
@@ -28,8 +28,7 @@ _Group = list[tuple[str, Any]]
 
 def state_of(model: Any) -> dict[str, Any]:
     """A copy of all that training changes."""
-    if hasattr(model, "jax_state_sync"):
-        model.jax_state_sync()
+    internals.sync_state(model)
     variables = {
         name: [(label, np.array(_to_numpy(value))) for label, value in group]
         for name, group in _groups(model)

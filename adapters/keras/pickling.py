@@ -12,6 +12,7 @@ import keras
 from adapters.engine.later import Later
 from adapters.engine.reducers import reducers
 from adapters.keras.sequence import SafeSequence
+from adapters.sources import reduce_iterator
 from adapters.sources.pydataset import PyDatasetWithoutKeras
 
 
@@ -27,4 +28,4 @@ def _reduce(value: Any) -> Any:
     return NotImplemented
 
 
-reducers.append(_reduce)
+reducers += (_reduce, reduce_iterator)

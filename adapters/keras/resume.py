@@ -108,11 +108,7 @@ class Resume(FitCallback):
                 "fit must train on a SafeSequence for Resume to know which batch comes next: "
                 "wrap the data, SafeSequence((x, y), batch_size)"
             )
-        if absent := internals.missing_to_continue():
-            raise ImportError(
-                "Resume needs a Keras that can begin within an epoch, 3.9 or newer: Keras "
-                f"{keras.__version__} has no {', '.join(absent)}"
-            )
+        _check_keras()
         if any(isinstance(each, keras.callbacks.BackupAndRestore) for each in fit.callbacks):
             raise ValueError(
                 "callbacks must not have BackupAndRestore beside Resume, as both say where fit "
@@ -171,11 +167,18 @@ class Resume(FitCallback):
     # --- Keras's hooks ---
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Give the model its weights."""
+        """Give the model its weights.
+
+        Raises:
+            ImportError: This Keras can't begin within an epoch.
+            RuntimeError: ``fit`` doesn't tell callbacks that it was called.
+        """
         if self._fit is None:
+            _check_keras()
             raise RuntimeError(
                 "Resume must be given to fit of a keras.Model, and needs to know of the call, "
-                "which ADAPTERS_STOCK_KERAS=1 prevents: unset it"
+                "which ADAPTERS_STOCK_KERAS=1 prevents (unset it), or another package that has put "
+                "back Keras's own fit (import adapters.keras before that one)"
             )
         if self._state is not None:
             if not modelstate.built(self.model):
@@ -325,6 +328,19 @@ class Resume(FitCallback):
             self.model, self._state, metrics=self._state["step"] > 0, generators=own
         )
         callbackstate.restore(self._callbacks, self._state["callbacks"])
+
+
+def _check_keras() -> None:
+    """Check that Keras can begin within an epoch.
+
+    Raises:
+        ImportError: It can't, or not in a way that is known here.
+    """
+    if absent := internals.missing_to_continue():
+        raise ImportError(
+            "Resume needs a Keras that can begin within an epoch, 3.9 or newer: Keras "
+            f"{keras.__version__} has no {', '.join(absent)}"
+        )
 
 
 def _data_of(fit: Fit) -> dict[str, Any]:

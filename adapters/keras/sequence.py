@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
+import sys
+import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from adapters import viewing
-from adapters.arguments import DaskClient, check_integer
+import keras
+
+from adapters import replaying, viewing
+from adapters.arguments import (
+    DaskClient,
+    batches_of,
+    check_integer,
+    position_of,
+    samples_of,
+    unit_of,
+)
 from adapters.batch.arranging import order_of
 from adapters.batch.blocks import Blocks
 from adapters.batch.key import WHOLE, Continuation
@@ -16,12 +26,14 @@ from adapters.batch.replacement import OnError
 from adapters.batch.sourceplan import SourcePlan
 from adapters.bytecode import generators_used
 from adapters.engine import Engine, Waits
-from adapters.engine.reducers import reducers
 from adapters.keras.arguments import (
     check_arguments,
+    check_given_shard,
+    check_members,
     check_order,
     check_subclass,
     check_whole_batches,
+    fixed,
     index_of,
     settings_of,
 )
@@ -29,19 +41,22 @@ from adapters.keras.calls import is_read_by_a_call
 from adapters.keras.exit import opened
 from adapters.keras.explanation import explanation
 from adapters.keras.hooks import HookedEngine, divert, is_running, own_hooks, turn
-from adapters.keras.internals import called_by_keras
+from adapters.keras.internals import called_by_keras, notice_own_adapter
 from adapters.keras.iteration import Iteration
-from adapters.keras.lasting import Lasting
 from adapters.keras.progress import Progress
-from adapters.keras.replayable import Replayable
-from adapters.keras.sources import Inner, source_of
+from adapters.keras.sources import Inner, source_of, without_none
 from adapters.ranks import AskedShard
-from adapters.sources import SequenceSource, Source, reduce_iterator
+from adapters.replaying import continued, key_of
+from adapters.sources import SequenceSource, Source
 
-reducers.append(reduce_iterator)
+# What a sequence has once it has begun; a copy has its own.
+_BEGUN = frozenset({"_engine", "_progress", "_served"})
+_beginning = threading.RLock()
+
+_Self = TypeVar("_Self", bound="SafeSequence")
 
 
-class SafeSequence(Lasting, Replayable):
+class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
     """Batches for Keras: thread-safe, process-safe, and the same for every number of workers.
 
     Args:
@@ -124,13 +139,17 @@ class SafeSequence(Lasting, Replayable):
         [4, 4, 2]
     """
 
+    _engine: Engine
+    _progress: Progress
+    _served: set[int] | None
+    """Batches that Keras's own adapter has asked for since its epoch began; None before that."""
     _measured = False
     """Whether it is read to be measured, so that nothing else looks at its batches meanwhile."""
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         check_subclass(cls, SafeSequence)
-        divert(cls, SafeSequence, _ACCOUNTS)
+        divert(cls, SafeSequence)
 
     def __init__(
         self,
@@ -170,9 +189,7 @@ class SafeSequence(Lasting, Replayable):
             thread_safe=thread_safe,
         )
         super().__init__(max_queue_size=int(max_queue_size))
-        if isinstance(source, tuple) and not hasattr(source, "_fields"):
-            while source and source[-1] is None:  # (x, y, None), as Keras has it.
-                source = source[:-1]
+        source = without_none(source)
         self._source: Source = (
             source._as_source() if isinstance(source, SafeSequence) else source_of(source)
         )
@@ -187,11 +204,8 @@ class SafeSequence(Lasting, Replayable):
                 shuffle=shuffle,
             )
             batch_size = 1
-        elif isinstance(source, tuple) and len(source) > 3:
-            raise ValueError(
-                "a tuple as source must be (x,), (x, y) or (x, y, sample_weight), got "
-                f"{len(source)} members; put several inputs into a tuple or dict of their own"
-            )
+        else:
+            check_members(source)
         self._shard = AskedShard(shard)
         size, part = int(batch_size), self._shard.part
         samples = None if self._source.endless else len(self._source)
@@ -217,70 +231,7 @@ class SafeSequence(Lasting, Replayable):
         self._hook_calls = [0, 0]
         self._begin(0, 0)
 
-    def _as_source(self) -> SequenceSource:
-        """As the source of another sequence, which has workers of its own."""
-        hooked = self if self._settled()._hooked else None
-        return SequenceSource(Inner(self._plan, self.epoch, hooked), own_epochs=True)
-
-    @property
-    def _hooked(self) -> bool:
-        """Whether the class has hooks of its own."""
-        return own_hooks(type(self), SafeSequence)
-
-    @property
-    def _endless(self) -> bool:
-        """Whether no epoch ends."""
-        return self._source.endless
-
-    def _begin(self, epoch: int, step: int, continuation: Continuation = WHOLE) -> None:
-        """Stand at this batch, with workers of its own."""
-        settings, num_batches = self._settings, self._plan.num_batches
-        if self._endless and self._plan.own_epochs:
-            # Only Keras knows when its epochs end, which change what comes after them.
-            settings = dataclasses.replace(settings, workers=0, max_queue_size=1)
-        self._hook_calls = list(self._hook_calls)
-        if self._hooked:
-            self._engine: Engine = HookedEngine(self._plan, settings, self)
-            self._progress = Progress(num_batches, self._engine.leave_for)
-        else:
-            self._engine = Engine(self._plan, settings)
-            self._progress = Progress(num_batches, self._engine.enter_epoch)
-        self._progress.move(epoch, step, continuation)
-        self._served: set[int] | None = None
-        opened.add(self)
-
-    def _take_shard(self, given: tuple[int, int] | None) -> None:
-        """Read the part that Keras gives to this process, or else the one that was asked for.
-
-        Raises:
-            ValueError: Both, and they differ.
-        """
-        asked = self._shard
-        if given is not None and not asked.auto and asked.value not in (None, given):
-            raise ValueError(
-                f"shard must be left out, or {given}, where Keras or TensorFlow shards the data by "
-                f"itself, got {asked.value}; or set distribution.auto_shard_dataset = False, or "
-                "train in a loop of your own under a tf.distribute strategy"
-            )
-        shard = given or asked.part
-        if shard == self._plan.order.shard:
-            return
-        order = self._plan.order.of_shard(shard)
-        check_order(order)
-        (epoch, step), before = self._progress.start, self._progress.continuation
-        goes_on = before.covers(epoch, step)
-        consumed = self._plan.order.consumed(step, before.origin if goes_on else 0)
-        self._engine.close()
-        self._plan = dataclasses.replace(self._plan, order=order)
-        self._begin(epoch, step if order.size is None else min(step, len(order) - 1))
-        if step and order.elastic:  # Batches of the order before, which others have other sizes of.
-            self._go_on(epoch, consumed)
-
-    def _settled(self) -> SafeSequence:
-        """Itself, with the shard that it has from now on."""
-        if self._shard.settle():
-            self._take_shard(None)
-        return self
+    # --- batches ---
 
     def __len__(self) -> int:
         """Batches in an epoch.
@@ -325,6 +276,119 @@ class SafeSequence(Lasting, Replayable):
         self._settled()._shard.notice()
         return Iteration(self, self._engine, self._progress)
 
+    # --- workers, as the constructor was asked for them ---
+
+    @property
+    def workers(self) -> Any:
+        """What was asked for, ``"auto"``, a number or a Dask client; ``explain`` says more."""
+        return 0 if called_by_keras() else self._settings.cluster or self._settings.workers
+
+    @workers.setter
+    def workers(self, value: Any) -> None:
+        raise fixed("workers", value)
+
+    @property
+    def use_multiprocessing(self) -> bool:
+        """What was asked for; with ``workers="auto"``, False leaves the choice open."""
+        return not called_by_keras() and self._settings.use_multiprocessing
+
+    @use_multiprocessing.setter
+    def use_multiprocessing(self, value: Any) -> None:
+        raise fixed("use_multiprocessing", value)
+
+    @property
+    def max_queue_size(self) -> int:
+        """Batches that may be ready ahead of the trainer."""
+        return self._settings.max_queue_size
+
+    @max_queue_size.setter
+    def max_queue_size(self, value: Any) -> None:
+        raise fixed("max_queue_size", value)
+
+    # --- the epoch, and the state of a pass ---
+
+    @property
+    def epoch(self) -> int:
+        """The current epoch, from 0."""
+        return self._progress.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make ``epoch`` the current one; a pass that is under way is not changed.
+
+        Raises:
+            ValueError: Below 0, or an epoch that a ``PyDataset`` with hooks of its own has left.
+        """
+        check_integer("epoch", epoch, 0)
+        self._move(int(epoch), 0)
+
+    def _move(self, epoch: int, step: int, rest: Continuation = WHOLE) -> None:
+        source = self._plan.source
+        if isinstance(source, SequenceSource):
+            source.check_epoch(epoch)
+        self._progress.move(epoch, step, rest)
+
+    def state_dict(self) -> dict[str, int]:
+        """Where the latest pass stands: two integers, ``{"epoch": e, "batch": i}``.
+
+        ``i`` is the batch that comes next. With ``shard``, the state is ``{"epoch": e, "samples":
+        n}``, the samples that all shards together have consumed in this epoch. It is the same on
+        every shard, and any number of shards goes on from there, with any ``batch_size``: each
+        sample that is left comes once, up to equal lengths of the shards. Batches that
+        ``fit(shuffle=True)`` permutes, where the sequence itself doesn't shuffle, can only be
+        counted: the state has ``"batch"`` then, and equal shards alone can go on. So it is with
+        ``bucket_by`` and ``shuffle``, where shards go on whose batches make as many samples
+        together, which the state says: ``{"epoch": e, "batch of 64": i}``.
+
+        In a callback of ``fit``, that is the batch after the last one that was trained on; under a
+        ``tf.distribute`` strategy, which reads ahead by itself, up to two batches more.
+        """
+        progress = self._settled()._progress
+        epoch, step = progress.position()
+        order, goes_on = self._plan.order, progress.continuation.covers(epoch, step)
+        if order.elastic and progress.counts_samples and (goes_on or self._sharded):
+            origin = progress.continuation.origin if goes_on else 0
+            return {"epoch": epoch, "samples": order.consumed(step, origin)}
+        grouped = step and self._sharded and not order.elastic
+        return {"epoch": epoch, unit_of(order.consumed(1)) if grouped else "batch": step}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Have the next pass start at that batch; the passes after it are whole again.
+
+        Args:
+            state: Of a sequence of the same samples, with the same ``shuffle`` and ``seed``. One
+                with ``"samples"`` may be of other shards and another ``batch_size``.
+
+        Raises:
+            ValueError: Not a state of a sequence of this length, or of an epoch that a
+                ``PyDataset`` with hooks of its own has left.
+        """
+        count = self._settled()._plan.num_batches
+        order = self._plan.order
+        if order.elastic and (at := samples_of(state, order.size, "sequence")) is not None:
+            self._go_on(*at)
+            return
+        told = batches_of(state, order.consumed(1), order.size, "sequence")
+        epoch, batch = told or position_of(state, lambda epoch: count, "sequence")
+        if batch and self._sharded and told is None:
+            self._shard.warn_of_batches(state, order.consumed(1), order.elastic)
+        if batch and count is not None and batch >= count:  # What is left doesn't fill all shards.
+            epoch, batch = epoch + 1, 0
+        self._move(epoch, batch)
+
+    @property
+    def _sharded(self) -> bool:
+        return self._shard.asked is not None or self._plan.order.shard[1] > 1
+
+    def _go_on(self, epoch: int, samples: int) -> None:
+        """Have the next pass start where so many samples of an epoch's order were consumed."""
+        rest = self._plan.order.continuation(epoch, samples) if samples else WHOLE
+        if rest is None:
+            self._move(epoch + 1, 0)
+        else:
+            self._move(epoch, rest.step, rest)
+
+    # --- what is shown to people ---
+
     @property
     def waits(self) -> Waits:
         """How long whoever reads the batches waited for each.
@@ -352,21 +416,148 @@ class SafeSequence(Lasting, Replayable):
         keys = (continuation.key(self.epoch, index) for index in range(count))
         return viewing.Peek(self._engine.compute(key).batch for key in keys)
 
-    def _twin(self) -> SafeSequence:
-        """The same sequence once more, where this one stands, with workers of its own."""
-        twin = copy.copy(self)
-        twin._measured = True
-        return twin
+    def replay(
+        self,
+        epoch: int,
+        batch: int,
+        *,
+        shuffled: bool = False,
+        state: dict[str, int] | None = None,
+    ) -> replaying.Replay:
+        """That very batch once more, without a log: ``print`` it, or write its ``sheet(path)``.
+
+        Args:
+            epoch: Of the batch, from 0.
+            batch: Its number, as in ``seq[batch]``.
+            shuffled: ``batch`` counts as ``fit(shuffle=True)`` does, which permutes the batches of
+                a sequence whose samples aren't shuffled.
+            state: What ``load_state_dict`` was given in the middle of that epoch, where it went on
+                with other shards or another ``batch_size``. Not needed in the sequence that did.
+
+        Raises:
+            IndexError: ``batch`` is not in ``range(-len(seq), len(seq))``.
+            ValueError: The source has epochs of its own, and is in another one; or the batch came
+                before the state, of batches or shards of another size.
+        """
+        check_integer("epoch", epoch, 0)
+        plan, epoch = self._settled()._plan, int(epoch)
+        if epoch == self.epoch:
+            self._engine.enter_epoch(epoch)  # Whose hooks may make its batches.
+        number = index_of(batch, plan.num_batches)
+        rest = continued(self._progress.continuation, plan.order, epoch, state, "sequence")
+        permuted = shuffled and not self._endless and not plan.order.shuffle
+        key = key_of(rest, plan.order, epoch, number, plan.shuffled if permuted else None)
+        return replaying.replayed(plan, key, self.epoch)
+
+    # --- lifetime, copies, shards ---
+
+    @property
+    def _hooked(self) -> bool:
+        """Whether the class has hooks of its own."""
+        return own_hooks(type(self), SafeSequence)
+
+    @property
+    def _endless(self) -> bool:
+        """Whether no epoch ends."""
+        return self._source.endless
+
+    def _begin(self, epoch: int, step: int, continuation: Continuation = WHOLE) -> None:
+        """Stand at this batch, with workers of its own."""
+        settings, num_batches = self._settings, self._plan.num_batches
+        if self._endless and self._plan.own_epochs:
+            # Only Keras knows when its epochs end, which change what comes after them.
+            settings = dataclasses.replace(settings, workers=0, max_queue_size=1)
+        self._hook_calls = list(self._hook_calls)
+        if self._hooked:
+            self._engine = HookedEngine(self._plan, settings, self)
+            self._progress = Progress(num_batches, self._engine.leave_for)
+        else:
+            self._engine = Engine(self._plan, settings)
+            self._progress = Progress(num_batches, self._engine.enter_epoch)
+        self._progress.move(epoch, step, continuation)
+        self._served = None
+        opened.add(self)
+
+    def _as_source(self) -> SequenceSource:
+        """As the source of another sequence, which has workers of its own."""
+        hooked = self if self._settled()._hooked else None
+        return SequenceSource(Inner(self._plan, self.epoch, hooked), own_epochs=True)
+
+    @property
+    def _has_begun(self) -> bool:
+        """Whether it has been constructed."""
+        return "_engine" in self.__dict__ or "_position" in self.__dict__
+
+    def close(self) -> None:
+        """End the workers and free what they shared; batches that are held stay valid."""
+        self._engine.close()
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_finalizing():  # Workers have ended with the main thread; modules may be gone.
+            return
+        # No weakref.finalize, which would keep the plan, and with it whoever's methods are in it.
+        if (engine := self.__dict__.get("_engine")) is not None:
+            engine.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        progress = self._settled()._progress
+        state = {name: value for name, value in self.__dict__.items() if name not in _BEGUN}
+        return {**state, "_position": (*progress.start, progress.continuation)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _BEGUN:
+            with _beginning:
+                if (position := self.__dict__.pop("_position", None)) is not None:
+                    self._begin(*position)
+            if name in self.__dict__:
+                return self.__dict__[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _take_shard(self, given: tuple[int, int] | None) -> None:
+        """Read the part that Keras gives to this process, or else the one that was asked for.
+
+        Raises:
+            ValueError: Both, and they differ.
+        """
+        check_given_shard(given, self._shard)
+        shard = given or self._shard.part
+        if shard == self._plan.order.shard:
+            return
+        order = self._plan.order.of_shard(shard)
+        check_order(order)
+        (epoch, step), before = self._progress.start, self._progress.continuation
+        goes_on = before.covers(epoch, step)
+        consumed = self._plan.order.consumed(step, before.origin if goes_on else 0)
+        self._engine.close()
+        self._plan = dataclasses.replace(self._plan, order=order)
+        self._begin(epoch, step if order.size is None else min(step, len(order) - 1))
+        if step and order.elastic:  # Batches of the order before, which others have other sizes of.
+            self._go_on(epoch, consumed)
+
+    def _settled(self: _Self) -> _Self:
+        """Return itself, with the shard that it has from now on."""
+        if self._shard.settle():
+            self._take_shard(None)
+        return self
+
+    # --- hooks ---
 
     # Keras calls these two when its own adapter is in use, see installation.install. A subclass's
     # own are called by HookedEngine, and whoever else calls them reaches the accounts alone.
 
     def on_epoch_begin(self) -> None:
         """For subclasses: called once per epoch, before its first batch is computed."""
-        if called_by_keras():
-            self._keras_begins()
-        elif not is_running(self):
-            self._program_begins()
+        if not is_running(self):
+            self._begin_epoch(called_by_keras())
 
     def on_epoch_end(self) -> None:
         """Begin the next epoch, after a loop of your own over ``seq[i]``.
@@ -375,40 +566,29 @@ class SafeSequence(Lasting, Replayable):
         has just come to the end of the epoch. For subclasses: called once per epoch, after its last
         batch has been delivered, or by such a loop.
         """
-        if called_by_keras():
-            self._keras_ends()
-        elif not is_running(self):
-            self._program_ends()
+        if not is_running(self):
+            self._end_epoch(called_by_keras())
 
-    def _program_begins(self) -> None:
-        """Have hooks called that are due before the epoch's first batch."""
-        if not is_read_by_a_call(self._settled()._progress):
+    def _begin_epoch(self, by_keras: bool) -> None:
+        """Count which batches Keras asks for, or call hooks that are due before the first batch."""
+        if by_keras:
+            notice_own_adapter()
+            self._served = set()
+        elif not is_read_by_a_call(self._settled()._progress):
             self._engine.enter_epoch(self.epoch)
 
-    def _program_ends(self) -> None:
-        """Begin the next epoch, and have the hooks called that are due between the two."""
-        if is_read_by_a_call(self._settled()._progress):
+    def _end_epoch(self, by_keras: bool) -> None:
+        """Begin the next epoch, for Keras if it has asked for every batch of this one."""
+        if by_keras:
+            if self._served is not None and len(self._served) == self._plan.num_batches:
+                self._progress.advance()
+            self._served = None
+        elif is_read_by_a_call(self._settled()._progress):
             return
-        if self._endless:
+        elif self._endless:
             turn(self._engine, self._source)
-            return
-        calls = self._hook_calls
-        if self._hooked and calls == [self.epoch, self.epoch]:
-            calls[0] += 1  # An epoch that nothing was read of has no begin.
-        self._progress.end_epoch()
-
-    def _keras_begins(self) -> None:
-        """Begin to count which batches Keras asks for."""
-        self._served = set()
-
-    def _keras_ends(self) -> None:
-        """Advance the epoch if Keras has asked for every batch since it began."""
-        if self._served is not None and len(self._served) == self._plan.num_batches:
-            self._progress.advance()
-        self._served = None
-
-
-_ACCOUNTS = {
-    "on_epoch_begin": (SafeSequence._keras_begins, SafeSequence._program_begins),
-    "on_epoch_end": (SafeSequence._keras_ends, SafeSequence._program_ends),
-}
+        else:
+            calls = self._hook_calls
+            if self._hooked and calls == [self.epoch, self.epoch]:
+                calls[0] += 1  # An epoch that nothing was read of has no begin.
+            self._progress.end_epoch()

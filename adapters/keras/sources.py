@@ -53,6 +53,14 @@ class Inner:
         return {**self.__dict__, "_hooked": None}
 
 
+def without_none(source: Any) -> Any:
+    """Drop None at the end of ``(x, y, None)``, which Keras takes for ``(x, y)``."""
+    if isinstance(source, tuple) and not hasattr(source, "_fields"):
+        while source and source[-1] is None:
+            source = source[:-1]
+    return source
+
+
 def source_of(source: Any) -> Source:
     """Wrap what a user gives to ``SafeSequence``.
 

@@ -16,6 +16,7 @@ import keras
 import numpy as np
 
 from adapters.keras.fits import Fit, FitCallback
+from adapters.keras.internals import sync_state
 from adapters.keras.progress import place_after, place_of
 from adapters.keras.resume import Resume
 
@@ -146,8 +147,7 @@ class Watch(FitCallback):
 
     def _is_mean(self, value: float) -> bool:
         """Whether one of the model's metrics is a mean of that value."""
-        if hasattr(self.model, "jax_state_sync"):
-            self.model.jax_state_sync()
+        sync_state(self.model)
         means = (each for each in self.model.metrics if isinstance(each, keras.metrics.Mean))
         found = (float(keras.ops.convert_to_numpy(mean.result())) for mean in means)
         return any(math.isclose(value, mean, rel_tol=_ROUNDING) for mean in found)

@@ -143,31 +143,3 @@ class Endless(keras.utils.PyDataset):
 
     def __getitem__(self, index: int) -> Any:
         return numbered(BATCH_SIZE)
-
-
-class Overtaken(Numbered):
-    """Gives a batch only when the next one has been begun; says that it is thread-safe.
-
-    Args:
-        batches: In an epoch.
-        calls: How many are sure to come: the last of them doesn't wait.
-    """
-
-    thread_safe = True
-
-    def __init__(self, batches: int, calls: int) -> None:
-        super().__init__(batches)
-        self.calls = calls
-        self.begun = 0
-        self._changed = threading.Condition()
-
-    def __getitem__(self, index: int) -> Any:
-        with self._changed:
-            self.begun += 1
-            mine = self.begun
-            self._changed.notify_all()
-            if mine < self.calls and not self._changed.wait_for(
-                lambda: self.begun > mine, _SECONDS
-            ):
-                raise TimeoutError(f"nothing was begun while batch {index} was asked for")
-        return super().__getitem__(index)

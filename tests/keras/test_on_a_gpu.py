@@ -35,15 +35,14 @@ FILES = [
 @pytest.mark.one_backend
 @pytest.mark.timeout(900)
 @pytest.mark.flaky(reruns=0)
-@pytest.mark.parametrize("plugins", [[], ["tests.keras.without_a_name"]], ids=["own", "stock"])
-def test_batches_and_states_are_the_same_there(plugins, tmp_path):
+def test_batches_and_states_are_the_same_there(tmp_path):
     pytest.importorskip("jax", reason="of JAX alone")
     faulthandler.cancel_dump_traceback_later()  # It is meant for a single test.
-    files = ["delivery", "validation"] if plugins else FILES
     code, output = OtherRun(sys.executable, "jax").outcome(
         tmp_path / "output.txt",
-        *(part for name in ["tests.keras.on_a_gpu", *plugins] for part in ("-p", name)),
-        *(f"tests/keras/test_{name}.py" for name in files),
+        "-p",
+        "tests.keras.on_a_gpu",
+        *(f"tests/keras/test_{name}.py" for name in FILES),
     )
     assert code == 0, output[-20000:]
 

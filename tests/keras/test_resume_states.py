@@ -109,3 +109,39 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path, caplog):
     assert caplog.text.count("values that are NaN or infinite: nothing is saved") == 1
     x[5] = 1
     assert run() == ([0, 1], True)
+
+
+def test_an_attribute_of_a_callback_that_keras_has_renamed_is_named(tmp_path, caplog):
+    class Renamed(keras.callbacks.ReduceLROnPlateau):
+        def on_train_begin(self, logs: Any = None) -> None:
+            super().on_train_begin(logs)
+            self.cooling = self.__dict__.pop("cooldown_counter")
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            pass
+
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    x = np.ones((8, 1), "float32")
+    with SafeSequence((x, x), 2, workers=0) as sequence:
+        given = [Resume(tmp_path, every="1 batch"), Renamed()]
+        model.fit(sequence, epochs=2, callbacks=given, verbose=0)
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 1
+    assert "has no ReduceLROnPlateau.cooldown_counter, which Resume saves of a Renamed" in said[0]
+
+
+def test_nothing_is_said_of_the_callbacks_of_this_keras(tmp_path, caplog):
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(use_ema=True), "mse")
+    x = np.ones((8, 1), "float32")
+    with SafeSequence((x, x), 2, workers=0) as sequence:
+        given = [
+            Resume(tmp_path / "resume", every="1 batch"),
+            keras.callbacks.EarlyStopping("loss"),
+            keras.callbacks.ReduceLROnPlateau("loss"),
+            keras.callbacks.ModelCheckpoint(tmp_path / "model.keras"),
+            keras.callbacks.SwapEMAWeights(),
+        ]
+        model.fit(sequence, epochs=2, callbacks=given, verbose=0)
+    assert caplog.text == ""

@@ -17,7 +17,6 @@ from tests.keras.recording import (
 )
 from tests.keras.samples import numbered
 from tests.keras.versions import (
-    COUNTS_WHAT_IS_READ_AHEAD,
     LOSES_THE_FIRST_BATCH,
     TAKES_THE_BUILD_FOR_AN_EPOCH,
     VALIDATES_ON_WHERE_IT_STOPPED,
@@ -38,7 +37,7 @@ def test_validation_steps_start_at_batch_0_each_time(workers):
     assert recorder.tested == 3 * IN_ORDER[:4]
 
 
-@pytest.mark.parametrize("steps", [None, pytest.param(1, marks=COUNTS_WHAT_IS_READ_AHEAD)])
+@pytest.mark.parametrize("steps", [None, 1])
 def test_a_validation_of_one_batch_is_an_epoch_whoever_counts_its_steps(steps):
     recorder, validation = Recorder(), sequence_of(1, shuffle=True, **TWO_THREADS)
     recorder.fit(

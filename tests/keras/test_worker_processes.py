@@ -14,7 +14,6 @@ import pytest
 
 from adapters import SafeSequence
 from adapters.engine.pool import kept
-from adapters.keras import internals
 from tests.engine.crews import end_idle_workers, wait_until
 from tests.keras.recording import PROCESSES, built_recorder, echo
 from tests.keras.samples import BATCH_SIZE, numbered
@@ -111,9 +110,6 @@ class SlowDrawing(keras.utils.PyDataset):
         return np.random.rand(4, 1), np.zeros((4, 1))
 
 
-@pytest.mark.skipif(
-    internals.ahead_by_public_names, reason="by public names it isn't told how many there are"
-)
 @pytest.mark.parametrize(("epochs", "ended", "opened"), [(2, 0, []), (999, 0, [0]), (999, 998, [])])
 def test_processes_start_when_all_epochs_of_a_fit_are_worth_it(epochs, ended, opened, monkeypatch):
     """And not when the epochs before were; ``ended`` are none of this fit's."""

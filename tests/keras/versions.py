@@ -23,30 +23,22 @@ _BUILDS_BY_ITERATING = VERSION < (3, 7) and BACKEND != "tensorflow"
 LOSES_THE_FIRST_BATCH = pytest.mark.xfail(
     _BUILDS_BY_ITERATING, reason="Keras 3.6 drops the batch that it built the model with"
 )
-# By public names, it is told by a callback from what trains.
 TAKES_THE_BUILD_FOR_AN_EPOCH = pytest.mark.xfail(
-    _BUILDS_BY_ITERATING and not internals.by_own_adapter,
-    reason="Keras 3.6 doesn't end the pass that it built the model with",
+    _BUILDS_BY_ITERATING, reason="Keras 3.6 doesn't end the pass that it built the model with"
 )
 VALIDATES_ON_WHERE_IT_STOPPED = pytest.mark.xfail(
     VERSION < (3, 7), reason="Keras 3.6 keeps the iterator of validation_data with its steps"
 )
 WARNS_BEFORE_IT_RAISES = pytest.mark.skipif(
-    BACKEND == "tensorflow"
-    and (internals.by_own_adapter or not hasattr(internals.EpochIterator, "_interrupted_warning")),
-    reason="before 3.9, and where it is read by public names, Keras warns that the data have ended",
+    BACKEND == "tensorflow" and not hasattr(internals.EpochIterator, "_interrupted_warning"),
+    reason="before 3.9, Keras warns that the data have ended",
 )
 _AHEAD_ON_JAX = BACKEND == "jax" and (VERSION < (3, 15) or jax_platform() != "cpu")
 READS_A_BATCH_AHEAD = pytest.mark.xfail(
     # On a GPU, batches are there ahead without Keras's help.
-    _AHEAD_ON_JAX and (jax_platform() == "cpu" or internals.by_own_adapter),
+    _AHEAD_ON_JAX and jax_platform() == "cpu",
     reason="on a GPU, and before 3.15 on all, Keras asks JAX's iterator for a batch more before "
     "it trains on one",
-)
-COUNTS_WHAT_IS_READ_AHEAD = pytest.mark.skipif(
-    internals.ahead_by_public_names
-    and (BACKEND == "tensorflow" or (BACKEND == "jax" and jax_platform() != "cpu")),
-    reason="by public names, what Keras reads ahead of a validation's last step may count",
 )
 # How many batches Keras has asked for before it trains on one.
 BATCHES_AHEAD = 3 if BACKEND == "tensorflow" else int(_AHEAD_ON_JAX)
