@@ -98,7 +98,6 @@ ALLOWED = {
     "viewing": {
         "arguments",
         "batch",
-        "replaying",
         "selecting",
         "sources",
         "structure",
@@ -117,7 +116,7 @@ ALLOWED = {
         "user_code",
     },
     "resuming": set(),
-    "replaying": BELOW_ENGINE | {"images"},
+    "replaying": BELOW_ENGINE | {"images", "viewing"},
     "keras": ANY | {"replaying", "resuming"},
     "gluon": ANY | {"replaying", "resuming"},
     "diagnosis": ANY | {"markup"},

@@ -6,6 +6,7 @@ needed, and nothing that a training under way reads is changed.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -16,15 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.alignment import aligned_empty
+from adapters.batch.collate import as_leaf
 from adapters.batch.key import BatchKey
 from adapters.batch.sourceplan import SourcePlan
 from adapters.errors import ContentError, RecordError
 from adapters.generators import DECODE, Place, generator
 from adapters.images import decode, stored
-from adapters.replaying.pictures import as_numpy, picture_of, pictures_of
-from adapters.replaying.sheet import png, sheet
 from adapters.sources.origin import Origin
 from adapters.structure import flatten
+from adapters.viewing.images import RGB, contact_sheet, framed, image_in, images_in, thumbnails
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Replay:
         """Of each sample, where the batch is ``(x, y)`` or more and y has a row for each."""
         if not (isinstance(self.batch, (tuple, list)) and len(self.batch) > 1):
             return None
-        rows = [as_numpy(leaf) for leaf in flatten(self.batch[1])[0]]
+        rows = [as_leaf(leaf) for leaf in flatten(self.batch[1])[0]]
         if len(rows) != 1 or rows[0].ndim not in (1, 2) or len(rows[0]) != len(self.numbers):
             return None
         return [row.tolist() for row in rows[0]]
@@ -74,36 +75,60 @@ class Replay:
         return self.fetched(int(self.numbers[row]))
 
     def sheet(self, path: str | os.PathLike[str]) -> Path:
-        """Write a PNG: of each sample, before and after the transforms, one above the other.
+        """Write a contact sheet: each sample before the transforms, and below it after them.
 
-        What was cut out of the first is framed in red.
+        A red frame shows the crop.
 
         Args:
-            path: Of the file.
+            path: The PNG file.
 
         Returns:
             The path.
 
         Raises:
-            ValueError: There are no pictures in the batch.
+            OSError: The file can't be written.
+            ValueError: The batch has no images.
         """
-        after = pictures_of(self.batch)
-        if after is None:
+        leaves = [as_leaf(leaf) for leaf in flatten(self.batch)[0]]
+        images = next((found for leaf in leaves if (found := images_in(leaf)) is not None), None)
+        if images is None:
             raise ValueError(
-                "the batch must have an array of pictures for a sheet, (batch, height, width) with "
+                "the batch must have an array of images for a sheet, (batch, height, width) with "
                 "or without 1, 3 or 4 channels: print(replay) shows what it has"
             )
-        pairs = []
-        for row in range(len(after)):
-            try:
-                before = picture_of(self.before(row)) if row < len(self.numbers) else None
-            except (ContentError, RecordError):  # Damaged, and replaced by on_error.
-                before = None
-            crop = self.origins[row].crop if row < len(self.origins) else None
-            pairs.append((before, after[row], crop))
+        after = thumbnails(list(images))
+        before = self._thumbnails_before(len(after))
+        across = math.ceil(math.sqrt(2 * len(after)))
+        rows: list[list[RGB | None]] = []
+        for start in range(0, len(after), across):
+            rows += [before[start : start + across], [*after[start : start + across]]]
         target = Path(path)
-        target.write_bytes(png(sheet(pairs)))
+        target.write_bytes(contact_sheet(rows))
         return target
+
+    def _thumbnails_before(self, count: int) -> list[RGB | None]:
+        """Thumbnails of the samples before the transforms, None for those that have no image."""
+        images = [self._image_before(row) for row in range(count)]
+        drawn = iter(thumbnails([image for image in images if image is not None]))
+        tiles: list[RGB | None] = []
+        for row, image in enumerate(images):
+            tile = None if image is None else next(drawn)
+            crop = self.origins[row].crop if row < len(self.origins) else None
+            if tile is not None and crop is not None:
+                height, width = crop.resized or crop.image
+                box = crop.top / height, crop.left / width, crop.height / height, crop.width / width
+                tile = framed(tile, box)
+            tiles.append(tile)
+        return tiles
+
+    def _image_before(self, row: int) -> NDArray[Any] | None:
+        if row >= len(self.numbers):
+            return None
+        try:
+            leaves = [as_leaf(leaf) for leaf in flatten(self.before(row))[0]]
+        except (ContentError, RecordError):  # Damaged, and replaced by on_error.
+            return None
+        return next((found for leaf in leaves if (found := image_in(leaf)) is not None), None)
 
     def __str__(self) -> str:
         return "\n".join(self._lines())

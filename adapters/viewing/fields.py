@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.batch.collate import as_leaf
+from adapters.viewing.images import image_in
 
 # Different values up to which whole numbers are labels; beyond them they are numbers.
 _MOST_LABELS = 100_000
-# Channels of an image, on its last axis, or else on its first.
-_CHANNELS = (1, 3, 4)
 
 
 class Moments(NamedTuple):
@@ -51,9 +50,9 @@ class Moments(NamedTuple):
         return Moments(self.values * channels, np.array([mean]), np.array([squares]))
 
 
-def moments(values: NDArray[Any], channels_last: bool) -> Moments:
-    """Of one sample's values."""
-    columns = values.reshape(-1, values.shape[-1]) if channels_last else values.reshape(-1, 1)
+def moments(values: NDArray[Any]) -> Moments:
+    """Moments of one sample's values for each channel, the last axis."""
+    columns = values.reshape(-1, values.shape[-1])
     count = len(columns)
     if not count:
         return Moments(0, np.zeros(columns.shape[1]), np.zeros(columns.shape[1]))
@@ -107,17 +106,14 @@ class Field:
         if array.dtype.kind not in "biuf":
             self.arrays += bool(array.ndim)
             return
-        channels = array.ndim == 3 and array.shape[-1] in _CHANNELS
-        if array.ndim == 3 and not channels and array.shape[0] in _CHANNELS:
-            array, channels = np.moveaxis(array, 0, -1), True
-        image = array.ndim in (2, 3) and min(array.shape[:2]) > 1
-        self.images += image
+        image = image_in(array)
+        self.images += image is not None
         self.arrays += bool(array.ndim)
         if array.size:
             # Of what is a number: of nothing but NaN, these stay NaN.
             self.low = np.fmin(self.low, np.fmin.reduce(array, axis=None))
             self.high = np.fmax(self.high, np.fmax.reduce(array, axis=None))
-            own = moments(array, channels and image)
+            own = moments(array.reshape(-1, 1) if image is None else image)
             self.values = own if self.values is None else self.values.with_those(own)
 
     def add(self, other: Field) -> None:

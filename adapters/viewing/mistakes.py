@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.sources import Source
-from adapters.viewing.sheet import images_in
+from adapters.viewing.images import images_in
 
 log = logging.getLogger("adapters.mistakes")
 
