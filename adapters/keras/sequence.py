@@ -35,7 +35,7 @@ from adapters.keras.lasting import Lasting
 from adapters.keras.progress import Progress
 from adapters.keras.replayable import Replayable
 from adapters.keras.sources import Inner, source_of
-from adapters.ranks import AskedShard
+from adapters.ranks import ShardArgument
 from adapters.sources import SequenceSource, Source, reduce_iterator
 
 reducers.append(reduce_iterator)
@@ -192,7 +192,7 @@ class SafeSequence(Lasting, Replayable):
                 "a tuple as source must be (x,), (x, y) or (x, y, sample_weight), got "
                 f"{len(source)} members; put several inputs into a tuple or dict of their own"
             )
-        self._shard = AskedShard(shard)
+        self._shard = ShardArgument(shard)
         size, part = int(batch_size), self._shard.part
         samples = None if self._source.endless else len(self._source)
         given = samples, size, shuffle, int(seed), bool(drop_remainder), part

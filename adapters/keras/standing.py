@@ -22,7 +22,7 @@ from adapters.batch.key import WHOLE, Continuation
 from adapters.batch.sourceplan import SourcePlan
 from adapters.keras.asked import Asked
 from adapters.keras.progress import Progress
-from adapters.ranks import AskedShard
+from adapters.ranks import ShardArgument
 from adapters.sources import SequenceSource
 
 
@@ -31,7 +31,7 @@ class Standing(Asked, abc.ABC):
 
     _plan: SourcePlan
     _progress: Progress
-    _shard: AskedShard
+    _shard: ShardArgument
 
     @abc.abstractmethod
     def _settled(self) -> Standing:
@@ -107,7 +107,7 @@ class Standing(Asked, abc.ABC):
 
     @property
     def _sharded(self) -> bool:
-        return self._shard.asked is not None or self._plan.order.shard[1] > 1
+        return self._shard.requested is not None or self._plan.order.shard[1] > 1
 
     def _go_on(self, epoch: int, samples: int) -> None:
         """Have the next pass start where so many samples of an epoch's order were consumed."""
