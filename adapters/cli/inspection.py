@@ -95,7 +95,7 @@ def _records(paths: Sequence[str]) -> list[str]:
 
 
 def _files(path: str, source: ImageSource, count: int) -> Iterator[str]:
-    """What ``open_images`` finds under a path."""
+    """Lines about the classes and the first images under a path."""
     names = source.classes
     yield f"{clean(path)}: {len(source):,} images" + (
         "" if names is None else f", {len(names)} classes"
@@ -175,7 +175,7 @@ def draw_images(paths: Sequence[str], count: int, out: str) -> int:
 
 
 def _tiles(paths: Sequence[str], decoder: ImageDecoder) -> Iterator[Callable[[], Any]]:
-    """What makes each of the images, with its label."""
+    """Functions that each return an image with its label."""
     for path in filter(names_images, paths):
         source = open_images(path, decode=decoder)
         yield from (partial(source.sample, number) for number in range(len(source)))

@@ -25,7 +25,7 @@ from adapters.gluon.samplers import (
     tell_epoch,
 )
 from adapters.ranks import ShardArgument
-from adapters.replaying import continued
+from adapters.replaying import continuation_of
 
 
 class Standing(abc.ABC):
@@ -126,7 +126,7 @@ class Standing(abc.ABC):
         """How a pass went on that a batch of shall be replayed."""
         sampler = self._batch_sampler
         if isinstance(sampler, OrderBatchSampler):
-            return continued(self._continuation, sampler.order, epoch, state, "loader")
+            return continuation_of(self._continuation, sampler.order, epoch, state, "loader")
         if state is not None:
             position_of(state, lambda epoch: length_of(sampler, epoch), "loader")
         return WHOLE

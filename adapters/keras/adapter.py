@@ -29,7 +29,6 @@ from adapters.keras.internals import (
     jax_lag,
 )
 from adapters.keras.progress import Account, left_after
-from adapters.keras.scaling import scales
 from adapters.keras.sequence import SafeSequence
 
 _inspected: weakref.WeakSet[SafeSequence] = weakref.WeakSet()
@@ -127,7 +126,7 @@ class SafeSequenceAdapter(PyDatasetAdapter):  # type: ignore[misc]
 
         _inspected.add(sequence)
         shuffled = sequence._plan.order.shuffle or self._source.whole_batches
-        self._inspection = Inspection(shuffled, scales(model), self._source)
+        self._inspection = Inspection(shuffled, self._source)
 
     def interrupt(self) -> None:
         """Have whoever waits for a batch go without one; from any thread."""

@@ -1,4 +1,4 @@
-"""``seq.replay``: a batch of a sequence once more, for people."""
+"""``seq.replay``: a batch of a sequence, computed again."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from adapters.arguments import check_integer
 from adapters.engine import Engine
 from adapters.keras.arguments import index_of
 from adapters.keras.standing import Standing
-from adapters.replaying import continued, key_of
+from adapters.replaying import continuation_of, key_of
 
 
 class Replayable(Standing):
-    """What a sequence has for it."""
+    """The method ``replay`` of a sequence."""
 
     _engine: Engine
 
@@ -27,7 +27,7 @@ class Replayable(Standing):
         shuffled: bool = False,
         state: dict[str, int] | None = None,
     ) -> replaying.Replay:
-        """That very batch once more, without a log: ``print`` it, or write its ``sheet(path)``.
+        """Compute a batch of any epoch again: ``print`` it, or write its ``sheet(path)``.
 
         Args:
             epoch: Of the batch, from 0.
@@ -47,7 +47,8 @@ class Replayable(Standing):
         if epoch == self.epoch:
             self._engine.enter_epoch(epoch)  # Whose hooks may make its batches.
         number = index_of(batch, plan.num_batches)
-        rest = continued(self._progress.continuation, plan.order, epoch, state, "sequence")
+        own = self._progress.continuation
+        continuation = continuation_of(own, plan.order, epoch, state, "sequence")
         permuted = shuffled and not self._endless and not plan.order.shuffle
-        key = key_of(rest, plan.order, epoch, number, plan.shuffled if permuted else None)
-        return replaying.replayed(plan, key, self.epoch)
+        key = key_of(continuation, plan.order, epoch, number, plan.shuffled if permuted else None)
+        return replaying.replay_batch(plan, key, self.epoch)

@@ -1,7 +1,7 @@
-"""``Replay``: one batch of a training, computed once more.
+"""``Replay``: one batch of a training, computed again.
 
 A batch is a function of the source, the seed, the epoch and its number: no log of the training is
-needed, and nothing that a training under way reads is changed.
+needed, and a training in progress isn't disturbed.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from adapters.viewing.images import RGB, contact_sheet, framed, image_in, images
 
 @dataclass(frozen=True)
 class Replay:
-    """What ``seq.replay(epoch, batch)`` returns; ``print`` shows it as a table.
+    """The result of ``seq.replay(epoch, batch)``; ``print`` shows it as a table.
 
     Args:
-        epoch: Of the batch.
-        index: Its number: ``seq[index]`` of that epoch.
-        batch: What the model was given.
-        numbers: The samples in it, int64 ``(batch,)``; for a source of whole batches, the number
-            of that batch.
-        origins: Of each sample, where it lies and what was drawn for it.
-        fetched: Gives the sample of a number before any transform of yours.
+        epoch: The epoch of the batch.
+        index: The number of the batch: ``seq[index]`` of that epoch.
+        batch: The batch as the model gets it.
+        numbers: The numbers of its samples, int64 ``(batch,)``; for a source of whole batches, the
+            number of that batch.
+        origins: The file, record and crop of each sample.
+        fetched: Returns the sample of a number before any transform of yours.
     """
 
     epoch: int
@@ -51,7 +51,7 @@ class Replay:
 
     @property
     def labels(self) -> list[Any] | None:
-        """Of each sample, where the batch is ``(x, y)`` or more and y has a row for each."""
+        """The label of each sample, if the batch is ``(x, y)`` or more and y has a row for each."""
         if not (isinstance(self.batch, (tuple, list)) and len(self.batch) > 1):
             return None
         rows = [as_leaf(leaf) for leaf in flatten(self.batch[1])[0]]
@@ -60,10 +60,10 @@ class Replay:
         return [row.tolist() for row in rows[0]]
 
     def before(self, row: int) -> Any:
-        """The sample in this row of the batch before it was cropped and transformed.
+        """The sample in a row of the batch before it was cropped and transformed.
 
         Returns:
-            Of a stored image the whole image, uint8 (height, width, 3), or with all its bits and
+            The whole image of a stored image, uint8 (height, width, 3), or with all its bits and
             bands; else the source's sample.
         """
         encoded = self.origins[row].encoded
@@ -152,20 +152,20 @@ class Replay:
 
 
 def _dtype_of(leaf: Any) -> str:
-    """Of an array, as NumPy calls it; an NDArray of MXNet has the type of a number."""
+    """The name of an array's dtype; that of an NDArray of MXNet is a type."""
     dtype = getattr(leaf, "dtype", None)
     if dtype is None:
         return type(leaf).__name__
     return np.dtype(dtype).name if isinstance(dtype, type) else str(dtype)
 
 
-def replayed(plan: SourcePlan, key: BatchKey, now: int) -> Replay:
-    """The batch of a plan.
+def replay_batch(plan: SourcePlan, key: BatchKey, now: int) -> Replay:
+    """Compute a batch of a plan again.
 
     Args:
-        plan: Whose.
-        key: Of the batch.
-        now: The epoch that a source with epochs of its own is in.
+        plan: The plan.
+        key: The key of the batch.
+        now: The current epoch of a source with epochs of its own.
 
     Raises:
         ValueError: The source has epochs of its own and is in another one.
