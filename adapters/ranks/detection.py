@@ -17,6 +17,7 @@ other.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -36,7 +37,7 @@ class RankReport(NamedTuple):
     """The number of processes."""
 
     def __str__(self) -> str:
-        """As messages name it."""
+        """The report in words, for messages."""
         return f"{self.source} says {self.rank} of {self.world}"
 
     @property
@@ -111,7 +112,7 @@ def mxnet_workers() -> int | None:
 
 
 def _may_have_started(outer: RankReport, inner: RankReport) -> bool:
-    """Whether each process of ``outer`` may have started several of ``inner``, and this one too."""
+    """True if each process of ``outer`` may have started several of ``inner``, this one too."""
     if outer.world >= inner.world or inner.world % outer.world:
         return False
     # In blocks, as torchrun numbers them, or in turn, as mpirun --map-by node does.
@@ -214,16 +215,8 @@ def _pair(launcher: str, rank: str, world: str) -> RankReport | None:
     return RankReport(f"{launcher} ({rank}, {world})", numbers[0], numbers[1])
 
 
-def _torchrun() -> RankReport | None:
-    return _pair("torchrun", *_VARIABLES["torchrun"])
-
-
-def _horovodrun() -> RankReport | None:
-    return _pair("horovodrun", *_VARIABLES["horovodrun"])
-
-
-def _open_mpi() -> RankReport | None:
-    return _pair("Open MPI", *_VARIABLES["Open MPI"])
+def _plain(launcher: str) -> RankReport | None:
+    return _pair(launcher, *_VARIABLES[launcher])
 
 
 def _mpich() -> RankReport | None:
@@ -233,7 +226,7 @@ def _mpich() -> RankReport | None:
     own variables count, unless there are more processes than tasks: ``mpiexec`` has started its
     daemons by ``srun``.
     """
-    report, task = _pair("MPICH", *_VARIABLES["MPICH"]), _slurm_task()
+    report, task = _plain("MPICH"), _slurm_task()
     return report if report is None or task is None or report.world > task.world else None
 
 
@@ -243,7 +236,7 @@ def _slurm() -> RankReport | None:
     ``mpirun`` starts its daemons on the other hosts by ``srun``, and processes that they start
     inherit their variables: if Open MPI or MPICH reports a rank, Slurm's is of no use.
     """
-    return None if _open_mpi() or _mpich() else _slurm_task()
+    return None if _plain("Open MPI") or _mpich() else _slurm_task()
 
 
 def _slurm_task() -> RankReport | None:
@@ -281,4 +274,9 @@ def _hosts() -> list[str]:
 _Source = Callable[[], RankReport | None]
 _FRAMEWORKS: tuple[_Source, ...] = (_jax, _torch, _tensorflow, _horovod)
 # The innermost first: what starts single processes before what starts hosts.
-_LAUNCHERS: tuple[_Source, ...] = (_torchrun, _horovodrun, _open_mpi, _mpich, _slurm, _sagemaker)
+_LAUNCHERS: tuple[_Source, ...] = (
+    *(functools.partial(_plain, name) for name in ("torchrun", "horovodrun", "Open MPI")),
+    _mpich,
+    _slurm,
+    _sagemaker,
+)

@@ -50,7 +50,7 @@ class ShardArgument:
 
     @property
     def open(self) -> bool:
-        """Whether ``"auto"`` isn't resolved yet."""
+        """True while ``"auto"`` isn't resolved."""
         return self.auto and self.value is None
 
     @property

@@ -149,7 +149,7 @@ _locks: weakref.WeakSet[Lock] = weakref.WeakSet()
 
 
 def _has_name(file: int, path: Path) -> bool:
-    """Whether an open file is still the one of that name."""
+    """True if an open file is still the one of that name."""
     try:
         return os.path.samestat(os.fstat(file), os.stat(path))
     except FileNotFoundError:

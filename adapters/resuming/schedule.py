@@ -78,7 +78,7 @@ class Schedule:
 
     @property
     def due(self) -> bool:
-        """Whether a checkpoint is due."""
+        """True if a checkpoint is due."""
         if self.seconds is not None:
             return time.monotonic() - self._since >= self.seconds
         if self.batches is not None:

@@ -16,7 +16,7 @@ Arrays = list[NDArray[Any]]
 
 
 def to_json(value: Any, arrays: Arrays) -> Any:
-    """What stands for a value in JSON.
+    """Turn a value into JSON and arrays.
 
     Args:
         value: None, a bool, number, text, bytes, array, or lists, tuples and dicts of such.

@@ -28,7 +28,7 @@ class Writer:
 
     @property
     def busy(self) -> bool:
-        """Whether a file is being written."""
+        """True while a file is being written."""
         return self._thread is not None and self._thread.is_alive()
 
     def write(self, name: str, value: Any) -> None:

@@ -84,7 +84,7 @@ class Peek:
         columns: dict[str, None] = {}
         rows: list[tuple[str, str, dict[str, str]]] = []
         for number, batch in enumerate(self.batches):
-            members = dict(zip(_names(batch), flatten(batch)[0]))
+            members = {name or "array": leaf for name, leaf in named_leaves(batch)}
             columns.update(dict.fromkeys(members))
             count = min((len(leaf) for leaf in members.values() if _has_rows(leaf)), default=1)
             for sample in range(count):
@@ -154,24 +154,16 @@ def _row(batch: Any) -> list[tuple[NDArray[Any], str]]:
     return list(zip(images, captions))
 
 
-def _names(batch: Any) -> list[str]:
-    """What the leaves of a batch are called, in their order."""
-    leaves, skeleton = flatten(batch)
-    names: list[str] = [""] * len(leaves)
-    for path, number in _paths(skeleton):
-        names[number] = path or "array"
-    return names
-
-
-def _paths(skeleton: Any, path: str = "") -> Iterator[tuple[str, int]]:
-    if isinstance(skeleton, dict):
-        for name, member in skeleton.items():
-            yield from _paths(member, f"{path}.{name}" if path else str(name))
-    elif isinstance(skeleton, tuple):
-        for place, member in enumerate(skeleton):
-            yield from _paths(member, f"{path}[{place}]")
-    elif skeleton is not None:
-        yield path, skeleton
+def named_leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves of a sample or a batch with their names, such as ``[0].tokens``."""
+    if isinstance(tree, dict):
+        for key, member in tree.items():
+            yield from named_leaves(member, f"{name}.{key}" if name else str(key))
+    elif isinstance(tree, tuple):
+        for key, member in zip(getattr(tree, "_fields", range(len(tree))), tree):
+            yield from named_leaves(member, f"{name}[{key}]")
+    elif tree is not None:
+        yield name, tree
 
 
 def _shown(value: Any) -> str:

@@ -23,6 +23,7 @@ from adapters.selecting.given import source_given
 from adapters.sources import Source
 from adapters.user_code import Gate
 from adapters.viewing.images import image_in
+from adapters.viewing.peek import named_leaves
 
 # Samples that one thread reads at a time.
 _RANGE = 64
@@ -327,26 +328,13 @@ def _count(source: Source, numbers: range, gate: Gate) -> _Counts:
     with gate:
         for number in numbers:
             try:
-                members = _members(source.sample(number))
+                sample = source.sample(number)
             except Exception as error:
                 counts.corrupt.append((number, f"{type(error).__name__}: {error}"))
                 continue
-            for name, value in members:
-                counts.fields.setdefault(name, _Field()).count(value)
+            for name, value in named_leaves(sample):
+                counts.fields.setdefault(name or "sample", _Field()).count(value)
     return counts
-
-
-def _members(sample: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """The names and values of a sample's members."""
-    if isinstance(sample, dict):
-        for key, member in sample.items():
-            yield from _members(member, f"{name}.{key}" if name else str(key))
-    elif isinstance(sample, tuple):
-        names = getattr(sample, "_fields", range(len(sample)))
-        for key, member in zip(names, sample):
-            yield from _members(member, f"{name}[{key}]")
-    elif sample is not None:
-        yield name or "sample", sample
 
 
 def _with_bar(ranges: Iterable[_Counts], size: int, progress: bool) -> Iterator[_Counts]:

@@ -66,8 +66,8 @@ def test_a_table_where_there_are_no_images():
         ]
     )
     assert peek.png() is None
-    assert str(peek).splitlines()[0].split() == ["batch", "sample", "[0].n", "[0].tokens", "[1]"]
-    assert str(peek).splitlines()[2].split(maxsplit=2) == ["0", "1", "1      [4, 5, 6, 7]    <b>"]
+    assert str(peek).splitlines()[0].split() == ["batch", "sample", "[0].tokens", "[0].n", "[1]"]
+    assert str(peek).splitlines()[2].split(maxsplit=2) == ["0", "1", "[4, 5, 6, 7]    1      <b>"]
     assert "<td>&lt;b&gt;</td>" in peek._repr_html_()
     with pytest.raises(ValueError, match="the batches hold no images"):
         peek.save("sheet.png")
