@@ -100,7 +100,6 @@ ALLOWED = {
     "viewing": {
         "arguments",
         "batch",
-        "replaying",
         "selecting",
         "sources",
         "structure",
@@ -120,7 +119,7 @@ ALLOWED = {
         "user_code",
     },
     "resuming": set(),
-    "replaying": BELOW_ENGINE | {"images"},
+    "replaying": BELOW_ENGINE | {"images", "viewing"},
     "keras": ANY | {"replaying", "resuming"},
     "gluon": ANY | {"replaying", "resuming"},
     "diagnosis": ANY | {"markup"},

@@ -162,7 +162,7 @@ class Order:
         """Whether the global order is the same for every batch size and number of shards."""
         return self.arrangement is None or not self.arrangement.is_grouped
 
-    def likeness(self) -> dict[str, Any]:
+    def fingerprint(self) -> dict[str, Any]:
         """Plain values that tell it from another order, by the names that users know them by."""
         size = self.size or 0
         positions = [size * part // _PROBED for part in range(min(size, _PROBED))]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from adapters.cli import arguments
 from adapters.errors import AdapterError, ContentError
@@ -27,6 +26,7 @@ from adapters.sources import (
     open_records,
     suggested,
 )
+from adapters.viewing.images import RGB, TILE_PIXELS, contact_sheet
 
 _NPY = b"\x93NUMPY"
 _KINDS = {
@@ -38,8 +38,6 @@ _KINDS = {
     b"BM": "BMP",
     b"RIFF": "WebP",
 }
-# Of one image on the sheet, with what is between it and the next.
-_TILE_PIXELS, _GAP_PIXELS = 128, 4
 _SHOWN_BYTES = 16
 # What tells which features there are.
 _LOOKED_AT = 100
@@ -65,7 +63,7 @@ def run_inspect(options: argparse.Namespace) -> int:
     for line in described(files, options.count):
         print(line)
     if options.sheet is not None:
-        shown = contact_sheet(files, options.count, options.sheet)
+        shown = draw_images(files, options.count, options.sheet)
         print(f"{options.sheet}: {shown} images")
     return 0
 
@@ -97,7 +95,7 @@ def _records(paths: Sequence[str]) -> list[str]:
 
 
 def _files(path: str, source: ImageSource, count: int) -> Iterator[str]:
-    """What ``open_images`` finds under a path."""
+    """Lines about the classes and the first images under a path."""
     names = source.classes
     yield f"{clean(path)}: {len(source):,} images" + (
         "" if names is None else f", {len(names)} classes"
@@ -149,18 +147,18 @@ def _bytes_of(payload: memoryview, step: wire.Entry) -> bytes:
     return bytes(next(iter(wire.strings(payload, held.begin, held.end)), b""))
 
 
-def contact_sheet(paths: Sequence[str], count: int, out: str) -> int:
+def draw_images(paths: Sequence[str], count: int, out: str) -> int:
     """Draw the first images of all files and folders into one PNG.
 
     Returns:
-        How many.
+        The number of images.
 
     Raises:
         ContentError: No record and no file is an image.
         OSError: ``out`` can't be written.
     """
-    decoder = ImageDecoder(_TILE_PIXELS, crop="center", channels=3)
-    tiles: list[NDArray[Any]] = []
+    decoder = ImageDecoder(TILE_PIXELS, crop="center", channels=3)
+    tiles: list[RGB | None] = []
     for make in _tiles(paths, decoder):
         if len(tiles) == count:
             break
@@ -168,21 +166,16 @@ def contact_sheet(paths: Sequence[str], count: int, out: str) -> int:
             tiles.append(make()[0])
     if not tiles:
         raise ContentError("records that are images", "none")
-    across = int(np.ceil(np.sqrt(len(tiles))))
-    down = -(-len(tiles) // across)
-    step = _TILE_PIXELS + _GAP_PIXELS
-    sheet = np.full((down * step - _GAP_PIXELS, across * step - _GAP_PIXELS, 3), 255, np.uint8)
-    for place, tile in enumerate(tiles):
-        top, left = place // across * step, place % across * step
-        sheet[top : top + _TILE_PIXELS, left : left + _TILE_PIXELS] = tile
-    _, encoded = importlib.import_module("cv2").imencode(".png", sheet[:, :, ::-1])
+    across = math.ceil(math.sqrt(len(tiles)))
+    rows = [tiles[start : start + across] for start in range(0, len(tiles), across)]
+    sheet = contact_sheet(rows)
     with open(out, "wb") as file:
-        file.write(encoded.tobytes())
+        file.write(sheet)
     return len(tiles)
 
 
 def _tiles(paths: Sequence[str], decoder: ImageDecoder) -> Iterator[Callable[[], Any]]:
-    """What makes each of the images, with its label."""
+    """Functions that each return an image with its label."""
     for path in filter(names_images, paths):
         source = open_images(path, decode=decoder)
         yield from (partial(source.sample, number) for number in range(len(source)))

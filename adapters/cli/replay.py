@@ -1,4 +1,4 @@
-"""``adapters replay``: a batch of a training script once more, to be looked at."""
+"""``adapters replay``: a batch of a training script, computed again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from adapters.diagnosis.script import with_loader_of
 def add_parser(subparsers: Any) -> None:
     """Add ``replay`` to the command line."""
     replay = subparsers.add_parser(
-        "replay", help="a batch of a training script once more: records, labels, crops, pictures"
+        "replay", help="compute a batch of a training script again: records, labels, crops, images"
     )
     replay.add_argument("--epoch", type=from_zero, required=True, metavar="E", help="from 0")
     which = replay.add_mutually_exclusive_group(required=True)
@@ -28,19 +28,21 @@ def add_parser(subparsers: Any) -> None:
         "--samples",
         type=int,
         metavar="N",
-        help="of a training that went on with other shards or batches within that epoch: the "
-        '"samples" of the state that it went on with',
+        help="if other shards or batches resumed the training within that epoch: the "
+        '"samples" of the state that it was resumed with',
     )
-    replay.add_argument("--sheet", metavar="PNG", help="write the pictures, before and after")
     replay.add_argument(
-        "--skip", type=from_zero, default=0, metavar="N", help="loops to leave alone"
+        "--sheet", metavar="PNG", help="write the images, before and after the transforms"
+    )
+    replay.add_argument(
+        "--skip", type=from_zero, default=0, metavar="N", help="training loops to skip"
     )
     replay.add_argument("script", help="a training script, run to its first loop")
     replay.add_argument(
         "--args",
         nargs=argparse.REMAINDER,
         default=[],
-        help="what follows is for the script",
+        help="the arguments after it are for the script",
     )
     replay.set_defaults(run=run_replay)
 

@@ -43,8 +43,8 @@ def run_show(options: argparse.Namespace) -> int:
     Raises:
         FileNotFoundError: There is no such file.
         ModuleNotFoundError: There is no such module.
-        ScriptError: From what somebody's own code raises.
-        TypeError: What is named is nothing that can be shown.
+        ScriptError: The user's code raises an error.
+        TypeError: The named object can't be shown.
         ValueError: There is nothing of that name, a function needs arguments, or there are no
             images for a sheet.
     """

@@ -27,7 +27,7 @@ from adapters.gluon.loader import DataLoader, gluon_loader
 from adapters.gluon.plan import GluonPlan
 from adapters.gluon.recipe import Opaque, Recipe
 from adapters.gluon.samplers import EpochBatchSampler, sampler_twin
-from adapters.resuming import looking
+from adapters.resuming import read_only
 
 _KEPT_BATCHES = 4
 # What a sampler is asked for: its batches are fetched in turn.
@@ -94,7 +94,7 @@ class GluonFace(Face):
         for kind, plain in zip(kinds, own):
             kind.__iter__ = _observed(plain, observer)
         try:
-            with looking():
+            with read_only():
                 yield
         finally:
             for kind, plain in zip(kinds, own):

@@ -43,7 +43,7 @@ from adapters.gluon.samplers import (
 )
 from adapters.gluon.standing import Standing
 from adapters.gluon.workers import settings_of
-from adapters.ranks import AskedShard
+from adapters.ranks import ShardArgument
 from adapters.sources import as_source, holds_stored, open_guessed
 
 _open: weakref.WeakSet[Engine] = weakref.WeakSet()
@@ -216,8 +216,8 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
             bucket_by=bucket_by,
             tolerant=on_error != "raise",
         )
-        self._shard = AskedShard(shard)
-        self._batch_sampler = self._orders(shard=self._shard.asked)
+        self._shard = ShardArgument(shard)
+        self._batch_sampler = self._orders(shard=self._shard.requested)
         # Without a seed, a pass that draws anything is known when it begins, and no sooner.
         draws = recipe.draws or generator_argument(batch_transform) is not None
         self._fresh = seed is None and (bool(used.possibly) or draws)
@@ -260,7 +260,7 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
     def _settled(self) -> DataLoader:
         """Itself, with the shard that it has from now on."""
         if self._shard.settle():  # Which is before anything was asked for.
-            self._batch_sampler = self._orders(shard=self._shard.asked)
+            self._batch_sampler = self._orders(shard=self._shard.requested)
             if not isinstance(self._plan.order, DrawnOrder):
                 self._plan.order = self._batch_sampler.order
         return self

@@ -37,12 +37,12 @@ from adapters.generators import generator
 from adapters.gluon import metricstate, trainingstate
 from adapters.gluon.loader import DataLoader
 from adapters.resuming import (
-    Background,
-    Folder,
+    CheckpointDir,
     Lock,
     Schedule,
+    Writer,
+    check_fingerprint,
     check_order,
-    check_same,
 )
 from adapters.seeding import process_generators, set_process_generators
 
@@ -119,8 +119,8 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
             )
         self._loader = loader
         self._schedule = Schedule(every)
-        self._folder = Folder(folder, int(keep))
-        self._background = Background(self._folder)
+        self._folder = CheckpointDir(folder, int(keep))
+        self._writer = Writer(self._folder)
         self._lock = Lock(self._folder.path)
         self._seed = seed
         self._net: Any = None
@@ -164,7 +164,7 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
         """A batch has been trained on; saves, if it is time."""
         self._batch, self._trained = self._batch + 1, True
         self._schedule.count(1)
-        self._lock.settle()
+        self._lock.check_writer()
         # After the last one, the end of the epoch is at hand.
         if self._schedule.due and self._batch < self._batches:
             self._save()
@@ -222,7 +222,7 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
         self._schedule.restart()
         trainingstate.check_trainer(trainer)
         order = getattr(self._loader._settled()._batch_sampler, "order", None)
-        self._lock.take(getattr(order, "shard", (0, 1)), over=True)
+        self._lock.take(getattr(order, "shard", (0, 1))[0], over=True)
         if self._lock.writes:
             self._folder.clean()
         self._state = state = self._folder.newest()
@@ -230,7 +230,7 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
             return
         self._schedule.saved()
         trainingstate.check(state, self._net, self._trainer, self._folder.path)
-        check_same(
+        check_fingerprint(
             {"seed of Resume": state.get("seed", self._seed)},
             {"seed of Resume": self._seed},
             self._folder.path,
@@ -240,7 +240,7 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
         self._epoch, self._batch = state["epoch"], state["batch"]
         self.extra = state["extra"]
         self._loader.load_state_dict(state["loader"])
-        if state.get("rank", self._lock.rank) == self._lock.rank:
+        if self._lock.rank == 0:
             set_process_generators(state["generators"])
         (epoch, batch), here = self._loader._progress.position, self._data()
         if over := epoch - state["loader"]["epoch"]:  # Other shards have nothing left of it.
@@ -270,12 +270,12 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
             self._save()
 
     def _end(self) -> None:
-        self._background.wait()
+        self._writer.wait()
         if self._trained:
             self._save()
 
     def _leave(self) -> None:
-        self._background.wait()
+        self._writer.wait()
         self._lock.release()
 
     def _seed_batch(self) -> None:
@@ -284,7 +284,7 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
             mx.random.seed(int(drawn))
 
     def _save(self) -> None:
-        if self._background.busy or not self._lock.writes:
+        if self._writer.busy or not self._lock.writes:
             return
         try:
             made = trainingstate.state_of(self._net, self._trainer)
@@ -298,12 +298,11 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
             "batch": self._batch,
             "loader": self._place(),
             "data": self._data(),
-            "rank": self._lock.rank,
             "metrics": metricstate.states_of(self._metrics),
             "generators": process_generators(),
             "extra": copy.deepcopy(self.extra),
         }
-        self._background.write(f"{self._epoch:06d}-{self._batch:09d}", value)
+        self._writer.write(f"{self._epoch:06d}-{self._batch:09d}", value)
         self._schedule.saved()
 
     def _place(self) -> dict[str, int]:
@@ -320,7 +319,7 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
         order = getattr(sampler, "order", None)
         known: dict[str, Any] = {"batch_sampler": type(sampler).__name__}
         if isinstance(order, Order):
-            known |= order.likeness()
+            known |= order.fingerprint()
         elif hasattr(self._loader._dataset, "__len__"):
             known["the number of samples"] = len(self._loader._dataset)
         return known

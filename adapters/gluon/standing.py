@@ -24,8 +24,8 @@ from adapters.gluon.samplers import (
     rolls_over,
     tell_epoch,
 )
-from adapters.ranks import AskedShard
-from adapters.replaying import continued
+from adapters.ranks import ShardArgument
+from adapters.replaying import continuation_of
 
 
 class Standing(abc.ABC):
@@ -34,7 +34,7 @@ class Standing(abc.ABC):
     _progress: Progress
     _continuation: Continuation
     _batch_sampler: Any
-    _shard: AskedShard
+    _shard: ShardArgument
     _seed: int | None
     _fresh: bool
 
@@ -74,12 +74,12 @@ class Standing(abc.ABC):
         epoch, batch = self._settled()._progress.position
         self._check_replay("state_dict", epoch, batch)
         goes_on = self._continuation.covers(epoch, batch)
-        if self._counts_samples and (goes_on or self._shard.asked is not None):
+        if self._counts_samples and (goes_on or self._shard.requested is not None):
             origin = self._continuation.origin if goes_on else 0
             return {"epoch": epoch, "samples": self._batch_sampler.order.consumed(batch, origin)}
         sampler = self._batch_sampler
         grouped = isinstance(sampler, OrderBatchSampler) and not sampler.order.elastic
-        if grouped and batch and self._shard.asked is not None:
+        if grouped and batch and self._shard.requested is not None:
             return {"epoch": epoch, unit_of(sampler.order.consumed(1)): batch}
         return {"epoch": epoch, "batch": batch}
 
@@ -109,7 +109,7 @@ class Standing(abc.ABC):
             epoch, batch = told or position_of(
                 state, lambda epoch: length_of(sampler, epoch), "loader"
             )
-            if batch and self._shard.asked is not None and told is None:
+            if batch and self._shard.requested is not None and told is None:
                 self._shard.warn_of_batches(state, sampler.order.consumed(1), self._counts_samples)
             if told and batch and batch >= sampler.count(epoch):
                 epoch, batch = epoch + 1, 0  # What is left doesn't fill all shards.
@@ -126,7 +126,7 @@ class Standing(abc.ABC):
         """How a pass went on that a batch of shall be replayed."""
         sampler = self._batch_sampler
         if isinstance(sampler, OrderBatchSampler):
-            return continued(self._continuation, sampler.order, epoch, state, "loader")
+            return continuation_of(self._continuation, sampler.order, epoch, state, "loader")
         if state is not None:
             position_of(state, lambda epoch: length_of(sampler, epoch), "loader")
         return WHOLE

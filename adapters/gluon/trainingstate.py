@@ -20,7 +20,7 @@ import mxnet as mx
 import numpy as np
 from mxnet.util import is_np_array
 
-from adapters.resuming import check_same
+from adapters.resuming import check_fingerprint
 
 
 def state_of(net: Any, trainer: Any) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def check(state: dict[str, Any], net: Any, trainer: Any, folder: Any) -> None:
             f"{len(state['parameters'])} parameters, got {here}: make the same net, or give Resume "
             "another folder"
         )
-    check_same(state.get("made", {}), _made(net, trainer), folder)
+    check_fingerprint(state.get("made", {}), _made(net, trainer), folder)
 
 
 def set_state(net: Any, trainer: Any, state: dict[str, Any]) -> None:

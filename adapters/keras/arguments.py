@@ -21,7 +21,7 @@ from adapters.arguments import (
 from adapters.batch.arranging import check_shuffle
 from adapters.batch.order import Order
 from adapters.engine import CLUSTER, Settings
-from adapters.ranks import AskedShard
+from adapters.ranks import ShardArgument
 
 # What stands for class weights of several outputs.
 _SAMPLE_WEIGHTS = (
@@ -125,7 +125,7 @@ def check_order(order: Order) -> None:
         )
 
 
-def check_given_shard(given: tuple[int, int] | None, asked: AskedShard) -> None:
+def check_given_shard(given: tuple[int, int] | None, asked: ShardArgument) -> None:
     """Check the part of the data that Keras gives to this process.
 
     Args:

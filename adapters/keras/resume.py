@@ -26,7 +26,7 @@ import keras
 from adapters.arguments import check_integer
 from adapters.keras import callbackstate, internals, modelstate
 from adapters.keras.fits import Fit, FitCallback
-from adapters.resuming import Background, Folder, Lock, Schedule, check_order
+from adapters.resuming import CheckpointDir, Lock, Schedule, Writer, check_order
 
 log = logging.getLogger("adapters")
 
@@ -81,8 +81,8 @@ class Resume(FitCallback):
         if not isinstance(folder, (str, os.PathLike)):
             raise TypeError(f"folder must be a path, got {folder!r}")
         self._schedule = Schedule(every)
-        self._folder = Folder(folder, int(keep))
-        self._background = Background(self._folder)
+        self._folder = CheckpointDir(folder, int(keep))
+        self._writer = Writer(self._folder)
         self._lock = Lock(self._folder.path)
         self._fit: Fit | None = None
         self._state: dict[str, Any] | None = None
@@ -117,7 +117,7 @@ class Resume(FitCallback):
         self._fit, self._trained, self._stopped_inside = fit, False, False
         self._stopped_before_end = self._spoiled = False
         self._schedule.restart()
-        self._lock.take(fit.sequence._settled()._plan.order.shard)
+        self._lock.take(fit.sequence._settled()._plan.order.shard[0])
         if self._lock.writes:
             self._folder.clean()
         self._state = state = self._folder.newest()
@@ -161,7 +161,7 @@ class Resume(FitCallback):
     def fit_ends(self, fit: Fit) -> None:
         """What is being written is whole when ``fit`` is left, in whatever way."""
         self._fit = self._state = None
-        self._background.wait()
+        self._writer.wait()
         self._lock.release()
 
     # --- Keras's hooks ---
@@ -204,7 +204,7 @@ class Resume(FitCallback):
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Before a batch: put back what was saved there, or save."""
         if self._trained:
-            self._lock.settle()
+            self._lock.check_writer()
         else:
             self._position = None
         if self._state is not None:
@@ -240,11 +240,11 @@ class Resume(FitCallback):
         if self._state is not None:  # Nothing was left to train.
             self._put_back()
         if self._trained and not self._stopped_inside:
-            self._background.wait()
+            self._writer.wait()
             self._save(
                 self._epoch, 0, over=bool(self.model.stop_training and not self._stopped_before_end)
             )
-        self._background.wait()
+        self._writer.wait()
 
     # --- the state ---
 
@@ -272,14 +272,12 @@ class Resume(FitCallback):
             self._stopped_before_end = True  # By somebody who didn't wait for the epoch's end.
         if inside and self.model.stop_training and not self._stopped_inside:
             self._stopped_inside = True
-            self._background.wait()
+            self._writer.wait()
             self._position = None
             self._save(self._epoch, self._next_step)
 
     def _save(self, epoch: int, step: int, over: bool = False) -> None:
-        if self._trained:
-            self._lock.settle()
-        if self._background.busy or not self._lock.writes:
+        if self._writer.busy or not self._lock.writes:
             return
         state = modelstate.state_of(self.model)
         if (spoiled := modelstate.not_finite(self.model, state)) is not None:
@@ -295,14 +293,13 @@ class Resume(FitCallback):
             "epochs": fit.epochs,
             "sequence": position,
             "data": _data_of(fit),
-            "rank": self._lock.rank,
             "validation": None if fit.validation is None else fit.validation.epoch,
             "keras": keras.__version__,
             "backend": keras.backend.backend(),
             **state,
             "callbacks": callbackstate.states_of(self._callbacks),
         }
-        self._background.write(f"{epoch:06d}-{step:09d}", value)
+        self._writer.write(f"{epoch:06d}-{step:09d}", value)
         self._schedule.saved()
 
     def _warn_of(self, spoiled: str) -> None:
@@ -323,9 +320,11 @@ class Resume(FitCallback):
 
     def _put_back(self) -> None:
         assert self._state is not None
-        own = self._state.get("rank", self._lock.rank) == self._lock.rank
         modelstate.set_state(
-            self.model, self._state, metrics=self._state["step"] > 0, generators=own
+            self.model,
+            self._state,
+            metrics=self._state["step"] > 0,
+            generators=self._lock.rank == 0,
         )
         callbackstate.restore(self._callbacks, self._state["callbacks"])
 
@@ -348,4 +347,4 @@ def _data_of(fit: Fit) -> dict[str, Any]:
     assert fit.sequence is not None
     order = fit.sequence._settled()._plan.order
     permuted = bool(fit.shuffle and not order.shuffle and not fit.sequence._endless)
-    return {**order.likeness(), "shuffle of fit": permuted}
+    return {**order.fingerprint(), "shuffle of fit": permuted}

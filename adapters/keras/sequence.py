@@ -45,8 +45,8 @@ from adapters.keras.internals import called_by_keras, notice_own_adapter
 from adapters.keras.iteration import Iteration
 from adapters.keras.progress import Progress
 from adapters.keras.sources import Inner, source_of, without_none
-from adapters.ranks import AskedShard
-from adapters.replaying import continued, key_of
+from adapters.ranks import ShardArgument
+from adapters.replaying import continuation_of, key_of
 from adapters.sources import SequenceSource, Source
 
 # What a sequence has once it has begun; a copy has its own.
@@ -206,7 +206,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
             batch_size = 1
         else:
             check_members(source)
-        self._shard = AskedShard(shard)
+        self._shard = ShardArgument(shard)
         size, part = int(batch_size), self._shard.part
         samples = None if self._source.endless else len(self._source)
         given = samples, size, shuffle, int(seed), bool(drop_remainder), part
@@ -377,7 +377,7 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
 
     @property
     def _sharded(self) -> bool:
-        return self._shard.asked is not None or self._plan.order.shard[1] > 1
+        return self._shard.requested is not None or self._plan.order.shard[1] > 1
 
     def _go_on(self, epoch: int, samples: int) -> None:
         """Have the next pass start where so many samples of an epoch's order were consumed."""
@@ -444,10 +444,10 @@ class SafeSequence(keras.utils.PyDataset):  # type: ignore[misc]
         if epoch == self.epoch:
             self._engine.enter_epoch(epoch)  # Whose hooks may make its batches.
         number = index_of(batch, plan.num_batches)
-        rest = continued(self._progress.continuation, plan.order, epoch, state, "sequence")
+        rest = continuation_of(self._progress.continuation, plan.order, epoch, state, "sequence")
         permuted = shuffled and not self._endless and not plan.order.shuffle
         key = key_of(rest, plan.order, epoch, number, plan.shuffled if permuted else None)
-        return replaying.replayed(plan, key, self.epoch)
+        return replaying.replay_batch(plan, key, self.epoch)
 
     # --- lifetime, copies, shards ---
 

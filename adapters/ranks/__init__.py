@@ -1,5 +1,5 @@
-"""Which of a job's processes this is, and so which shard it loads: ``shard="auto"``."""
+"""The rank of this process in its job, and the shard that a loader takes for it."""
 
-from adapters.ranks.asked import AskedShard
+from adapters.ranks.sharding import ShardArgument
 
-__all__ = ["AskedShard"]
+__all__ = ["ShardArgument"]

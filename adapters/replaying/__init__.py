@@ -1,17 +1,17 @@
-"""A batch once more, for people: what is in it, where it lies, what was drawn, as pictures."""
+"""``replay``: a batch of a training, computed again, with its samples, their files and crops."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from adapters.lazily import bound
-from adapters.replaying.rest import continued, key_of
+from adapters.replaying.keys import continuation_of, key_of
 
 if TYPE_CHECKING:
-    from adapters.replaying.replay import Replay, replayed
+    from adapters.replaying.replay import Replay, replay_batch
 else:
     __getattr__ = bound(
-        __name__, dict.fromkeys(("Replay", "replayed"), "adapters.replaying.replay")
+        __name__, dict.fromkeys(("Replay", "replay_batch"), "adapters.replaying.replay")
     )
 
-__all__ = ["Replay", "continued", "key_of", "replayed"]
+__all__ = ["Replay", "continuation_of", "key_of", "replay_batch"]

@@ -1,11 +1,12 @@
-"""``Replay``: one batch of a training, computed once more.
+"""``Replay``: one batch of a training, computed again.
 
 A batch is a function of the source, the seed, the epoch and its number: no log of the training is
-needed, and nothing that a training under way reads is changed.
+needed, and a training in progress isn't disturbed.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -16,29 +17,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.alignment import aligned_empty
+from adapters.batch.collate import as_leaf
 from adapters.batch.key import BatchKey
 from adapters.batch.sourceplan import SourcePlan
 from adapters.errors import ContentError, RecordError
 from adapters.generators import DECODE, Place, generator
 from adapters.images import decode, stored
-from adapters.replaying.pictures import as_numpy, picture_of, pictures_of
-from adapters.replaying.sheet import png, sheet
 from adapters.sources.origin import Origin
 from adapters.structure import flatten
+from adapters.viewing.images import RGB, contact_sheet, framed, image_in, images_in, thumbnails
 
 
 @dataclass(frozen=True)
 class Replay:
-    """What ``seq.replay(epoch, batch)`` returns; ``print`` shows it as a table.
+    """The result of ``seq.replay(epoch, batch)``; ``print`` shows it as a table.
 
     Args:
-        epoch: Of the batch.
-        index: Its number: ``seq[index]`` of that epoch.
-        batch: What the model was given.
-        numbers: The samples in it, int64 ``(batch,)``; for a source of whole batches, the number
-            of that batch.
-        origins: Of each sample, where it lies and what was drawn for it.
-        fetched: Gives the sample of a number before any transform of yours.
+        epoch: The epoch of the batch.
+        index: The number of the batch: ``seq[index]`` of that epoch.
+        batch: The batch as the model gets it.
+        numbers: The numbers of its samples, int64 ``(batch,)``; for a source of whole batches, the
+            number of that batch.
+        origins: The file, record and crop of each sample.
+        fetched: Returns the sample of a number before any transform of yours.
     """
 
     epoch: int
@@ -50,19 +51,19 @@ class Replay:
 
     @property
     def labels(self) -> list[Any] | None:
-        """Of each sample, where the batch is ``(x, y)`` or more and y has a row for each."""
+        """The label of each sample, if the batch is ``(x, y)`` or more and y has a row for each."""
         if not (isinstance(self.batch, (tuple, list)) and len(self.batch) > 1):
             return None
-        rows = [as_numpy(leaf) for leaf in flatten(self.batch[1])[0]]
+        rows = [as_leaf(leaf) for leaf in flatten(self.batch[1])[0]]
         if len(rows) != 1 or rows[0].ndim not in (1, 2) or len(rows[0]) != len(self.numbers):
             return None
         return [row.tolist() for row in rows[0]]
 
     def before(self, row: int) -> Any:
-        """The sample in this row of the batch before it was cropped and transformed.
+        """The sample in a row of the batch before it was cropped and transformed.
 
         Returns:
-            Of a stored image the whole image, uint8 (height, width, 3), or with all its bits and
+            The whole image of a stored image, uint8 (height, width, 3), or with all its bits and
             bands; else the source's sample.
         """
         encoded = self.origins[row].encoded
@@ -74,36 +75,60 @@ class Replay:
         return self.fetched(int(self.numbers[row]))
 
     def sheet(self, path: str | os.PathLike[str]) -> Path:
-        """Write a PNG: of each sample, before and after the transforms, one above the other.
+        """Write a contact sheet: each sample before the transforms, and below it after them.
 
-        What was cut out of the first is framed in red.
+        A red frame shows the crop.
 
         Args:
-            path: Of the file.
+            path: The PNG file.
 
         Returns:
             The path.
 
         Raises:
-            ValueError: There are no pictures in the batch.
+            OSError: The file can't be written.
+            ValueError: The batch has no images.
         """
-        after = pictures_of(self.batch)
-        if after is None:
+        leaves = [as_leaf(leaf) for leaf in flatten(self.batch)[0]]
+        images = next((found for leaf in leaves if (found := images_in(leaf)) is not None), None)
+        if images is None:
             raise ValueError(
-                "the batch must have an array of pictures for a sheet, (batch, height, width) with "
+                "the batch must have an array of images for a sheet, (batch, height, width) with "
                 "or without 1, 3 or 4 channels: print(replay) shows what it has"
             )
-        pairs = []
-        for row in range(len(after)):
-            try:
-                before = picture_of(self.before(row)) if row < len(self.numbers) else None
-            except (ContentError, RecordError):  # Damaged, and replaced by on_error.
-                before = None
-            crop = self.origins[row].crop if row < len(self.origins) else None
-            pairs.append((before, after[row], crop))
+        after = thumbnails(list(images))
+        before = self._thumbnails_before(len(after))
+        across = math.ceil(math.sqrt(2 * len(after)))
+        rows: list[list[RGB | None]] = []
+        for start in range(0, len(after), across):
+            rows += [before[start : start + across], [*after[start : start + across]]]
         target = Path(path)
-        target.write_bytes(png(sheet(pairs)))
+        target.write_bytes(contact_sheet(rows))
         return target
+
+    def _thumbnails_before(self, count: int) -> list[RGB | None]:
+        """Thumbnails of the samples before the transforms, None for those that have no image."""
+        images = [self._image_before(row) for row in range(count)]
+        drawn = iter(thumbnails([image for image in images if image is not None]))
+        tiles: list[RGB | None] = []
+        for row, image in enumerate(images):
+            tile = None if image is None else next(drawn)
+            crop = self.origins[row].crop if row < len(self.origins) else None
+            if tile is not None and crop is not None:
+                height, width = crop.resized or crop.image
+                box = crop.top / height, crop.left / width, crop.height / height, crop.width / width
+                tile = framed(tile, box)
+            tiles.append(tile)
+        return tiles
+
+    def _image_before(self, row: int) -> NDArray[Any] | None:
+        if row >= len(self.numbers):
+            return None
+        try:
+            leaves = [as_leaf(leaf) for leaf in flatten(self.before(row))[0]]
+        except (ContentError, RecordError):  # Damaged, and replaced by on_error.
+            return None
+        return next((found for leaf in leaves if (found := image_in(leaf)) is not None), None)
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -127,20 +152,20 @@ class Replay:
 
 
 def _dtype_of(leaf: Any) -> str:
-    """Of an array, as NumPy calls it; an NDArray of MXNet has the type of a number."""
+    """The name of an array's dtype; that of an NDArray of MXNet is a type."""
     dtype = getattr(leaf, "dtype", None)
     if dtype is None:
         return type(leaf).__name__
     return np.dtype(dtype).name if isinstance(dtype, type) else str(dtype)
 
 
-def replayed(plan: SourcePlan, key: BatchKey, now: int) -> Replay:
-    """The batch of a plan.
+def replay_batch(plan: SourcePlan, key: BatchKey, now: int) -> Replay:
+    """Compute a batch of a plan again.
 
     Args:
-        plan: Whose.
-        key: Of the batch.
-        now: The epoch that a source with epochs of its own is in.
+        plan: The plan.
+        key: The key of the batch.
+        now: The current epoch of a source with epochs of its own.
 
     Raises:
         ValueError: The source has epochs of its own and is in another one.

@@ -1,25 +1,26 @@
-"""Where a training is kept, so that it can be continued: what the faces have in common.
+"""Checkpoints of a training, and how it resumes from them: what both front ends share.
 
-``values.py`` says what can be kept, ``folder.py`` where and how, ``schedule.py`` how often,
-``likeness.py`` whether it is the same training, ``lock.py`` who may use the folder, and
-``background.py`` writes while it goes on. No file here knows a framework.
+``values.py`` turns nested values into JSON and arrays, ``checkpoint_dir.py`` has the files,
+``writer.py`` the thread that writes them, ``schedule.py`` says how often, ``fingerprint.py``
+compares the training with the one that was saved, and ``lock.py`` keeps a second training out of
+the folder. No module here knows a framework.
 """
 
 from __future__ import annotations
 
-from adapters.resuming.background import Background
-from adapters.resuming.folder import Folder
-from adapters.resuming.likeness import check_order, check_same, unnumbered
-from adapters.resuming.lock import Lock, looking
+from adapters.resuming.checkpoint_dir import CheckpointDir
+from adapters.resuming.fingerprint import check_fingerprint, check_order, unnumbered
+from adapters.resuming.lock import Lock, read_only
 from adapters.resuming.schedule import Schedule
+from adapters.resuming.writer import Writer
 
 __all__ = [
-    "Background",
-    "Folder",
+    "CheckpointDir",
     "Lock",
     "Schedule",
+    "Writer",
+    "check_fingerprint",
     "check_order",
-    "check_same",
-    "looking",
+    "read_only",
     "unnumbered",
 ]

@@ -1,20 +1,11 @@
-"""Who may use a folder: one training at a time, whose processes share it by their ranks.
+"""The lock of a checkpoint folder: one training at a time writes to it, by its rank 0.
 
-::
+Rank 0 holds ``flock`` on the file ``.lock`` in the folder from the start of a training to its end;
+the other ranks only read the folder. The system releases the lock when the process ends, in
+whatever way. The file is removed before the lock is released. A lock file that a killed process
+has left is locked and removed by the next training. Forked worker processes don't hold the lock.
 
-    .lock               one process alone holds it; ranks of one job hold it together
-    .lock-rank3-of-8    each rank holds its own, so that no rank is there twice
-    .lock-writer        the rank that writes
-
-Locks are those of ``flock``: whatever ends a process releases them. The files are removed by who
-holds them last, and what killed processes have left by who comes next; one that was removed
-meanwhile is made anew. Worker processes that are forked off don't hold what their parent holds.
-
-Rank 0 writes. In a folder that rank 0 doesn't use, as each rank may have one of its own, one of
-those that do writes, which is settled when all of a job that trains in step must have begun: after
-the first batch. Where a file system has no locks, nobody but rank 0 writes.
-
-A lock belongs to one ``Resume``, and its methods are called by the thread that trains.
+A ``Lock`` belongs to one ``Resume``, and the thread that trains calls its methods.
 """
 
 from __future__ import annotations
@@ -30,51 +21,49 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
-from adapters.resuming.folder import make
+from adapters.resuming.checkpoint_dir import make
 
 log = logging.getLogger("adapters")
 
-_TOGETHER, _RANK, _WRITER = ".lock", ".lock-rank{}-of-{}", ".lock-writer"
-# Others look whether a lock is held by holding it themselves for an instant.
+# A forked child of a process that has ended holds the lock until it runs its own code.
 _PATIENCE_SECONDS, _PAUSE_SECONDS = 1.0, 0.02
 
 
-class _Held(Exception):
-    """By somebody else."""
-
-
 class Lock:
-    """Of a folder.
+    """Keeps a second training out of a folder.
 
     Args:
-        path: Of the folder; is made if need be.
+        path: The folder; rank 0 makes it if need be.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path.absolute()
-        self._files: dict[str, int] = {}
-        self._made = False
+        self._name = self._path / ".lock"
+        self._file: int | None = None
         self._thread = 0
-        self._count = 1
+        self._awaits_rank_0 = False
         self.rank = 0
-        """Which process of the job this is."""
-        self.writes: bool | None = False
-        """Whether this process writes; None as long as that isn't known."""
+        """The number of this process in its job."""
+        self.writes = False
+        """Whether this process writes checkpoints."""
         _locks.add(self)
 
-    def take(self, shard: tuple[int, int], over: bool = False) -> None:
-        """Begin to use the folder.
+    def take(self, rank: int, over: bool = False) -> None:
+        """Lock the folder if this is rank 0; within ``read_only``, do nothing.
 
         Args:
-            shard: ``(rank, count)``: processes with the same count and other ranks may use it, too.
-            over: Take it over from a training of this thread that was left without a word.
+            rank: The number of this process in its job.
+            over: Take the lock from a training of this thread that was abandoned.
 
         Raises:
-            RuntimeError: Another training uses it.
+            RuntimeError: Another training uses the folder.
         """
         self.release()
-        self.rank, self._count = shard
-        if _looks:
+        self.rank = rank
+        if _readers:
+            return
+        self._awaits_rank_0 = rank > 0
+        if rank:
             return
         if over:
             for other in list(_locks):
@@ -82,160 +71,96 @@ class Lock:
                     other.release()
         self._thread = threading.get_ident()
         try:
-            self._made = make(self._path)
-            self._hold(_TOGETHER, exclusively=self._count == 1)
-            if self._count > 1:
-                self._hold(_RANK.format(*shard))
-            self._clear()
-        except _Held as held:
-            self.release()
-            raise RuntimeError(
-                f"folder must be used by one training at a time, got {self._path}, which "
-                f"{held} uses: end that one, or give Resume another folder. Processes of one job "
-                "share a folder where the data of each has its own shard=(rank, count)"
-            ) from None
+            make(self._path)
+            self._acquire()
         except OSError as error:  # Such as a file system without locks.
             log.warning(
-                "%s can't be locked (%s): nothing would notice a second training there",
+                "%s can't be locked (%s): a second training there would not be noticed",
                 self._path,
                 error,
             )
-        self.writes = True if self._count == 1 else None
-        if not self.rank:
-            self.settle()
+        self.writes = True
 
-    def settle(self) -> None:
-        """Find out who writes, after a batch."""
-        if self.writes is not None:
-            return
-        try:
-            if self.rank and self._is_held(_RANK.format(0, self._count)):
-                self.writes = False
-            else:
-                self._hold(_WRITER, patience_seconds=0.0)
-                self.writes = True
-        except _Held:
-            self.writes = False
-        except OSError:  # Which ``take`` has warned of.
-            self.writes = not self.rank
+    def check_writer(self) -> None:
+        """Warn, after the first batch of another rank, if rank 0 doesn't use this folder."""
+        if self._awaits_rank_0 and not self._name.exists():
+            log.warning(
+                "rank %d has found no rank 0 in %s: rank 0 alone saves a training, so give Resume "
+                "of all ranks the same folder",
+                self.rank,
+                self._path,
+            )
+        self._awaits_rank_0 = False
 
     def release(self) -> None:
-        """Let others use the folder."""
-        self.writes = False
-        for name in list(self._files):
-            self._drop(name)
-        if self._made:
-            self._made = False
-            with contextlib.suppress(OSError):  # Something is in it.
-                self._path.rmdir()
+        """Let other trainings use the folder."""
+        self.writes = self._awaits_rank_0 = False
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._name.unlink()
+            os.close(self._file)
+            self._file = None
 
-    def _clear(self) -> None:
-        """Remove what killed processes have left.
-
-        Raises:
-            _Held: By a rank of another number of them.
-        """
-        for path in self._path.glob(f"{_TOGETHER}-*"):
-            if path.name in self._files:
-                continue
-            own = path.name == _WRITER or path.name.endswith(f"-of-{self._count}")
+    def _acquire(self) -> None:
+        """Open the lock file and lock it; without locks, it only shows that rank 0 is there."""
+        until = time.monotonic() + _PATIENCE_SECONDS
+        while self._file is None:
+            file = os.open(self._name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
-                self._hold(path.name, patience_seconds=0.0 if own else _PATIENCE_SECONDS)
-                self._drop(path.name)
-            except _Held:
-                if not own:
-                    raise
-
-    def _drop(self, name: str) -> None:
-        file = self._files.pop(name)
-        with contextlib.suppress(OSError):
-            # Nobody else may hold what is removed.
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            (self._path / name).unlink()
-        os.close(file)
-
-    def _hold(
-        self, name: str, exclusively: bool = True, patience_seconds: float = _PATIENCE_SECONDS
-    ) -> None:
-        path, until = self._path / name, time.monotonic() + patience_seconds
-        kind = fcntl.LOCK_EX if exclusively else fcntl.LOCK_SH
-        while True:
-            file, is_new = _opened(path)
-            try:
-                fcntl.flock(file, kind | fcntl.LOCK_NB)
-                if _is_there(file, path):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _has_name(file, self._name):
+                    self._file = file
                     os.ftruncate(file, 0)
                     os.pwrite(file, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
-                    self._files[name], file = file, -1
-                    return
             except BlockingIOError:
                 if time.monotonic() >= until:
-                    raise _Held(os.pread(file, 300, 0).decode() or "another process") from None
+                    holder = os.pread(file, 300, 0).decode() or "another process"
+                    raise RuntimeError(
+                        f"folder must be used by one training at a time, got {self._path}, which "
+                        f"{holder} uses: end that one, or give Resume another folder. Processes of "
+                        "one job share a folder if the data of each has its own shard=(rank, count)"
+                    ) from None
                 time.sleep(_PAUSE_SECONDS)
-            except OSError:  # There are no locks.
-                if is_new:
-                    path.unlink(missing_ok=True)
+            except OSError:
+                self._file = file
                 raise
             finally:
-                if file >= 0:
+                if self._file != file:
                     os.close(file)
 
-    def _is_held(self, name: str) -> bool:
-        try:
-            file = os.open(self._path / name, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(file)
-        return False
-
     def __del__(self) -> None:
-        for file in self._files.values():
-            os.close(file)
+        if self._file is not None:
+            os.close(self._file)
 
 
 @contextlib.contextmanager
-def looking() -> Iterator[None]:
-    """Within, folders are neither held nor written to: a training is looked at, not continued."""
-    global _looks
-    _looks += 1
+def read_only() -> Iterator[None]:
+    """Within, folders are neither locked nor written to: a training is examined, not resumed."""
+    global _readers
+    _readers += 1
     try:
         yield
     finally:
-        _looks -= 1
+        _readers -= 1
 
 
-_looks = 0
+_readers = 0
 _locks: weakref.WeakSet[Lock] = weakref.WeakSet()
 
 
-def _opened(path: Path) -> tuple[int, bool]:
-    """A file, and whether it was made for that."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-    try:
-        return os.open(path, flags | os.O_EXCL, 0o666), True
-    except FileExistsError:
-        return os.open(path, flags, 0o666), False
-
-
-def _is_there(file: int, path: Path) -> bool:
-    """Whether an open file is still the one of that name."""
+def _has_name(file: int, path: Path) -> bool:
+    """True if an open file is still the one of that name."""
     try:
         return os.path.samestat(os.fstat(file), os.stat(path))
     except FileNotFoundError:
         return False
 
 
-def _forget() -> None:
-    """In a child that was forked off: the parent holds them."""
+def _forget_in_child() -> None:
     for lock in list(_locks):
-        for file in lock._files.values():
-            os.close(file)
-        lock._files, lock.writes = {}, False
+        if lock._file is not None:
+            os.close(lock._file)
+        lock._file, lock.writes = None, False
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_forget_in_child)

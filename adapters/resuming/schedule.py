@@ -1,4 +1,4 @@
-"""How often something is saved: after some seconds, batches or epochs."""
+"""The interval between checkpoints: seconds, batches or epochs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _FORM = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)(s?)\s*")
 
 
 class Schedule:
-    """Says when it is time again. The first time is at once.
+    """Tells when the next checkpoint is due. The first one is due at once.
 
     Args:
         every: Seconds as a number, or a text: ``"90 s"``, ``"5 min"``, ``"1 h"``,
             ``"500 batches"``, ``"1 epoch"``.
 
     Raises:
-        TypeError: Neither.
-        ValueError: Not above 0, or a unit that isn't known.
+        TypeError: ``every`` is neither a number nor a text.
+        ValueError: ``every`` isn't above 0, or has an unknown unit.
 
     Example:
         >>> Schedule("500 batches").seconds is None
@@ -59,26 +59,26 @@ class Schedule:
         self._batches = self._epochs = -1
 
     def restart(self) -> None:
-        """Nothing has been saved yet: it is time."""
+        """Forget the last checkpoint: the next one is due."""
         self._since, self._batches, self._epochs = -math.inf, -1, -1
 
     def saved(self) -> None:
-        """It has been done now."""
+        """Record that a checkpoint was just taken."""
         self._since, self._batches, self._epochs = time.monotonic(), 0, 0
 
     def count(self, batches: int) -> None:
-        """So many batches more have been trained on."""
+        """Count batches that were trained on."""
         if self._batches >= 0:
             self._batches += batches
 
     def count_epoch(self) -> None:
-        """One epoch more has come to its end."""
+        """Count an epoch that has ended."""
         if self._epochs >= 0:
             self._epochs += 1
 
     @property
     def due(self) -> bool:
-        """Whether it is time."""
+        """True if a checkpoint is due."""
         if self.seconds is not None:
             return time.monotonic() - self._since >= self.seconds
         if self.batches is not None:

@@ -1,4 +1,4 @@
-"""Nested values, taken apart into what JSON can hold and arrays, and put together again.
+"""Nested values as JSON and arrays.
 
 A tuple becomes ``{"tuple": [...]}``, a dict ``{"dict": [[key, value], ...]}``, an array
 ``{"array": its number}`` and bytes ``{"bytes": the number of their array}``. Numbers, texts, None
@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 Arrays = list[NDArray[Any]]
 
 
-def taken_apart(value: Any, arrays: Arrays) -> Any:
-    """What JSON can hold of a value.
+def to_json(value: Any, arrays: Arrays) -> Any:
+    """Turn a value into JSON and arrays.
 
     Args:
         value: None, a bool, number, text, bytes, array, or lists, tuples and dicts of such.
-        arrays: To which arrays are appended; they aren't copied.
+        arrays: The list that arrays are appended to; they aren't copied.
 
     Raises:
         TypeError: It holds something else, or an array of objects or of records.
@@ -31,25 +31,24 @@ def taken_apart(value: Any, arrays: Arrays) -> Any:
         array = np.asarray(value)
         if array.dtype.hasobject:
             raise TypeError("an array of objects can't be saved")
-        kept: dict[str, Any] = {"array": len(arrays)}
+        entry: dict[str, Any] = {"array": len(arrays)}
         if array.dtype.kind == "V":  # Such as bfloat16, which NumPy's files don't know.
-            kept["dtype"] = array.dtype.name
+            entry["dtype"] = array.dtype.name
             if array.dtype.names is not None:
                 raise TypeError("an array of records can't be saved: save its fields")
             whole = np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
             array = whole.reshape(array.shape)
         if isinstance(value, np.generic):
-            kept["scalar"] = True
+            entry["scalar"] = True
         arrays.append(array)
-        return kept
+        return entry
     if isinstance(value, bytes):
         arrays.append(np.frombuffer(value, np.uint8))
         return {"bytes": len(arrays) - 1}
     if isinstance(value, dict):
-        pairs = [[taken_apart(each, arrays) for each in pair] for pair in value.items()]
-        return {"dict": pairs}
+        return {"dict": [[to_json(each, arrays) for each in pair] for pair in value.items()]}
     if type(value) in (list, tuple):
-        members = [taken_apart(each, arrays) for each in value]
+        members = [to_json(each, arrays) for each in value]
         return members if isinstance(value, list) else {"tuple": members}
     raise TypeError(
         f"a {type(value).__name__} can't be saved: use None, numbers, texts, bytes, NumPy arrays, "
@@ -57,19 +56,19 @@ def taken_apart(value: Any, arrays: Arrays) -> Any:
     )
 
 
-def put_together(kept: Any, arrays: Arrays) -> Any:
-    """The value of which ``taken_apart`` made this."""
-    if isinstance(kept, list):
-        return [put_together(each, arrays) for each in kept]
-    if not isinstance(kept, dict):
-        return kept
-    if "dict" in kept:
-        return {put_together(k, arrays): put_together(v, arrays) for k, v in kept["dict"]}
-    if "tuple" in kept:
-        return tuple(put_together(each, arrays) for each in kept["tuple"])
-    if "bytes" in kept:
-        return arrays[kept["bytes"]].tobytes()
-    array = arrays[kept["array"]]
-    if "dtype" in kept:
-        array = array.view(np.dtype(kept["dtype"]))
-    return array[()] if kept.get("scalar") else array
+def from_json(entry: Any, arrays: Arrays) -> Any:
+    """The value that ``to_json`` was given."""
+    if isinstance(entry, list):
+        return [from_json(each, arrays) for each in entry]
+    if not isinstance(entry, dict):
+        return entry
+    if "dict" in entry:
+        return {from_json(k, arrays): from_json(v, arrays) for k, v in entry["dict"]}
+    if "tuple" in entry:
+        return tuple(from_json(each, arrays) for each in entry["tuple"])
+    if "bytes" in entry:
+        return arrays[entry["bytes"]].tobytes()
+    array = arrays[entry["array"]]
+    if "dtype" in entry:
+        array = array.view(np.dtype(entry["dtype"]))
+    return array[()] if entry.get("scalar") else array

@@ -8,8 +8,7 @@ from adapters.lazily import bound
 
 if TYPE_CHECKING:
     from adapters.viewing.mistakes import Inspection
-    from adapters.viewing.peeked import Peek, peeked
-    from adapters.viewing.sheet import contact_sheet, images_in
+    from adapters.viewing.peek import Peek
     from adapters.viewing.survey import FieldStatistics, Statistics, statistics
 else:
     __getattr__ = bound(
@@ -17,22 +16,10 @@ else:
         {
             "FieldStatistics": "adapters.viewing.survey",
             "Inspection": "adapters.viewing.mistakes",
-            "Peek": "adapters.viewing.peeked",
+            "Peek": "adapters.viewing.peek",
             "Statistics": "adapters.viewing.survey",
-            "contact_sheet": "adapters.viewing.sheet",
-            "images_in": "adapters.viewing.sheet",
-            "peeked": "adapters.viewing.peeked",
             "statistics": "adapters.viewing.survey",
         },
     )
 
-__all__ = [
-    "FieldStatistics",
-    "Inspection",
-    "Peek",
-    "Statistics",
-    "contact_sheet",
-    "images_in",
-    "peeked",
-    "statistics",
-]
+__all__ = ["FieldStatistics", "Inspection", "Peek", "Statistics", "statistics"]

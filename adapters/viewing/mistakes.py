@@ -1,11 +1,11 @@
-"""What the first batches of a training show that is nearly always a mistake, said once.
+"""Warnings of likely mistakes in the first batches of a training: sorted labels, black images.
 
     look(batch) --> samples of its pixels, its labels --> the last look: a WARNING for each mistake
 
-A look costs some 30 us, whatever the batch's size: it takes a few hundred values, and reads all of
-a batch only to make sure of what these say. An ``Inspection`` is asked by one thread at a time,
-and keeps no batch. The logger is ``adapters.mistakes``:
-``logging.getLogger("adapters.mistakes").disabled = True`` switches it off.
+A look takes some 30 us for any batch size: it reads a few hundred values, and the whole batch only
+to confirm a suspicion. One thread at a time calls an ``Inspection``, which keeps no batch. The
+logger is ``adapters.mistakes``: ``logging.getLogger("adapters.mistakes").disabled = True`` switches
+the warnings off.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.sources import Source
-from adapters.viewing.sheet import images_in
+from adapters.viewing.images import images_in
 
 log = logging.getLogger("adapters.mistakes")
 
-# Batches that are looked at, and samples that one must have for its labels to tell something.
+# Batches that are looked at, and samples that one must have for its labels to count.
 LOOKS = 4
 _LEAST_SAMPLES = 16
 # Values, and labels, of a batch that are looked at.
 _VALUES = 512
 _LABELS = 64
-# Classes beyond which one-hot labels are looked at of fewer samples: 64 of 1,000 take 50 us.
+# Classes beyond which fewer one-hot labels are looked at: 64 of 1,000 take 50 us.
 _WIDE = 256
 # The logarithm of how often chance may sort the labels.
 _CHANCE = math.log(1e-9)
@@ -39,9 +39,9 @@ class Inspection:
 
     Args:
         shuffled: Whether the order of the samples is random.
-        scales: Whether the model, as far as anybody can tell, brings values of 0 to 255 into a
-            smaller range before it computes with them; True where nobody can.
-        source: What is trained on: it is asked for labels where the first batches have one class.
+        scales: Whether the model brings values of 0 to 255 into a smaller range before it computes
+            with them, or may do so.
+        source: The source of the batches, for its labels if the first batches have one class.
     """
 
     def __init__(self, shuffled: bool, scales: bool = True, source: Source | None = None) -> None:
@@ -56,11 +56,11 @@ class Inspection:
 
     @property
     def done(self) -> bool:
-        """Whether it has seen enough."""
+        """True after the last look."""
         return self._left <= 0
 
     def look(self, batch: Any) -> None:
-        """Look at a batch; after the last look, say what is wrong."""
+        """Look at a batch; after the last look, warn."""
         if self.done:
             return
         self._left -= 1
@@ -69,7 +69,7 @@ class Inspection:
             x, y = _x_and_y(batch)
             self._look_at_images(x)
             self._look_at_labels(y)
-        except Exception as error:  # Of arrays that nobody has thought of: they're no mistake.
+        except Exception as error:  # An unexpected kind of array is no mistake.
             log.debug("a batch can't be looked at: %r", error)
             self._left = -1
             return
@@ -77,7 +77,7 @@ class Inspection:
             self.say()
 
     def say(self) -> None:
-        """Say what is wrong, as far as was seen."""
+        """Warn of the mistakes that were seen."""
         if self._black == self._looks:
             log.warning(
                 "every pixel of the first %d batches is 0: the images are all black; "
@@ -133,7 +133,7 @@ class Inspection:
 
 
 def _is_sorted_for_sure(batches: list[NDArray[Any]]) -> bool:
-    """Whether chance wouldn't sort batches like these, once in a thousand million data sets.
+    """Rule out, at odds of a thousand million to one, that chance has sorted these batches.
 
     Of all the orders that the labels of these batches may have, so many are ascending in each
     batch: the ways to distribute each class over the batches, at the most.
@@ -154,7 +154,7 @@ def _is_sorted_for_sure(batches: list[NDArray[Any]]) -> bool:
 
 
 def _begins_with_one_class(source: Source) -> bool:
-    """Whether the first samples are of one class, and too many others aren't for chance.
+    """Check that the first samples are of one class, and more later ones aren't than by chance.
 
     Of n first samples and n that are spread over the rest, k are of other classes: chance has all
     of these among the last n once in C(2n, k) / C(n, k) orders.
@@ -163,7 +163,7 @@ def _begins_with_one_class(source: Source) -> bool:
     rest = np.linspace(count, len(source) - 1, count).astype(np.int64)
     try:
         first, later = _labels_in(source, np.arange(count)), _labels_in(source, rest)
-    except Exception as error:  # What is damaged is told when it is read.
+    except Exception as error:  # Damage is reported when it is read.
         log.debug("labels can't be looked at: %r", error)
         return False
     if first is None or later is None or (first != first[0]).any():

@@ -1,9 +1,8 @@
 """``statistics``: what a source holds, counted by several threads.
 
-Each thread reads stretches of samples, and makes a ``Tally`` of each; these are added up in the
-order of the samples, so that the figures are the same for any number of threads. A sample that
-can't be read is listed, and the others are counted on. Ctrl-C ends it after the stretches that are
-under way.
+Each thread counts ranges of samples; the counts are added up in the order of the samples, so that
+the figures are the same for any number of threads. A sample that can't be read is listed, and the
+others are counted. Ctrl-C ends the count after the ranges in progress.
 """
 
 from __future__ import annotations
@@ -13,36 +12,41 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from adapters.arguments import check_integer
+from adapters.batch.collate import as_leaf
 from adapters.selecting.given import source_given
 from adapters.sources import Source
 from adapters.user_code import Gate
-from adapters.viewing.fields import Field, fields_of
+from adapters.viewing.images import image_in
+from adapters.viewing.peek import named_leaves
 
 # Samples that one thread reads at a time.
-_STRETCH = 64
+_RANGE = 64
 _SHOWN_LABELS, _SHOWN_CORRUPT = 12, 5
+# Different values up to which whole numbers are labels; beyond them they are numbers.
+_MOST_LABELS = 100_000
 
 
 @dataclass(frozen=True)
 class FieldStatistics:
-    """What is known of one member of the samples.
+    """The statistics of one member of the samples.
 
     Args:
-        name: Of the member.
+        name: The name of the member.
         kind: "image", "array", "number" or "label".
-        count: Samples that were counted.
-        mean: Of the values: a number for each channel of images, one for anything else; None for
+        count: The number of samples.
+        mean: The mean of the values: a number for each channel of images, else one; None for
             labels.
         std: The standard deviation, likewise.
         low: The least value.
-        high: The greatest.
-        shapes: How many samples have which shape.
-        counts: How many samples have which label.
+        high: The greatest value.
+        shapes: The number of samples of each shape.
+        counts: The number of samples of each label.
     """
 
     name: str
@@ -56,7 +60,7 @@ class FieldStatistics:
     counts: dict[Any, int]
 
     def lines(self) -> Iterator[str]:
-        """It, for people."""
+        """A summary for people."""
         if self.kind == "label":
             yield f"{self.name}: labels, {len(self.counts)} different ones"
             for label, count in list(self.counts.items())[:_SHOWN_LABELS]:
@@ -72,12 +76,12 @@ class FieldStatistics:
 
 @dataclass(frozen=True)
 class Statistics:
-    """What ``statistics`` has found; printed, it is a summary.
+    """The result of ``statistics``; ``print`` shows a summary.
 
     Args:
-        samples: How many there are.
-        fields: What is known of each member of them.
-        corrupt: ``(sample number, what is wrong)`` of those that can't be read.
+        samples: The number of samples.
+        fields: The statistics of each member of the samples.
+        corrupt: ``(sample number, error)`` of the samples that can't be read.
     """
 
     samples: int
@@ -89,7 +93,7 @@ class Statistics:
 
     @property
     def mean(self) -> tuple[float, ...] | None:
-        """Of each channel of the first images, else of the first numbers; None without any."""
+        """The mean of each channel of the first images, else of the first numbers; or None."""
         found = self._first("image") or self._first("array", "number")
         return None if found is None else found.mean
 
@@ -101,13 +105,13 @@ class Statistics:
 
     @property
     def labels(self) -> dict[Any, int]:
-        """How many samples have which of the first labels, in the order of these."""
+        """The number of samples of each of the first labels, in the order of these."""
         found = self._first("label")
         return {} if found is None else found.counts
 
     @property
     def sizes(self) -> dict[tuple[int, ...], int]:
-        """How many samples have which shape, of the first images, else of the first arrays."""
+        """The number of samples of each shape, of the first images, else of the first arrays."""
         found = self._first("image") or self._first("array")
         return {} if found is None else found.shapes
 
@@ -126,7 +130,7 @@ class Statistics:
 def statistics(
     source: Any, workers: int | Literal["auto"] = "auto", *, progress: bool = True
 ) -> Statistics:
-    """Read a source once, and say what it holds: means, labels, sizes, what can't be read.
+    """Read a source once and count what it holds: means, labels, sizes, damaged samples.
 
     Args:
         source: Whatever ``SafeSequence`` takes as a source of single samples: arrays, data sets,
@@ -155,116 +159,205 @@ def statistics(
     if workers != "auto":
         check_integer("workers", workers, 1, ' or "auto"')
     threads = len(os.sched_getaffinity(0)) if workers == "auto" else int(workers)
-    given = source_given(source, "source")
-    size = len(given)
-    total: dict[str, Field] = {}
-    corrupt: list[tuple[int, str]] = []
-    for stretch in _with_bar(_stretches(given, size, threads), size, progress):
-        corrupt += stretch.corrupt
-        for name, one in stretch.fields.items():
-            if name in total:
-                total[name].add(one)
-            else:
-                total[name] = one
-    fields = tuple(_summed(name, each) for name, each in total.items())
-    return Statistics(size, fields, tuple(corrupt))
+    source = source_given(source, "source")
+    size = len(source)
+    total = _Counts()
+    for counts in _with_bar(_counted(source, size, threads), size, progress):
+        total.add(counts)
+    fields = tuple(each.result(name) for name, each in total.fields.items())
+    return Statistics(size, fields, tuple(total.corrupt))
+
+
+# --- counting ---
+
+
+class _Moments(NamedTuple):
+    """The moments of each channel of some values; exact for whole numbers up to 16 bits."""
+
+    values: int
+    mean: NDArray[np.float64]
+    squares: NDArray[np.float64]
+    """Sums of squared differences from the mean."""
+
+    @classmethod
+    def of(cls, values: NDArray[Any]) -> _Moments:
+        """The moments of one sample, whose channels are its last axis."""
+        columns = values.reshape(-1, values.shape[-1])
+        count = len(columns)
+        if not count:
+            return cls(0, np.zeros(columns.shape[1]), np.zeros(columns.shape[1]))
+        if values.dtype == np.uint8:
+            levels = np.arange(256)
+            counted = np.stack([np.bincount(column, minlength=256) for column in columns.T])
+            sums, squared = counted @ levels, counted @ levels**2
+            mean = sums / count
+            return cls(count, mean, np.maximum(squared - sums * mean, 0.0))
+        mean = columns.mean(axis=0, dtype=np.float64)
+        return cls(count, mean, ((columns - mean) ** 2).sum(axis=0, dtype=np.float64))
+
+    def plus(self, other: _Moments) -> _Moments:
+        """The moments of both, by the formula of Chan, Golub and LeVeque."""
+        if len(self.mean) != len(other.mean):
+            return self._of_all_channels().plus(other._of_all_channels())
+        count = self.values + other.values
+        if not count:
+            return self
+        apart = other.mean - self.mean
+        mean = self.mean + apart * (other.values / count)
+        more = apart**2 * (self.values * other.values / count)
+        return _Moments(count, mean, self.squares + other.squares + more)
+
+    def _of_all_channels(self) -> _Moments:
+        mean = self.mean.mean()
+        squares = self.squares.sum() + self.values * ((self.mean - mean) ** 2).sum()
+        return _Moments(self.values * len(self.mean), np.array([mean]), np.array([squares]))
 
 
 @dataclass
-class _Stretch:
-    """What some samples, one after another, hold."""
+class _Field:
+    """The counts of one member."""
 
-    samples: int
-    fields: dict[str, Field] = field(default_factory=dict)
+    samples: int = 0
+    images: int = 0
+    arrays: int = 0
+    whole: int = 0
+    """Samples whose member is a whole number, or a text."""
+    moments: _Moments | None = None
+    low: float = np.nan
+    high: float = np.nan
+    shapes: Counter[tuple[int, ...]] = field(default_factory=Counter)
+    labels: Counter[Any] = field(default_factory=Counter)
+
+    def count(self, value: Any) -> None:
+        """Count one sample's member."""
+        self.samples += 1
+        array = as_leaf(value)
+        self.shapes[array.shape] += 1
+        if not array.ndim:
+            item = array.item()
+            if array.dtype.kind in "biuO" and isinstance(item, (int, str, bytes)):
+                self.whole += 1
+                self.labels[item] += 1
+        self.arrays += bool(array.ndim)
+        if array.dtype.kind not in "biuf":
+            return
+        image = image_in(array)
+        self.images += image is not None
+        if array.size:
+            # NaN is ignored; of nothing but NaN, these stay NaN.
+            self.low = np.fmin(self.low, np.fmin.reduce(array, axis=None))
+            self.high = np.fmax(self.high, np.fmax.reduce(array, axis=None))
+            self._add_moments(_Moments.of(array.reshape(-1, 1) if image is None else image))
+
+    def add(self, other: _Field) -> None:
+        """Add the counts of later samples."""
+        for name in ("samples", "images", "arrays", "whole"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.low, self.high = np.fmin(self.low, other.low), np.fmax(self.high, other.high)
+        self.shapes.update(other.shapes)
+        self.labels.update(other.labels)
+        if other.moments is not None:
+            self._add_moments(other.moments)
+
+    def _add_moments(self, moments: _Moments) -> None:
+        self.moments = moments if self.moments is None else self.moments.plus(moments)
+
+    @property
+    def kind(self) -> str:
+        """The kind of the member, as far as it was seen."""
+        if self.images and self.images == self.samples:
+            return "image"
+        if self.arrays:
+            return "array"
+        labels = self.whole == self.samples and len(self.labels) <= _MOST_LABELS
+        return "label" if labels else "number"
+
+    def result(self, name: str) -> FieldStatistics:
+        """The statistics of all samples."""
+        shapes, kind = dict(self.shapes.most_common()), self.kind
+        if kind == "label":
+            try:
+                counts = dict(sorted(self.labels.items()))
+            except TypeError:  # Labels of several types.
+                counts = dict(self.labels.most_common())
+            return FieldStatistics(name, kind, self.samples, None, None, None, None, shapes, counts)
+        mean = std = low = high = None
+        if self.moments is not None:
+            variance = self.moments.squares / max(self.moments.values, 1)
+            mean, std = tuple(self.moments.mean.tolist()), tuple(np.sqrt(variance).tolist())
+            low, high = self.low, self.high
+        return FieldStatistics(name, kind, self.samples, mean, std, low, high, shapes, {})
+
+
+@dataclass
+class _Counts:
+    """The counts of a range of samples."""
+
+    samples: int = 0
+    fields: dict[str, _Field] = field(default_factory=dict)
     corrupt: list[tuple[int, str]] = field(default_factory=list)
 
+    def add(self, other: _Counts) -> None:
+        self.samples += other.samples
+        self.corrupt += other.corrupt
+        for name, counts in other.fields.items():
+            if name in self.fields:
+                self.fields[name].add(counts)
+            else:
+                self.fields[name] = counts
 
-def _stretches(source: Source, size: int, threads: int) -> Iterator[_Stretch]:
-    starts = range(0, size, _STRETCH)
+
+def _counted(source: Source, size: int, threads: int) -> Iterator[_Counts]:
     gate = Gate(("source", each) for each in source.own_code)
     with concurrent.futures.ThreadPoolExecutor(threads, "adapters-statistics") as pool:
-        waiting: list[concurrent.futures.Future[_Stretch]] = []
+        futures: list[concurrent.futures.Future[_Counts]] = []
         try:
-            for start in starts:
-                waiting.append(pool.submit(_read, source, start, min(size, start + _STRETCH), gate))
-                if len(waiting) > 2 * threads:
-                    yield waiting.pop(0).result()
-            while waiting:
-                yield waiting.pop(0).result()
+            for start in range(0, size, _RANGE):
+                numbers = range(start, min(size, start + _RANGE))
+                futures.append(pool.submit(_count, source, numbers, gate))
+                if len(futures) > 2 * threads:
+                    yield futures.pop(0).result()
+            while futures:
+                yield futures.pop(0).result()
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def _read(source: Source, start: int, end: int, gate: Gate) -> _Stretch:
-    stretch = _Stretch(end - start)
+def _count(source: Source, numbers: range, gate: Gate) -> _Counts:
+    counts = _Counts(len(numbers))
     with gate:
-        _count(source, start, end, stretch)
-    return stretch
+        for number in numbers:
+            try:
+                sample = source.sample(number)
+            except Exception as error:
+                counts.corrupt.append((number, f"{type(error).__name__}: {error}"))
+                continue
+            for name, value in named_leaves(sample):
+                counts.fields.setdefault(name or "sample", _Field()).count(value)
+    return counts
 
 
-def _count(source: Source, start: int, end: int, stretch: _Stretch) -> None:
-    for number in range(start, end):
-        try:
-            members = fields_of(source.sample(number))
-        except Exception as error:
-            stretch.corrupt.append((number, f"{type(error).__name__}: {error}"))
-            continue
-        for name, value in members:
-            if name not in stretch.fields:
-                stretch.fields[name] = Field()
-            stretch.fields[name].count(value)
-
-
-def _with_bar(stretches: Iterable[_Stretch], size: int, progress: bool) -> Iterator[_Stretch]:
+def _with_bar(ranges: Iterable[_Counts], size: int, progress: bool) -> Iterator[_Counts]:
     if not progress:
-        yield from stretches
+        yield from ranges
         return
     from tqdm import tqdm
 
     class Bar(tqdm):  # type: ignore[misc]
-        """Without the thread that watches bars, which would stay."""
+        """A bar without the thread that watches bars, which would stay."""
 
         monitor_interval = 0
 
     with Bar(total=size, desc="statistics", unit=" samples", leave=False) as bar:
-        for stretch in stretches:
-            yield stretch
-            bar.update(stretch.samples)
-
-
-def _summed(name: str, found: Field) -> FieldStatistics:
-    counts = found.labels
-    if found.kind == "label":
-        try:
-            counts = Counter(dict(sorted(counts.items())))
-        except TypeError:  # Of several types.
-            counts = Counter(dict(counts.most_common()))
-    numbers = found.values is not None and found.kind != "label"
-    mean = std = None
-    if numbers:
-        assert found.values is not None
-        mean = tuple(map(float, found.values.mean))
-        std = tuple(float(each) for each in np.sqrt(found.values.variance))
-    return FieldStatistics(
-        name,
-        found.kind,
-        found.samples,
-        mean,
-        std,
-        found.low if numbers else None,
-        found.high if numbers else None,
-        dict(found.shapes.most_common()),
-        dict(counts) if found.kind == "label" else {},
-    )
+        for counts in ranges:
+            yield counts
+            bar.update(counts.samples)
 
 
 def _sizes(shapes: dict[tuple[int, ...], int]) -> str:
     if len(shapes) == 1:
-        return (
-            "all of " + " x ".join(map(str, next(iter(shapes))))
-            if next(iter(shapes))
-            else "numbers"
-        )
+        (shape,) = shapes
+        return "all of " + " x ".join(map(str, shape)) if shape else "numbers"
     if len({len(shape) for shape in shapes}) > 1:
         return f"{len(shapes)} shapes"
     low, high = (" x ".join(str(f(axis)) for axis in zip(*shapes)) for f in (min, max))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from adapters import gluon_loader
-from adapters.ranks import place
+from adapters.ranks import sharding
 from tests.gluon.crews import opened
 from tests.gluon.data_sets import values
 
@@ -26,7 +26,7 @@ class Kv(mx.kvstore.KVStoreBase):
 
 @pytest.fixture(autouse=True)
 def nothing_was_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place, "_warned", set())
+    monkeypatch.setattr(sharding, "_warned", set())
 
 
 def read(loader) -> list[int]:

@@ -74,7 +74,7 @@ def train(path: Path | None, kill_at: int | None = None, workers: int = 0, **opt
                 trainer.step(1)
                 losses.append((epoch, loss.asnumpy().item()))
                 resume.step()
-                resume._background.wait()  # So that each batch is followed by a file.
+                resume._writer.wait()  # So that each batch is followed by a file.
     return losses
 
 
@@ -138,7 +138,7 @@ def estimated(path: Path, kill_at: int | None = None) -> Any:
         try:
             estimator.fit(loader, epochs=EPOCHS, event_handlers=[Notes(), resume])
         except Killed:
-            resume._background.wait()
+            resume._writer.wait()
     return seen
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from adapters.gluon import metricstate
-from adapters.resuming.values import put_together, taken_apart
+from adapters.resuming.values import from_json, to_json
 
 
 class Counted(mx.metric.EvalMetric):
@@ -54,8 +54,8 @@ def test_a_metric_of_a_half_epoch_goes_on_exactly(name):
     for labels, predictions in batches[:3]:
         before.update(labels, predictions)
     arrays: list[Any] = []
-    apart = taken_apart(metricstate.states_of([before]), arrays)
-    states = put_together(json.loads(json.dumps(apart)), arrays)
+    apart = to_json(metricstate.states_of([before]), arrays)
+    states = from_json(json.loads(json.dumps(apart)), arrays)
     before.update(*batches[0])
     metricstate.restore([after], states)
     for labels, predictions in batches[3:]:

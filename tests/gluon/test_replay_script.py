@@ -32,7 +32,7 @@ def test_a_training_that_is_under_way_is_no_obstacle_and_nothing_is_written(tmp_
     script, folder = tmp_path / "train.py", tmp_path / "run"
     script.write_text(_SCRIPT)
     training = Lock(folder)
-    held = threading.Thread(target=training.take, args=((0, 1),))
+    held = threading.Thread(target=training.take, args=(0,))
     held.start()
     held.join(30)
     try:

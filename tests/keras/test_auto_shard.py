@@ -13,7 +13,7 @@ import pytest
 
 from adapters import SafeSequence
 from adapters.keras import internals
-from adapters.ranks import place
+from adapters.ranks import sharding
 from tests.keras.recording import BACKEND, built_recorder, samples_of, sequence_of
 
 X = np.arange(24)
@@ -21,7 +21,7 @@ X = np.arange(24)
 
 @pytest.fixture(autouse=True)
 def nothing_was_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place, "_warned", set())
+    monkeypatch.setattr(sharding, "_warned", set())
 
 
 @pytest.fixture

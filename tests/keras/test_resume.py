@@ -316,7 +316,7 @@ def test_training_stops_for_the_copy_alone(tmp_path, monkeypatch):
             if batch == 3:
                 first_written.set()
 
-    monkeypatch.setattr("adapters.resuming.folder.Folder.save", slow)
+    monkeypatch.setattr("adapters.resuming.CheckpointDir.save", slow)
     small_fit(tmp_path, seen, Releases(), every="1 batch", epochs=1)
     # On TensorFlow, nothing is there to be saved before the first batch.
     assert len([name for name in names if name <= "000000-000000002"]) == 1

@@ -173,7 +173,7 @@ class Seen(keras.callbacks.Callback):
         self.epoch = epoch
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        self.resume._background.wait()
+        self.resume._writer.wait()
         if len(self.batches) == self.kill_at:
             raise Killed
         self.batches.append((self.epoch, batch))

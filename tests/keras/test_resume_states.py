@@ -41,7 +41,7 @@ class States(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         if self.resume is not None:
-            self.resume._background.wait()
+            self.resume._writer.wait()
         if self.count == self.kill_at:
             raise Killed
         self.count += 1

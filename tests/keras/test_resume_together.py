@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 from pathlib import Path
@@ -103,7 +104,8 @@ def test_ranks_share_a_folder_that_rank_0_writes(tmp_path):
     assert other.history.epoch == [0]
 
 
-def test_a_rank_with_a_folder_of_its_own_writes_there(tmp_path):
-    model = fitted(tmp_path, (1, 2))
-    again = fitted(tmp_path, (1, 2), epochs=2)
-    assert model.history.history["loss"] == again.history.history["loss"][:1]
+def test_a_rank_without_rank_0_in_its_folder_saves_nothing_and_warns(tmp_path, caplog):
+    with caplog.at_level(logging.WARNING, "adapters"):
+        fitted(tmp_path, (1, 2))
+    assert caplog.text.count(f"rank 1 has found no rank 0 in {tmp_path}") == 1
+    assert not [*tmp_path.iterdir()]

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from adapters.ranks.asked import AskedShard
-from adapters.ranks.place import auto_shard, claim_of_this_process, notice_same_shard
+from adapters.ranks import ShardArgument
+from adapters.ranks.detection import detected_rank
 
 WORKERS = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
 
@@ -21,8 +21,8 @@ def tf_config(kind: str, index: int, cluster: object = WORKERS) -> dict[str, str
 
 
 def place_of() -> tuple[int, int] | None:
-    claim = claim_of_this_process()
-    return None if claim is None else claim.shard
+    report = detected_rank()
+    return None if report is None else report.shard
 
 
 def said(monkeypatch, variables):
@@ -99,12 +99,14 @@ UNPLACED = {
 def test_one_of_several_that_nobody_can_place_is_refused(told, monkeypatch):
     """All of the data in each of them would be wrong in silence."""
     said(monkeypatch, UNPLACED[told])
-    assert auto_shard(last=False) is None
+    shard = ShardArgument("auto")
+    assert shard.open
     with pytest.raises(ValueError, match="needs the rank of this process") as raised:
-        auto_shard(last=True)
-    assert f"got {told}: set the variables right" in str(raised.value)
+        shard.settle()
+    assert f"got {told}: correct the variables" in str(raised.value)
     said(monkeypatch, {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"})
-    assert auto_shard(last=True) == (1, 4)
+    assert shard.settle()
+    assert shard.value == (1, 4)
 
 
 def test_an_interactive_step_is_one_process_of_whatever_was_allocated(monkeypatch):
@@ -177,8 +179,8 @@ def test_the_private_names_of_the_installed_jax_are_there():
         "state = sys.modules['jax._src.distributed'].global_state\n"
         "print(state.client, state.process_id, state.num_processes)\n"
         "print(sys.modules['jax._src.xla_bridge'].backends_are_initialized())\n"
-        "from adapters.ranks.place import claim_of_this_process\n"
-        "print(claim_of_this_process())\n"
+        "from adapters.ranks.detection import detected_rank\n"
+        "print(detected_rank())\n"
         "print(sys.modules['jax._src.xla_bridge'].backends_are_initialized())\n"
     )
     finished = subprocess.run(
@@ -244,14 +246,14 @@ def test_a_contradiction_is_an_error_that_names_both(name, monkeypatch):
     said(monkeypatch, {"RANK": "0", "WORLD_SIZE": "4", **CONTRADICTING[name]})
     message = r'shard="auto" needs one .*torchrun \(RANK, WORLD_SIZE\) says 0 of 4, Slurm .*: give'
     with pytest.raises(ValueError, match=message):
-        AskedShard("auto")
+        ShardArgument("auto")
 
 
 def test_two_frameworks_must_agree(monkeypatch, in_torch):
     in_torch(1, 2)
     said(monkeypatch, tf_config("worker", 0))
     with pytest.raises(ValueError, match=r"torch\.distributed says 1 of 2, TF_CONFIG says 0 of 2"):
-        AskedShard("auto")
+        ShardArgument("auto")
 
 
 @pytest.mark.parametrize("rank", [4, -1])
@@ -259,19 +261,19 @@ def test_a_rank_that_cannot_be_is_refused(monkeypatch, rank):
     said(monkeypatch, {"RANK": str(rank), "WORLD_SIZE": "4"})
     message = rf"rank in range\(world\), and torchrun .* says {rank} of 4"
     with pytest.raises(ValueError, match=message):
-        AskedShard("auto")
+        ShardArgument("auto")
 
 
 def test_a_broken_tf_config_is_named(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", "{worker")
     with pytest.raises(ValueError, match=r"TF_CONFIG must be JSON like .*got '\{worker'"):
-        AskedShard("auto")
+        ShardArgument("auto")
 
 
 def test_mxnets_workers_need_the_kvstore(monkeypatch):
     said(monkeypatch, {"DMLC_ROLE": "worker", "DMLC_NUM_WORKER": "2"})
     with pytest.raises(ValueError, match=r"2 workers \(DMLC_NUM_WORKER\): give .* shard=kv"):
-        AskedShard("auto")
+        ShardArgument("auto")
 
 
 # --- when it is settled, and what is said ---
@@ -280,7 +282,7 @@ def test_mxnets_workers_need_the_kvstore(monkeypatch):
 def test_what_somebody_says_is_settled_at_once_and_logged(monkeypatch, caplog):
     caplog.set_level(logging.INFO, logger="adapters")
     said(monkeypatch, {"RANK": "1", "WORLD_SIZE": "4"})
-    asked = AskedShard("auto")
+    asked = ShardArgument("auto")
     assert (asked.open, asked.value, asked.settle()) == (False, (1, 4), False)
     expected = 'shard="auto": 1 of 4, as torchrun (RANK, WORLD_SIZE) says 1 of 4'
     assert [record.getMessage() for record in caplog.records] == [expected]
@@ -288,7 +290,7 @@ def test_what_somebody_says_is_settled_at_once_and_logged(monkeypatch, caplog):
 
 def test_what_nobody_says_is_asked_once_more(caplog, in_torch):
     caplog.set_level(logging.INFO, logger="adapters")
-    asked = AskedShard("auto")
+    asked = ShardArgument("auto")
     assert (asked.open, asked.part, caplog.records) == (True, (0, 1), [])
     in_torch(1, 2)
     assert (asked.settle(), asked.part) == (True, (1, 2))
@@ -299,22 +301,23 @@ def test_what_nobody_says_is_asked_once_more(caplog, in_torch):
 
 def test_a_process_alone_gets_all_and_the_log_says_so(caplog):
     caplog.set_level(logging.INFO, logger="adapters")
-    asked = AskedShard("auto")
+    asked = ShardArgument("auto")
     assert (asked.settle(), asked.value) == (False, (0, 1))
     assert "0 of 1, all of the data" in caplog.text
 
 
 def test_a_kvstore_says_its_rank():
-    asked = AskedShard(SimpleNamespace(rank=1, num_workers=3, type="dist_sync"))
-    assert (asked.value, asked.asked) == ((1, 3), (1, 3))
+    asked = ShardArgument(SimpleNamespace(rank=1, num_workers=3, type="dist_sync"))
+    assert (asked.value, asked.requested) == ((1, 3), (1, 3))
 
 
 # --- what is noticed ---
 
 
-def warnings_of(caplog, *shards, auto=False):
+def warnings_of(caplog, *shards):
     for shard in shards:
-        notice_same_shard(shard, auto)
+        each = shard if isinstance(shard, ShardArgument) else ShardArgument(shard)
+        each.notice()
     return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
 
 
@@ -332,9 +335,11 @@ def test_another_process_s_shard_is_noticed(monkeypatch, caplog):
 
 
 def test_a_framework_that_is_started_too_late_is_noticed(caplog, in_torch):
-    assert warnings_of(caplog, (0, 1), auto=True) == []
+    shard = ShardArgument("auto")
+    shard.settle()
+    assert warnings_of(caplog, shard) == []
     in_torch(1, 2)
-    (line,) = warnings_of(caplog, (0, 1), auto=True)
+    (line,) = warnings_of(caplog, shard)
     assert "before the loader is used" in line
 
 

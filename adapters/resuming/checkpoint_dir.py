@@ -1,14 +1,14 @@
-"""The folder that a training is kept in: a file for each time that it was saved, the last few.
+"""The folder of a training's checkpoints, of which the newest few are kept.
 
-A file is what NumPy calls an ``.npz``, and ``np.load`` opens it: a ZIP archive, not compressed,
+A checkpoint is an ``.npz`` file, which ``np.load`` opens: a ZIP archive without compression,
 
-    saved.json   what ``values.taken_apart`` made of the value
+    saved.json   what ``values.to_json`` made of the value
     0.npy ...    its arrays
 
-It is written under a hidden name, forced to the disk and renamed, so that it is there whole or not
-at all, whenever the process or the machine dies. The archive has a CRC of each member: a file that
-has been damaged since is passed over with a warning, and the one before it is read. One process
-writes to a folder at a time, see ``lock.py``; others may read.
+The file is written under a hidden name, forced to the disk and renamed, so that it is complete or
+absent, whenever the process or the machine dies. The archive has a CRC of each member: a file that
+was damaged later is skipped with a warning, and the one before it is read. One process writes to a
+folder at a time, see ``lock.py``; others may read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.resuming.values import Arrays, put_together, taken_apart
+from adapters.resuming.values import Arrays, from_json, to_json
 
 log = logging.getLogger("adapters")
 
@@ -33,19 +33,17 @@ _SUFFIX = ".npz"
 _VALUE = "saved.json"
 _FORMAT = 1
 _CHUNK_BYTES = 16 * 2**20
-# How file systems say that they know no ``fsync`` of a folder: some of networks, and of FUSE.
-_NOT_FORCED = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EOPNOTSUPP)
+# Errors of file systems without ``fsync`` of a folder: some of networks, and of FUSE.
+_NO_FSYNC = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EOPNOTSUPP)
 _format: Any = np.lib.format  # NumPy's stubs don't know all of it.
-# What a damaged archive, or a member of one, may raise.
-_DAMAGED = (OSError, EOFError, ValueError, KeyError, IndexError, zipfile.BadZipFile)
 
 
-class Folder:
-    """What has been saved of one training.
+class CheckpointDir:
+    """The checkpoints of one training.
 
     Args:
-        path: Is made if it isn't there.
-        keep: Files that stay; older ones are removed when a new one is whole.
+        path: The folder; ``save`` makes it if need be.
+        keep: The number of files that stay; older ones are removed when a new one is complete.
     """
 
     def __init__(self, path: str | os.PathLike[str], keep: int) -> None:
@@ -53,11 +51,11 @@ class Folder:
         self._keep = keep
 
     def save(self, name: str, value: Any) -> Path:
-        """Keep a value, and remove what is too old.
+        """Save a value, and remove older files.
 
         Args:
-            name: Sorts behind those before it.
-            value: See ``values.taken_apart``.
+            name: The name of the file, which sorts behind those before it.
+            value: See ``values.to_json``.
 
         Returns:
             The file.
@@ -67,7 +65,7 @@ class Folder:
             TypeError: Something in it can't be saved.
         """
         arrays: Arrays = []
-        text = json.dumps({"format": _FORMAT, "value": taken_apart(value, arrays)})
+        text = json.dumps({"format": _FORMAT, "value": to_json(value, arrays)})
         make(self.path)
         final = self.path / f"{name}{_SUFFIX}"
         hidden = self.path / f".{name}.{os.getpid()}.tmp"
@@ -86,18 +84,18 @@ class Folder:
             raise
         _force_names(self.path)
         files = list(self._files())
-        at = files.index(final)  # What sorts behind it was given up: the training went on before.
+        at = files.index(final)  # Newer names are of a training that resumed from an older file.
         for old in [*files[:at], *files[at + self._keep :]]:
             old.unlink(missing_ok=True)
         return final
 
     def clean(self) -> None:
-        """Remove what a killed process has left half-written; for who writes."""
+        """Remove incomplete files of killed processes; for the process that writes."""
         for half in self.path.glob(".*.tmp"):
             half.unlink(missing_ok=True)
 
     def newest(self) -> Any:
-        """The value that was saved last and is whole; None if there is none."""
+        """The value of the newest file that is undamaged; None if there is none."""
         for path in self._files():
             try:
                 return _read(path)
@@ -112,30 +110,29 @@ class Folder:
         return iter(sorted(self.path.glob(f"[!.]*{_SUFFIX}"), reverse=True))
 
 
-def make(path: Path) -> bool:
-    """Make a folder, whose name is on the disk before anything relies on it; whether it's new."""
+def make(path: Path) -> None:
+    """Make a folder and force its name to the disk."""
     path = path.absolute()
     missing = [each for each in (path, *path.parents) if not each.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for each in missing:
         _force_names(each.parent)
-    return bool(missing)
 
 
 def _force_names(path: Path) -> None:
-    """Have the disk keep which files a folder has, where the file system can be asked for that."""
+    """Force a folder's entries to the disk, if the file system supports that."""
     folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
     except OSError as error:
-        if error.errno not in _NOT_FORCED:
+        if error.errno not in _NO_FSYNC:
             raise
     finally:
         os.close(folder)
 
 
 def _write(member: IO[bytes], array: NDArray[Any]) -> None:
-    """As ``np.save`` does, without a copy of each piece."""
+    """Write an array as ``np.save`` does, without copying its chunks."""
     array = np.ascontiguousarray(array).reshape(array.shape)
     header = _format.header_data_from_array_1_0(array)
     _format.write_array_header_2_0(member, header)
@@ -146,12 +143,12 @@ def _write(member: IO[bytes], array: NDArray[Any]) -> None:
 
 def _read(path: Path) -> Any:
     with zipfile.ZipFile(path) as archive:
-        kept = json.loads(archive.read(_VALUE))
-        if kept["format"] != _FORMAT:
-            raise ValueError(f"its format is {kept['format']}, this version reads {_FORMAT}")
+        saved = json.loads(archive.read(_VALUE))
+        if saved["format"] != _FORMAT:
+            raise ValueError(f"its format is {saved['format']}, this version reads {_FORMAT}")
         arrays = []
         for number in range(len(archive.namelist()) - 1):
             with archive.open(f"{number}.npy") as member:
                 arrays.append(_format.read_array(member, allow_pickle=False))
                 member.read()  # To the end, where the CRC is compared.
-    return put_together(kept["value"], arrays)
+    return from_json(saved["value"], arrays)

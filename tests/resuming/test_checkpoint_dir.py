@@ -1,4 +1,4 @@
-"""``Folder``: what is saved is whole and on the disk before what was there goes."""
+"""``CheckpointDir``: what is saved is whole and on the disk before what was there goes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.resuming import Folder, Lock
+from adapters.resuming import CheckpointDir, Lock
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, st
 
 
 def test_each_file_is_on_the_disk_before_it_has_its_name_and_an_old_one_goes(calls, tmp_path):
-    folder = Folder(tmp_path / "deeper" / "run", keep=1)
+    folder = CheckpointDir(tmp_path / "deeper" / "run", keep=1)
     first, second = (str(folder.path / f"{name}.npz") for name in "12")
     half = str(folder.path / f".{{}}.{os.getpid()}.tmp")
     folder.save("1", {"weights": np.zeros(3)})
@@ -59,7 +59,7 @@ def test_a_file_system_that_knows_no_fsync_of_folders(number, tmp_path, monkeypa
         plain(file)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    folder = Folder(tmp_path / "run", keep=1)
+    folder = CheckpointDir(tmp_path / "run", keep=1)
     if number == errno.EIO:
         with pytest.raises(OSError, match="of a folder"):
             folder.save("1", {})
@@ -68,21 +68,21 @@ def test_a_file_system_that_knows_no_fsync_of_folders(number, tmp_path, monkeypa
         folder.save(name, {"saved": name})
     assert [path.name for path in folder.path.iterdir()] == ["3.npz"]
     lock = Lock(tmp_path / "new")
-    lock.take((0, 1))
+    lock.take(0)
     with pytest.raises(RuntimeError, match="one training at a time"):
-        Lock(tmp_path / "new").take((0, 1))
+        Lock(tmp_path / "new").take(0)
     lock.release()
 
 
 @pytest.mark.parametrize("fails", ["write", "fsync", "replace"])
 def test_what_cant_be_saved_leaves_what_was_there(fails, tmp_path, monkeypatch):
-    folder = Folder(tmp_path, keep=1)
+    folder = CheckpointDir(tmp_path, keep=1)
     folder.save("1", {"weights": np.zeros(3)})
 
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    where = "adapters.resuming.folder._write" if fails == "write" else f"os.{fails}"
+    where = "adapters.resuming.checkpoint_dir._write" if fails == "write" else f"os.{fails}"
     monkeypatch.setattr(where, full)
     with pytest.raises(OSError, match="No space"):
         folder.save("2", {"weights": np.ones(3)})
@@ -93,7 +93,7 @@ def test_what_cant_be_saved_leaves_what_was_there(fails, tmp_path, monkeypatch):
 def test_arrays_of_other_libraries_dtypes_have_their_shape_again(tmp_path):
     bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
     saved = [np.array(1.5, bfloat16), np.ones((2, 3), bfloat16), np.float32(2.5)]
-    folder = Folder(tmp_path, keep=1)
+    folder = CheckpointDir(tmp_path, keep=1)
     folder.save("1", {"values": saved})
     found = folder.newest()["values"]
     assert [(each.shape, each.dtype) for each in found] == [(e.shape, e.dtype) for e in saved]
@@ -102,4 +102,6 @@ def test_arrays_of_other_libraries_dtypes_have_their_shape_again(tmp_path):
 
 def test_an_array_of_records_is_refused(tmp_path):
     with pytest.raises(TypeError, match="an array of records can't be saved"):
-        Folder(tmp_path, keep=1).save("1", {"values": np.zeros(3, [("a", "i4"), ("b", "f8")])})
+        CheckpointDir(tmp_path, keep=1).save(
+            "1", {"values": np.zeros(3, [("a", "i4"), ("b", "f8")])}
+        )

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapters.replaying.sheet import png
-from adapters.viewing import Peek, contact_sheet
+from adapters.viewing import Peek
+from adapters.viewing.images import contact_sheet, framed, image_in, images_in, png, thumbnails
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (20, 10, 16, 3), np.uint8)
 LABELS = np.arange(20)
@@ -49,11 +49,11 @@ def test_images_of_any_layout_and_range_are_drawn_alike(layout, scale):
 
 def test_a_row_for_each_batch_and_a_tile_for_each_sample():
     sheet = pixels(Peek([(IMAGES, LABELS), (IMAGES[:3], LABELS[:3])]).png())
-    assert sheet.shape[1] == 8 * 132
-    assert sheet.shape[0] in (2 * 132, 2 * 148)
+    assert sheet.shape[1] == 8 * 132 - 4
+    assert sheet.shape[0] in (2 * 132 - 4, 2 * 148 - 4)
     first = sheet[:80, :128].reshape(10, 8, 16, 8, 3)[:, 4, :, 4]
     assert first.tolist() == IMAGES[0].tolist()
-    assert (sheet[sheet.shape[0] // 2 :][:80, 3 * 132 :] == 255).all()
+    assert (sheet[sheet.shape[0] // 2 + 2 :][:80, 3 * 132 :] == 255).all()
 
 
 def test_a_table_where_there_are_no_images():
@@ -66,8 +66,8 @@ def test_a_table_where_there_are_no_images():
         ]
     )
     assert peek.png() is None
-    assert str(peek).splitlines()[0].split() == ["batch", "sample", "[0].n", "[0].tokens", "[1]"]
-    assert str(peek).splitlines()[2].split(maxsplit=2) == ["0", "1", "1      [4, 5, 6, 7]    <b>"]
+    assert str(peek).splitlines()[0].split() == ["batch", "sample", "[0].tokens", "[0].n", "[1]"]
+    assert str(peek).splitlines()[2].split(maxsplit=2) == ["0", "1", "[4, 5, 6, 7]    1      <b>"]
     assert "<td>&lt;b&gt;</td>" in peek._repr_html_()
     with pytest.raises(ValueError, match="the batches hold no images"):
         peek.save("sheet.png")
@@ -102,9 +102,53 @@ def test_the_batches_may_change_afterwards():
     assert peek.png() == before
 
 
-def test_pictures_of_any_shape_are_drawn():
+def test_images_of_any_shape_are_drawn():
     wide, high = np.zeros((2, 400, 3), np.uint8), np.zeros((300, 5, 1), np.float32)
-    sheet = pixels(contact_sheet([[(wide, ""), (high, "")], [(np.full((4, 4, 4), np.nan), "")]]))
-    assert sheet.shape == (264, 264, 3)
+    tiles = thumbnails([wide, high, np.full((4, 4, 4), np.nan)])
+    sheet = pixels(contact_sheet([tiles[:2], tiles[2:]]))
+    assert sheet.shape == (260, 260, 3)
     with pytest.raises(ValueError, match="at least one image"):
         contact_sheet([[]])
+
+
+@pytest.mark.parametrize(
+    ("shape", "is_image"),
+    [
+        ((4, 4), True),
+        ((9, 5, 1), True),
+        ((9, 5, 4), True),
+        ((3, 9, 5), True),
+        ((3, 9), False),
+        ((9, 5, 2), False),
+        ((9, 3, 3), False),
+        ((9,), False),
+        ((), False),
+    ],
+)
+def test_one_answer_to_which_arrays_are_images(shape, is_image):
+    """For one image and for a batch of them."""
+    array = np.zeros(shape, np.float32)
+    assert (image_in(array) is not None) is is_image
+    assert (images_in(array[None]) is not None) is is_image
+    assert image_in(array.astype(str)) is None
+
+
+def test_one_scale_for_all_images_but_those_of_uint8():
+    dark, light = np.zeros((2, 4, 4, 1), np.float32)
+    dark[:], light[:], dark[0, 0] = -1, 3, np.nan
+    tiles = thumbnails([dark, light, np.full((4, 4, 1), 77, np.uint8)])
+    assert [tile[-1, -1, 0] for tile in tiles] == [0, 255, 77]
+    assert not tiles[0].any()
+
+
+@pytest.mark.parametrize("box", [(0, 0, 0.001, 0.001), (0.5, 0.25, 0.25, 0.5), (0, 0, 1, 1)])
+def test_a_frame_lies_within_its_box(box):
+    tile = np.zeros((128, 96, 3), np.uint8)
+    red = framed(tile, box)[..., 0] == 255
+    down, across = np.nonzero(red)
+    top, left = int(box[0] * 128), int(box[1] * 96)
+    assert (down.min(), across.min()) == (top, left)
+    assert down.max() == max(top, int((box[0] + box[2]) * 128) - 1)
+    assert across.max() == max(left, int((box[1] + box[3]) * 96) - 1)
+    assert red.all() == (box[2] < 0.01) or not red[64, 48]
+    assert not tile.any()

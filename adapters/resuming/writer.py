@@ -1,7 +1,7 @@
-"""Writes what was copied of a training, while the training goes on.
+"""A thread that writes checkpoints while the training continues.
 
-One thread at a time, which ends when its file is whole. ``write`` and ``wait`` are for the thread
-that trains; ``write`` doesn't block, and is refused while a file is being written.
+One thread at a time, which ends when its file is complete. The thread that trains calls ``write``
+and ``wait``; both wait for a file that is being written.
 """
 
 from __future__ import annotations
@@ -10,33 +10,33 @@ import logging
 import threading
 from typing import Any
 
-from adapters.resuming.folder import Folder
+from adapters.resuming.checkpoint_dir import CheckpointDir
 
 log = logging.getLogger("adapters")
 
 
-class Background:
+class Writer:
     """Saves to a folder, in a thread.
 
     Args:
-        folder: Where to.
+        folder: The folder of the training.
     """
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: CheckpointDir) -> None:
         self._folder = folder
         self._thread: threading.Thread | None = None
 
     @property
     def busy(self) -> bool:
-        """Whether a file is being written."""
+        """True while a file is being written."""
         return self._thread is not None and self._thread.is_alive()
 
     def write(self, name: str, value: Any) -> None:
-        """Begin to save; what can't be written is a WARNING, and the training goes on.
+        """Start to save. An error is logged as a WARNING, and the training continues.
 
         Args:
-            name: See ``Folder.save``.
-            value: Belongs to the thread from now on.
+            name: See ``CheckpointDir.save``.
+            value: The caller must not change it any more.
         """
         self.wait()
         self._thread = threading.Thread(
@@ -45,7 +45,7 @@ class Background:
         self._thread.start()
 
     def wait(self) -> None:
-        """Until what was begun is whole."""
+        """Wait until the file is complete."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -55,7 +55,7 @@ class Background:
             self._folder.save(name, value)
         except Exception as error:
             log.warning(
-                "the training could not be saved to %s (%s: %s); it goes on, and a crash would "
+                "the training could not be saved to %s (%s: %s); it continues, and a crash would "
                 "lose what came since the last file there",
                 self._folder.path,
                 type(error).__name__,

@@ -1,8 +1,8 @@
-"""Whether what goes on is what was saved: by plain values that tell one training from another.
+"""The fingerprint of a training: plain values that tell it from another.
 
-What must be the same for a training to go on exactly is saved with it, under the name that users
-know it by, and compared before anything is put back. What may change isn't in it: workers, learning
-rates, ``every``.
+What must be the same for an exact continuation is saved with the training, under the names that
+users know, and compared before any state is restored. Workers, learning rates and ``every`` may
+change, and aren't in it.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any
 _NUMBERED = re.compile(r"_\d+(?=[/_.]|$)")
 
 
-def check_same(
+def check_fingerprint(
     saved: Mapping[str, Any],
     here: Mapping[str, Any],
     folder: str | os.PathLike[str],
 ) -> None:
-    """Compare what a training was with what it is now.
+    """Compare the saved fingerprint with the current one.
 
     Args:
-        saved: Values by their names, as they were.
-        here: As they are; names that the other one hasn't got aren't compared.
-        folder: Where the training is.
+        saved: The saved values by their names.
+        here: The current values; names that only one of both has aren't compared.
+        folder: The folder of the training.
 
     Raises:
         ValueError: One differs.
@@ -44,16 +44,16 @@ def check_order(
     position: Mapping[str, int],
     folder: str | os.PathLike[str],
 ) -> None:
-    """The same for what ``Order.likeness`` tells.
+    """Compare the saved ``Order.fingerprint`` with the current one.
 
-    Where the position counts samples, other shards may go on, or as many, in batches of another
-    size; what counts batches goes on where those of all shards together are as large as they were.
+    If the position counts samples, the number of shards and the batch size may differ. If it counts
+    batches, the batches of all shards together must be as large as they were.
 
     Args:
-        saved: As it was.
-        here: As it is.
-        position: Where the training goes on.
-        folder: Where it is.
+        saved: The saved fingerprint.
+        here: The current one.
+        position: The state that the training resumes from.
+        folder: The folder of the training.
 
     Raises:
         ValueError: One differs.
@@ -66,9 +66,9 @@ def check_order(
             then, now = {**then, name: sizes[0]}, {**now, name: sizes[1]}
     for each in (then, now):
         each.pop("shards", None)
-    check_same(then, now, folder)
+    check_fingerprint(then, now, folder)
 
 
 def unnumbered(name: str) -> str:
-    """A variable's name without the numbers that a process counts its layers by."""
+    """A variable's name without the numbers that a process gives its layers."""
     return _NUMBERED.sub("", name)

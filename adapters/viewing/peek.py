@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from adapters.batch.collate import as_leaf
 from adapters.structure import as_arrays, flatten, map_leaves
-from adapters.viewing.sheet import contact_sheet, images_in
+from adapters.viewing.images import contact_sheet, images_in, thumbnails
 
 # Samples of a batch that are shown, and characters of a member of one in a table.
 _SHOWN_SAMPLES = 8
@@ -25,8 +26,8 @@ _ACROSS = 8
 class Peek:
     """The first samples of some batches, to be looked at.
 
-    A notebook shows it as a contact sheet where the batches hold images, a row for each batch, and
-    as a table otherwise; ``print`` shows a table.
+    A notebook shows a contact sheet if the batches hold images, and a table otherwise; ``print``
+    shows the table. ``images.py`` says which arrays are images, and how values become pixels.
 
     Args:
         batches: Structures of arrays.
@@ -45,12 +46,17 @@ class Peek:
         return cls(map_leaves(lambda leaf: as_leaf(leaf)[None], each) for each in samples)
 
     def png(self) -> bytes | None:
-        """The contact sheet; None where there are no images."""
+        """The contact sheet, a row for each batch; None if there are no images."""
         rows = [row for batch in self.batches if (row := _row(batch))]
-        if rows and all(len(row) == 1 for row in rows):  # Samples by themselves.
-            alone = [image for row in rows for image in row]
-            rows = [alone[at : at + _ACROSS] for at in range(0, len(alone), _ACROSS)]
-        return contact_sheet(rows) if rows else None
+        if not rows:
+            return None
+        flat = [each for row in rows for each in row]
+        tiles = thumbnails([image for image, _ in flat])
+        alone = all(len(row) == 1 for row in rows)
+        lengths = [_ACROSS] * -(-len(flat) // _ACROSS) if alone else [len(row) for row in rows]
+        remaining = iter(tiles)
+        sheet = [list(itertools.islice(remaining, length)) for length in lengths]
+        return contact_sheet(sheet, [caption for _, caption in flat])
 
     def save(self, path: str | os.PathLike[str]) -> str:
         """Write the contact sheet into a PNG file, and return its path.
@@ -73,12 +79,12 @@ class Peek:
     def table(self) -> list[list[str]]:
         """A row for each sample, and one with the names of members above them.
 
-        Where samples have other members than those before, their columns come behind the others.
+        Members that appear for the first time in a later sample get the last columns.
         """
         columns: dict[str, None] = {}
         rows: list[tuple[str, str, dict[str, str]]] = []
         for number, batch in enumerate(self.batches):
-            members = dict(zip(_names(batch), flatten(batch)[0]))
+            members = {name or "array": leaf for name, leaf in named_leaves(batch)}
             columns.update(dict.fromkeys(members))
             count = min((len(leaf) for leaf in members.values() if _has_rows(leaf)), default=1)
             for sample in range(count):
@@ -121,11 +127,6 @@ class Peek:
         return f"<table><tr>{row(first, 'th')}</tr>{body}</table>"
 
 
-def peeked(batches: Iterable[Any]) -> Peek:
-    """The first samples of these batches."""
-    return Peek(batches)
-
-
 def _first(leaf: Any, most: int) -> Any:
     return leaf[:most].copy() if _has_rows(leaf) else leaf
 
@@ -153,24 +154,16 @@ def _row(batch: Any) -> list[tuple[NDArray[Any], str]]:
     return list(zip(images, captions))
 
 
-def _names(batch: Any) -> list[str]:
-    """What the leaves of a batch are called, in their order."""
-    leaves, skeleton = flatten(batch)
-    names: list[str] = [""] * len(leaves)
-    for path, number in _paths(skeleton):
-        names[number] = path or "array"
-    return names
-
-
-def _paths(skeleton: Any, path: str = "") -> Iterator[tuple[str, int]]:
-    if isinstance(skeleton, dict):
-        for name, member in skeleton.items():
-            yield from _paths(member, f"{path}.{name}" if path else str(name))
-    elif isinstance(skeleton, tuple):
-        for place, member in enumerate(skeleton):
-            yield from _paths(member, f"{path}[{place}]")
-    elif skeleton is not None:
-        yield path, skeleton
+def named_leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves of a sample or a batch with their names, such as ``[0].tokens``."""
+    if isinstance(tree, dict):
+        for key, member in tree.items():
+            yield from named_leaves(member, f"{name}.{key}" if name else str(key))
+    elif isinstance(tree, tuple):
+        for key, member in zip(getattr(tree, "_fields", range(len(tree))), tree):
+            yield from named_leaves(member, f"{name}[{key}]")
+    elif tree is not None:
+        yield name, tree
 
 
 def _shown(value: Any) -> str:

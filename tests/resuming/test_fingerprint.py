@@ -1,4 +1,4 @@
-"""Another order is never taken for the one that was saved: ``likeness``, ``check_order``."""
+"""Another order is never taken for the one that was saved: ``fingerprint``, ``check_order``."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def swapped(values: np.ndarray, first: int, second: int) -> np.ndarray:
 @pytest.mark.parametrize("name", ["bucket_by", "weights"])
 def test_two_that_changed_places_are_noticed(name, places):
     """Wherever they are: in an order of 1000 samples few are at the positions that are compared."""
-    saved = order(**{name: LENGTHS}).likeness()
-    check_order(saved, order(**{name: LENGTHS.copy()}).likeness(), IN_A_BATCH, "run")
-    other = order(**{name: swapped(LENGTHS, *places)}).likeness()
+    saved = order(**{name: LENGTHS}).fingerprint()
+    check_order(saved, order(**{name: LENGTHS.copy()}).fingerprint(), IN_A_BATCH, "run")
+    other = order(**{name: swapped(LENGTHS, *places)}).fingerprint()
     with pytest.raises(ValueError, match=r"order of samples must|checksum of weights, lengths or"):
         check_order(saved, other, IN_A_BATCH, "run")
 
@@ -41,21 +41,21 @@ def test_two_that_changed_places_are_noticed(name, places):
 def test_sources_of_other_lengths_are_noticed_in_a_mix():
     """Of which the first epoch is the same, and the second isn't."""
     sources = [mix([np.zeros(30), np.zeros(length)], [1, 1]) for length in (40, 50)]
-    one, other = (order_of(len(each), 10, False, source=each).likeness() for each in sources)
+    one, other = (order_of(len(each), 10, False, source=each).fingerprint() for each in sources)
     with pytest.raises(ValueError, match="the checksum of weights, lengths or sources must be"):
         check_order(one, other, IN_A_BATCH, "run")
 
 
 @pytest.mark.parametrize("shard", [(0, 2), (1, 2), (2, 3)])
 def test_what_counts_samples_goes_on_in_batches_of_any_size(shard):
-    saved = order(4, (0, 2)).likeness()
-    check_order(saved, order(8, shard).likeness(), AT_A_SAMPLE, "run")
+    saved = order(4, (0, 2)).fingerprint()
+    check_order(saved, order(8, shard).fingerprint(), AT_A_SAMPLE, "run")
 
 
 def test_what_counts_batches_goes_on_in_as_large_ones():
-    saved = order(4, (0, 2)).likeness()
-    check_order(saved, order(8, (0, 1)).likeness(), IN_A_BATCH, "run")
+    saved = order(4, (0, 2)).fingerprint()
+    check_order(saved, order(8, (0, 1)).fingerprint(), IN_A_BATCH, "run")
     with pytest.raises(ValueError, match=r"batch_size must be 4, .* got 8"):
-        check_order(saved, order(8, (0, 2)).likeness(), IN_A_BATCH, "run")
+        check_order(saved, order(8, (0, 2)).fingerprint(), IN_A_BATCH, "run")
     with pytest.raises(ValueError, match="batch_size times the number of shards must be 8"):
-        check_order(saved, order(4, (0, 3)).likeness(), IN_A_BATCH, "run")
+        check_order(saved, order(4, (0, 3)).fingerprint(), IN_A_BATCH, "run")

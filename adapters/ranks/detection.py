@@ -1,0 +1,282 @@
+"""The rank of this process, as frameworks and launchers report it.
+
+Frameworks are looked up in ``sys.modules``: nothing is imported, as a framework that isn't imported
+can't have been started, and nothing is started. ``jax.process_count()`` starts JAX's backends, so
+it is called only if these run. The private names of JAX stand in ``_jax``; if they have moved, JAX
+reports nothing here, and the launchers count.
+
+Launchers are read from environment variables. These are inherited: those of a Slurm job's shell say
+nothing about a program that is started in it without ``srun``. So a launcher counts only if its
+variables are those of a task.
+
+A framework is believed before a launcher, and the innermost launcher before the others. Launchers
+nest: Slurm starts one process on each of 2 hosts, which starts 8 by ``torchrun``. Then the outer
+one numbers hosts and the inner one processes. Reports that can't be such a nest contradict each
+other.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+
+class RankReport(NamedTuple):
+    """The rank that one framework or launcher reports."""
+
+    source: str
+    """The framework or launcher, and the variables: ``"torchrun (RANK, WORLD_SIZE)"``."""
+    rank: int
+    """The number of this process, from 0."""
+    world: int
+    """The number of processes."""
+
+    def __str__(self) -> str:
+        """The report in words, for messages."""
+        return f"{self.source} says {self.rank} of {self.world}"
+
+    @property
+    def shard(self) -> tuple[int, int]:
+        """``(index, count)``."""
+        return self.rank, self.world
+
+
+class ContradictionError(ValueError):
+    """Two reports give this process different ranks."""
+
+
+def detected_rank() -> RankReport | None:
+    """The rank of this process; None if nothing reports one.
+
+    Raises:
+        ContradictionError: Two reports contradict each other.
+        ValueError: A rank is out of range, or only MXNet's kvstore knows it.
+    """
+    frameworks = [report for each in _FRAMEWORKS if (report := each()) is not None]
+    workers = mxnet_workers()
+    if not frameworks and workers is not None and workers > 1:
+        raise ValueError(
+            f'shard="auto" needs the rank of this process, and MXNet says only that there are '
+            f"{workers} workers (DMLC_NUM_WORKER): give gluon_loader shard=kv, the kvstore of "
+            'mx.kv.create("dist_sync"), or shard=(kv.rank, kv.num_workers)'
+        )
+    launchers = [report for each in _LAUNCHERS if (report := each()) is not None]
+    reports = [*frameworks, *launchers]
+    for report in reports:
+        if not 0 <= report.rank < report.world:
+            raise ValueError(
+                f'shard="auto" needs a rank in range(world), and {report}: correct the variables, '
+                "or give shard=(index, count)"
+            )
+    for other in reports[1:]:
+        nests = other in launchers and _may_have_started(other, reports[0])
+        if other.shard != reports[0].shard and not nests:
+            raise ContradictionError(
+                'shard="auto" needs one (rank, world) for this process, and '
+                f"{reports[0]}, {other}: give shard=(index, count) yourself, or unset the "
+                "variables of the one that is wrong"
+            )
+    return reports[0] if reports else None
+
+
+def incomplete_reports() -> Iterator[str]:
+    """Variables that say that there are several processes, but not which of them this one is."""
+    pairs = [*_VARIABLES.values()]
+    if "SLURM_STEP_ID" in os.environ:  # Else the shell of a job, which is one process.
+        pairs.append(("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"))
+    for rank, world in pairs:
+        numbers = _number(rank), _number(world)
+        several = (numbers[1] or 0) > 1 or (world in os.environ and (numbers[0] or 0) > 0)
+        if several and None in numbers:
+            yield f"{world}={os.environ[world]} and {rank}={os.environ.get(rank)}"
+    name, hosts = os.environ.get("SM_CURRENT_HOST"), os.environ.get("SM_HOSTS", "")
+    if name not in _hosts() and "," in hosts:
+        yield f"SM_HOSTS={hosts} and SM_CURRENT_HOST={name}"
+    counts, kind, index = _tf_config()
+    size = sum(counts.values())
+    if size > 1 and (kind is None or (index is None and counts.get(kind, 0) > 1)):
+        yield f"TF_CONFIG's cluster of {size} and its task's type={kind} and index={index}"
+
+
+def mxnet_workers() -> int | None:
+    """Workers of MXNet's ``dist`` kvstores, of which only the kvstore itself knows the rank."""
+    if os.environ.get("DMLC_ROLE") != "worker":
+        return None
+    number = os.environ.get("DMLC_NUM_WORKER", "")
+    return int(number) if number.isdigit() else None
+
+
+def _may_have_started(outer: RankReport, inner: RankReport) -> bool:
+    """True if each process of ``outer`` may have started several of ``inner``, this one too."""
+    if outer.world >= inner.world or inner.world % outer.world:
+        return False
+    # In blocks, as torchrun numbers them, or in turn, as mpirun --map-by node does.
+    each = inner.world // outer.world
+    return outer.rank in (inner.rank // each, inner.rank % outer.world)
+
+
+# --- frameworks ---
+
+
+def _jax() -> RankReport | None:
+    """The rank after ``jax.distributed.initialize``, or that a TPU's runtime has given JAX."""
+    jax, name = sys.modules.get("jax"), "jax.process_index()"
+    state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
+    if getattr(state, "client", None) is not None:
+        rank, world = getattr(state, "process_id", None), getattr(state, "num_processes", None)
+        if isinstance(rank, int) and isinstance(world, int):
+            return RankReport(name, rank, world) if world > 1 else None
+    running = getattr(sys.modules.get("jax._src.xla_bridge"), "backends_are_initialized", None)
+    if jax is None or not callable(running) or not running() or jax.process_count() < 2:
+        return None
+    return RankReport(name, int(jax.process_index()), int(jax.process_count()))
+
+
+def _torch() -> RankReport | None:
+    """The rank after ``torch.distributed.init_process_group``."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return RankReport(
+        "torch.distributed", int(distributed.get_rank()), int(distributed.get_world_size())
+    )
+
+
+def _tensorflow() -> RankReport | None:
+    """The rank in ``TF_CONFIG``: chiefs, then workers; evaluators and servers don't train.
+
+    Raises:
+        ValueError: It isn't what TensorFlow reads.
+    """
+    counts, kind, index = _tf_config()
+    world, names = sum(counts.values()), list(counts)
+    if kind not in names or not world or (index is None and counts[kind] > 1):
+        return None
+    before = sum(counts[name] for name in names[: names.index(kind)])
+    return RankReport("TF_CONFIG", before + (index or 0), world)
+
+
+def _tf_config() -> tuple[dict[str, int], str | None, int | None]:
+    """The number of processes of each kind that trains, and this one's kind and number.
+
+    Raises:
+        ValueError: It isn't what TensorFlow reads.
+    """
+    text = os.environ.get("TF_CONFIG", "") or "{}"
+    try:
+        config = json.loads(text)
+        cluster, task = config.get("cluster") or {}, config.get("task") or {}
+        counts = {name: len(cluster.get(name, ())) for name in ("chief", "master", "worker")}
+        index = int(task["index"]) if "index" in task else None
+        kind = task.get("type")
+        return counts, None if kind is None else str(kind), index
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(
+            'TF_CONFIG must be JSON like {"cluster": {"worker": ["host:port", ...]}, "task": '
+            f'{{"type": "worker", "index": 0}}}}, got {text!r:.200}'
+        ) from error
+
+
+def _horovod() -> RankReport | None:
+    """The rank after ``hvd.init()`` of any of Horovod's modules."""
+    for name in ("keras", "tensorflow.keras", "tensorflow", "torch", "mxnet"):
+        module: Any = sys.modules.get(f"horovod.{name}")
+        started = getattr(module, "is_initialized", None)
+        if callable(started) and started():
+            return RankReport(f"horovod.{name}", int(module.rank()), int(module.size()))
+    return None
+
+
+# --- launchers ---
+
+_VARIABLES = {
+    "torchrun": ("RANK", "WORLD_SIZE"),
+    "horovodrun": ("HOROVOD_RANK", "HOROVOD_SIZE"),
+    "Open MPI": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    "MPICH": ("PMI_RANK", "PMI_SIZE"),
+}
+
+
+def _number(name: str) -> int | None:
+    """An environment variable that is a number; None if it is none, or isn't set."""
+    text = os.environ.get(name, "").strip()
+    return int(text) if re.fullmatch("-?[0-9]+", text) else None
+
+
+def _pair(launcher: str, rank: str, world: str) -> RankReport | None:
+    numbers = _number(rank), _number(world)
+    if numbers[0] is None or numbers[1] is None:
+        return None
+    return RankReport(f"{launcher} ({rank}, {world})", numbers[0], numbers[1])
+
+
+def _plain(launcher: str) -> RankReport | None:
+    return _pair(launcher, *_VARIABLES[launcher])
+
+
+def _mpich() -> RankReport | None:
+    """The rank by MPICH's and Intel MPI's ``mpiexec``, and by others that speak PMI.
+
+    ``srun`` sets these variables for its tasks, too, or passes on those of an outer step. Then its
+    own variables count, unless there are more processes than tasks: ``mpiexec`` has started its
+    daemons by ``srun``.
+    """
+    report, task = _plain("MPICH"), _slurm_task()
+    return report if report is None or task is None or report.world > task.world else None
+
+
+def _slurm() -> RankReport | None:
+    """The rank of a task of ``srun``.
+
+    ``mpirun`` starts its daemons on the other hosts by ``srun``, and processes that they start
+    inherit their variables: if Open MPI or MPICH reports a rank, Slurm's is of no use.
+    """
+    return None if _plain("Open MPI") or _mpich() else _slurm_task()
+
+
+def _slurm_task() -> RankReport | None:
+    """The rank in Slurm's variables. A step has its own number of tasks, and its job another."""
+    step = _number("SLURM_STEP_NUM_TASKS")
+    world = "SLURM_NTASKS" if step is None else "SLURM_STEP_NUM_TASKS"
+    report = _pair("Slurm", "SLURM_PROCID", world)
+    in_job = os.environ.get("SLURM_JOB_ID") is not None
+    in_step = any(os.environ.get(name) is not None for name in ("SLURM_STEP_ID", "SLURM_STEPID"))
+    # The shell of sbatch and of salloc has the number of tasks, and a rank of 0, but is no task.
+    if report is not None and in_job and not in_step and report.rank == 0:
+        return None
+    return report
+
+
+def _sagemaker() -> RankReport | None:
+    """The number of this host; another launcher numbers the processes of each host."""
+    name, hosts = os.environ.get("SM_CURRENT_HOST"), _hosts()
+    if name not in hosts:
+        return None
+    # SageMaker's own scripts number them in this order, however the list is given.
+    index = sorted(hosts).index(name)
+    return RankReport("SageMaker (SM_CURRENT_HOST, SM_HOSTS)", index, len(hosts))
+
+
+def _hosts() -> list[str]:
+    try:
+        hosts = json.loads(os.environ.get("SM_HOSTS", ""))
+    except ValueError:
+        return []
+    named = isinstance(hosts, list) and all(isinstance(host, str) for host in hosts)
+    return hosts if named else []
+
+
+_Source = Callable[[], RankReport | None]
+_FRAMEWORKS: tuple[_Source, ...] = (_jax, _torch, _tensorflow, _horovod)
+# The innermost first: what starts single processes before what starts hosts.
+_LAUNCHERS: tuple[_Source, ...] = (
+    *(functools.partial(_plain, name) for name in ("torchrun", "horovodrun", "Open MPI")),
+    _mpich,
+    _slurm,
+    _sagemaker,
+)

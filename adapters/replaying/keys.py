@@ -1,0 +1,75 @@
+"""Batch keys of epochs that were resumed in the middle.
+
+If other shards or another batch size resume an epoch, its remaining samples are distributed again:
+the keys of its later batches have an origin, see ``Continuation``. The sequence that resumed the
+epoch knows its continuation. Another process computes it from the state that the epoch was resumed
+with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from adapters.arguments import batches_of, position_of, samples_of
+from adapters.batch.key import WHOLE, BatchKey, Continuation
+from adapters.batch.order import Order
+
+
+def continuation_of(
+    own: Continuation, order: Order, epoch: int, state: Any, kind: str
+) -> Continuation:
+    """The continuation of an epoch whose batch is replayed.
+
+    Args:
+        own: The continuation of the sequence, or loader.
+        order: Its order.
+        epoch: The epoch of the batch.
+        state: The state that the epoch was resumed with in the training; None for ``own``.
+        kind: ``"sequence"`` or ``"loader"``, for messages.
+
+    Raises:
+        ValueError: ``state`` isn't one of that epoch.
+    """
+    if state is None:
+        return own if own.epoch == epoch else WHOLE
+    at = samples_of(state, order.size, kind) if order.elastic else None
+    position = at or batches_of(state, order.consumed(1), order.size, kind)
+    resumed_epoch, _ = position or position_of(state, lambda epoch: len(order), kind)
+    if resumed_epoch != epoch:
+        raise ValueError(
+            f"state must be of epoch {epoch}, which it was loaded in the middle of, got {state!r}: "
+            "leave it out for an epoch that wasn't interrupted"
+        )
+    continuation = order.continuation(*at) if at else None
+    return WHOLE if continuation is None else continuation._replace(others=True)
+
+
+def key_of(
+    continuation: Continuation,
+    order: Order,
+    epoch: int,
+    index: int,
+    number: Callable[[int, int], int] | None = None,
+) -> BatchKey:
+    """The key of a batch of an epoch that may have been resumed in the middle.
+
+    Args:
+        continuation: The result of ``continuation_of``.
+        order: The order of the sequence, or loader.
+        epoch: The epoch of the batch.
+        index: The batch, from 0.
+        number: Maps a step to a batch, if ``index`` counts batches as ``fit`` consumes them.
+
+    Raises:
+        ValueError: The batch was made by other shards or with another batch size.
+    """
+    resumed = continuation.epoch == epoch and (continuation.origin or continuation.others)
+    if resumed and index < continuation.step:
+        consumed = order.consumed(continuation.step, continuation.origin)
+        raise ValueError(
+            f"batch must be >= {continuation.step}, as the first {consumed} samples of epoch "
+            f"{epoch} were in batches of another size or number of shards: replay those with a "
+            f"sequence or loader of that batch_size and shard, got {index}"
+        )
+    return continuation.key(epoch, index, number)

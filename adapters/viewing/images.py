@@ -1,0 +1,176 @@
+"""Images for people: which arrays are images, their thumbnails, and contact sheets as PNG files.
+
+An array is an image if it is numeric, ``(height, width)`` or with 1, 3 or 4 channels in the last or
+else the first axis, and has at least 4 pixels on each side.
+
+One scaling rule turns values into 8 bits. uint8 is shown as it is. The other images of one call
+share a range, so that what is darker stays darker: [0, 1] if all values lie there, else [0, 255] if
+they do, else from the least to the greatest. NaN is black.
+
+Tiles take the nearest pixels. Captions take OpenCV; without it, tiles have none.
+"""
+
+from __future__ import annotations
+
+import importlib
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+RGB = NDArray[np.uint8]
+"""uint8 (height, width, 3)."""
+
+TILE_PIXELS = 128
+_GAP_PIXELS, _FRAME_PIXELS, _CAPTION_PIXELS = 4, 2, 16
+_CAPTION_CHARACTERS = 20
+_CHANNELS = (1, 3, 4)
+_LEAST_SIDE = 4
+_RED = (255, 0, 0)
+
+
+def images_in(array: Any) -> NDArray[Any] | None:
+    """A view of a batch of images, ``(batch, height, width, channels)``; None for anything else."""
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
+        return None
+    if array.ndim not in (3, 4) or not len(array):
+        return None
+    if array.ndim == 3:
+        array = array[..., np.newaxis]
+    elif array.shape[3] not in _CHANNELS:
+        array = np.moveaxis(array, 1, 3)
+    fits = array.shape[3] in _CHANNELS and min(array.shape[1:3]) >= _LEAST_SIDE
+    return array if fits else None
+
+
+def image_in(array: Any) -> NDArray[Any] | None:
+    """A view of one image, ``(height, width, channels)``; None for anything else."""
+    images = images_in(array[np.newaxis]) if isinstance(array, np.ndarray) else None
+    return None if images is None else images[0]
+
+
+def thumbnails(images: Sequence[NDArray[Any]]) -> list[RGB]:
+    """Images as 8-bit RGB whose longer side is a tile's.
+
+    Args:
+        images: Each ``(height, width, channels)``, as ``images_in`` and ``image_in`` return them.
+    """
+    picked = [_nearest_pixels(image) for image in images]
+    low, high = _value_range([image for image in picked if image.dtype != np.uint8])
+    return [_rgb(image, low, high) for image in picked]
+
+
+def framed(tile: RGB, box: tuple[float, float, float, float]) -> RGB:
+    """A copy of a thumbnail with a red frame around a box.
+
+    Args:
+        tile: The thumbnail.
+        box: Top, left, height and width of the box, as fractions of the image.
+    """
+    tile = tile.copy()
+    height, width = tile.shape[:2]
+    top, left = int(box[0] * height), int(box[1] * width)
+    bottom = max(top + 1, int((box[0] + box[2]) * height))
+    right = max(left + 1, int((box[1] + box[3]) * width))
+    rows = slice(top + _FRAME_PIXELS, max(0, bottom - _FRAME_PIXELS))
+    columns = slice(left + _FRAME_PIXELS, max(0, right - _FRAME_PIXELS))
+    inner = tile[rows, columns].copy()
+    tile[top:bottom, left:right] = _RED
+    tile[rows, columns] = inner
+    return tile
+
+
+def contact_sheet(rows: Sequence[Sequence[RGB | None]], captions: Sequence[str] = ()) -> bytes:
+    """A PNG of thumbnails in rows.
+
+    Args:
+        rows: Thumbnails, or None for an empty place.
+        captions: What is written below the thumbnails, row after row.
+
+    Raises:
+        ValueError: There is no thumbnail.
+    """
+    if not any(map(len, rows)):
+        raise ValueError("rows must hold at least one image, got none")
+    writer = _caption_writer() if any(captions) else None
+    height = TILE_PIXELS + _GAP_PIXELS + (_CAPTION_PIXELS if writer is not None else 0)
+    width = TILE_PIXELS + _GAP_PIXELS
+    sheet = np.full((len(rows) * height, max(map(len, rows)) * width, 3), 255, np.uint8)
+    number = 0
+    for top, row in zip(range(0, len(sheet), height), rows):
+        for left, tile in zip(range(0, sheet.shape[1], width), row):
+            if tile is not None:
+                sheet[top : top + tile.shape[0], left : left + tile.shape[1]] = tile
+            if writer is not None and number < len(captions):
+                text, place = captions[number], (left, top + height - 2 * _GAP_PIXELS)
+                writer.putText(
+                    sheet,
+                    text[:_CAPTION_CHARACTERS],
+                    place,
+                    writer.FONT_HERSHEY_SIMPLEX,
+                    0.38,
+                    (0, 0, 0),
+                    1,
+                )
+            number += 1
+    return png(sheet[:-_GAP_PIXELS, :-_GAP_PIXELS])
+
+
+def png(image: RGB) -> bytes:
+    """An image as a PNG file.
+
+        signature | IHDR: size, 8 bits, RGB | IDAT: zlib of rows, each after a 0 | IEND
+
+    (W3C, Portable Network Graphics, third edition.)
+    """
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        crc = zlib.crc32(kind + data)
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", crc)
+
+    height, width, _ = image.shape
+    rows = np.zeros((height, 1 + 3 * width), np.uint8)  # 0: no filter.
+    rows[:, 1:] = image.reshape(height, -1)
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    data = zlib.compress(rows.tobytes())
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+    )
+
+
+def _nearest_pixels(image: NDArray[Any]) -> NDArray[Any]:
+    """An image within a tile, of the same aspect ratio."""
+    height, width = image.shape[:2]
+    scale = TILE_PIXELS / max(height, width)
+    size = [max(1, min(TILE_PIXELS, round(side * scale))) for side in (height, width)]
+    rows = ((np.arange(size[0]) + 0.5) * height / size[0]).astype(int)
+    columns = ((np.arange(size[1]) + 0.5) * width / size[1]).astype(int)
+    picked: NDArray[Any] = image[rows[:, np.newaxis], columns, : min(3, image.shape[2])]
+    return picked
+
+
+def _value_range(images: Sequence[NDArray[Any]]) -> tuple[float, float]:
+    finite = [values for image in images if (values := image[np.isfinite(image)]).size]
+    low = min((float(values.min()) for values in finite), default=0.0)
+    high = max((float(values.max()) for values in finite), default=1.0)
+    for most in (1.0, 255.0):
+        if low >= 0 and high <= most:
+            return 0.0, most
+    return low, high if high > low else low + 1
+
+
+def _rgb(image: NDArray[Any], low: float, high: float) -> RGB:
+    if image.dtype != np.uint8:
+        values = (image.astype(np.float64) - low) * (255 / (high - low))
+        image = np.clip(np.rint(np.nan_to_num(values)), 0, 255).astype(np.uint8)
+    return image if image.shape[2] == 3 else np.repeat(image[..., :1], 3, axis=2)
+
+
+def _caption_writer() -> Any:
+    try:
+        return importlib.import_module("cv2")
+    except ImportError:
+        return None
