@@ -40,6 +40,7 @@ class Lock:
         self._path = path.absolute()
         self._name = self._path / ".lock"
         self._file: int | None = None
+        self._made = False
         self._thread = 0
         self._awaits_rank_0 = False
         self.rank = 0
@@ -71,6 +72,7 @@ class Lock:
                     other.release()
         self._thread = threading.get_ident()
         try:
+            self._made = not self._path.exists()
             make(self._path)
             self._acquire()
         except OSError as error:  # Such as a file system without locks.
@@ -93,13 +95,17 @@ class Lock:
         self._awaits_rank_0 = False
 
     def release(self) -> None:
-        """Let other trainings use the folder."""
+        """Let other trainings use the folder, and remove it if it is new and empty."""
         self.writes = self._awaits_rank_0 = False
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._name.unlink()
             os.close(self._file)
             self._file = None
+        if self._made:
+            self._made = False
+            with contextlib.suppress(OSError):  # It isn't empty.
+                self._path.rmdir()
 
     def _acquire(self) -> None:
         """Open the lock file and lock it; without locks, it only shows that rank 0 is there."""
@@ -160,7 +166,7 @@ def _forget_in_child() -> None:
     for lock in list(_locks):
         if lock._file is not None:
             os.close(lock._file)
-        lock._file, lock.writes = None, False
+        lock._file, lock._made, lock.writes = None, False, False
 
 
 os.register_at_fork(after_in_child=_forget_in_child)

@@ -80,6 +80,14 @@ def test_a_rank_whose_folder_has_no_rank_0_is_warned_once(tmp_path, caplog):
     assert [*tmp_path.iterdir()] == []
 
 
+def test_a_new_empty_folder_is_removed(tmp_path):
+    lock = Lock(tmp_path / "new")
+    lock.take(0)
+    assert (tmp_path / "new").is_dir()
+    lock.release()
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_read_only_neither_locks_nor_makes_the_folder(tmp_path):
     lock = Lock(tmp_path / "new")
     with read_only():
