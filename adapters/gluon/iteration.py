@@ -15,15 +15,7 @@ from adapters.gluon.devices import Mover
 from adapters.gluon.dlpack import take_back
 from adapters.gluon.plan import GluonPlan
 from adapters.gluon.progress import Account, Progress
-from adapters.gluon.randomness import fresh_entropy
-from adapters.gluon.samplers import (
-    OWN_SAMPLERS,
-    EpochBatchSampler,
-    drawn_batches,
-    length_of,
-    looks_of,
-    tell_epoch,
-)
+from adapters.gluon.samplers import EpochBatchSampler, drawn_batches, length_of, tell_epoch
 
 # Arrays that are looked at when a pass ends: those of its last batches are among them.
 _LEFT_BEHIND = 1000
@@ -67,8 +59,6 @@ class Loader(Protocol):
     _engine: Engine
     _batch_sampler: Any
     _progress: Progress
-    _fresh: bool
-    _generators: Any
     _move: Mover
     _begun: Begun | None
     _continuation: Continuation
@@ -96,10 +86,7 @@ def begin(loader: Loader) -> Begun:
             stream = engine.stream(number, account.first, False, loader._continuation)
         return Begun(stream, account, endless=True)
     batches = drawn_batches(sampler, number, account.first, plan.thread_safe)
-    entropy = None
-    if loader._fresh:
-        entropy, batches = fresh_entropy(batches, loader._generators)
-    stream = engine.drawn_stream(number, batches, account.count, account.first, entropy)
+    stream = engine.drawn_stream(number, batches, account.count, account.first)
     return Begun(stream, account)
 
 
@@ -114,9 +101,6 @@ class Iteration(Reading):
         self._loader = loader
         self._pass: Begun | None = None
         self._ahead: list[Any] = []
-        self._finished = False
-        self._own_sampler = not isinstance(loader._batch_sampler, OWN_SAMPLERS)
-        self._looks: Any = None
 
     def _next(self) -> Any:
         batch = self._ahead.pop() if self._ahead else self._fetch()
@@ -149,10 +133,7 @@ class Iteration(Reading):
     def _fetch(self) -> Any:
         if not self._over:
             self._loader._plan.consumed_here()
-        batch = super()._fetch()
-        if self._own_sampler:
-            self._looks = looks_of(self._loader._batch_sampler)
-        return batch
+        return super()._fetch()
 
     def _made(self, batch: Any) -> Any:
         *arrays, skeleton = batch
@@ -165,7 +146,6 @@ class Iteration(Reading):
     def _finish(self) -> None:
         assert self._pass is not None
         self._pass.account.count = self._pass.account.fetched
-        self._finished = True
         self.close()
         loader = self._loader
         if loader.auto_reload and loader._begun is None and not self._engine.closed:
@@ -182,14 +162,6 @@ class Iteration(Reading):
         self._engine.rest()
         take_back(_LEFT_BEHIND)
         loader = self._loader
-        if loader._begun is None and (self._finished or self._untold):
+        if loader._begun is None:
             # Here and not before the next pass, so that what somebody else tells them counts.
             tell_epoch(loader._batch_sampler, loader._progress.next[0])
-
-    @property
-    def _untold(self) -> bool:
-        """Whether nobody has told the sampler anything since the last batch.
-
-        A pass that was given up ends when the garbage collector comes, which may be after that.
-        """
-        return not self._own_sampler or looks_of(self._loader._batch_sampler) == self._looks

@@ -34,7 +34,7 @@ from adapters.gluon.progress import Progress
 from adapters.gluon.recipe import Opaque, Recipe, numbered_source, recipe_of
 from adapters.gluon.recorddatasets import make_reading_atomic
 from adapters.gluon.samplers import (
-    OWN_SAMPLERS,
+    EpochBatchSampler,
     OrderBatchSampler,
     batch_sampler_of,
     fitted,
@@ -92,10 +92,9 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
             as one has ended, before it is asked for. A pass that isn't taken was made in vain.
         ctx: Move the batches to this device, the next one while this one is used.
         seed: Of the order and of all that is random, also of what transforms draw from
-            ``random``, ``numpy.random`` and MXNet's generator. None leaves it to
-            ``numpy.random``: each pass shuffles as MXNet's own loader does, with the same result
-            (orders that MXNet hasn't got take their seed from there when the loader is made),
-            and what transforms draw depends on the state that ``numpy.random`` had before.
+            ``random``, ``numpy.random`` and MXNet's generator. None takes one from
+            ``numpy.random`` when the loader is made, a single draw: ``numpy.random.seed`` before
+            that line repeats all passes of the loader.
         shard: ``(index, count)``: take that part of the one global order. All shards have the same
             number of samples; up to ``count - 1`` samples are left out per pass. A kvstore: that of
             its ``rank`` of ``num_workers``. ``"auto"``: the part of this process, as a framework or
@@ -201,7 +200,8 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
         foreign = batchify_fn is not None and not getattr(batchify_fn, "only_reads", False)
         opaque = [*recipe.opaque, *([batchify_fn] if foreign else [])]
         used = generators_used(*opaque, *filter(callable, (batch_transform, on_error)))
-        seed = None if seed is None else int(seed)
+        self._seeded = seed is not None
+        seed = int(np.random.randint(1 << 31) if seed is None else seed)
         self._orders = functools.partial(
             batch_sampler_of,
             len(dataset),
@@ -211,6 +211,7 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
             last_batch,
             batch_sampler,
             seed,
+            seeded=self._seeded,
             source=numbered_source(recipe, dataset, blocks_of(shuffle) is not None),
             weights=weights,
             bucket_by=bucket_by,
@@ -218,21 +219,20 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
         )
         self._shard = AskedShard(shard)
         self._batch_sampler = self._orders(shard=self._shard.asked)
-        # Without a seed, a pass that draws anything is known when it begins, and no sooner.
         draws = recipe.draws or generator_argument(batch_transform) is not None
-        self._fresh = seed is None and (bool(used.possibly) or draws)
-        ahead = isinstance(self._batch_sampler, OrderBatchSampler) and not self._fresh
+        self._random = draws or bool(used.possibly)
+        ahead = isinstance(self._batch_sampler, OrderBatchSampler)
         self._plan = GluonPlan(
             self._batch_sampler.order if ahead else DrawnOrder(batch_size or 1),
             recipe,
             dataset,
             batch_transform=batch_transform,
-            seed=seed or 0,
+            seed=seed,
             on_error=on_error,
             batchify=fitted(self._batch_sampler, batchify_fn),
             used=used.possibly,
             semantics=(is_np_shape(), is_np_array()),
-            own_order=isinstance(self._batch_sampler, OWN_SAMPLERS),
+            own_order=isinstance(self._batch_sampler, EpochBatchSampler),
             thread_safe=True if thread_safe is None and thread_pool is True else thread_safe,
         )
         # A function of whole batches alone is no reason for processes, unless it draws.
@@ -240,13 +240,11 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
         self._settings = settings_of(
             self._plan, num_workers, thread_pool, prefetch, timeout, own, used
         )
-        self._seed = seed
         # The data set may change between passes, but for processes that were asked for: as in
         # MXNet, these have it as it was.
         self._plan.live = not self._settings.use_multiprocessing
         self._dataset = dataset
         self._batchify_fn = batchify_fn or default_batchify_fn  # For subclasses.
-        self._generators: Any = np.random
         self._move = mover(ctx, pin_memory, pin_device_id)
         self._begun: Begun | None = None
         self._without_batches = False  # The next pass: of a training that has ended.
@@ -354,7 +352,6 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
         twin = object.__new__(type(self))
         twin.__dict__.update(self._settled().__dict__)
         twin._batch_sampler = sampler_twin(self._batch_sampler)
-        twin._generators = np.random.RandomState(0)
         twin._progress, twin._continuation = Progress(), WHOLE
         twin._begun, twin.auto_reload = None, False
         twin._engine = Engine(self._plan, self._settings)

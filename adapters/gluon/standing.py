@@ -35,8 +35,8 @@ class Standing(abc.ABC):
     _continuation: Continuation
     _batch_sampler: Any
     _shard: AskedShard
-    _seed: int | None
-    _fresh: bool
+    _seeded: bool
+    _random: bool
 
     @abc.abstractmethod
     def _settled(self) -> Standing:
@@ -140,9 +140,9 @@ class Standing(abc.ABC):
     @property
     def _obstacle(self) -> str | None:
         """Why nobody can compute a batch again; None where anybody can."""
-        obstacle = obstacle_to_replay(self._batch_sampler, self._seed)
-        if self._fresh and obstacle is None:
-            return "what transforms draw depends on numpy.random: give seed=..."
+        obstacle = obstacle_to_replay(self._batch_sampler, self._seeded)
+        if self._random and not self._seeded and obstacle is None:
+            return "the seed of what transforms draw is drawn from numpy.random: give seed=..."
         return obstacle
 
     def _check_replay(self, method: str, epoch: int, batch: int) -> None:

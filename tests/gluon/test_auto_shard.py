@@ -70,7 +70,7 @@ def test_a_loader_that_reloads_settles_it_at_once(monkeypatch):
 def test_what_shards_exclude_auto_excludes_alone_too():
     with pytest.raises(ValueError, match="shard must not be specified if sampler"):
         gluon_loader(NUMBERS, 4, sampler=[1, 2], shard="auto")
-    with pytest.raises(ValueError, match="shard needs a seed with shuffle=True"):
+    with pytest.raises(ValueError, match="shard needs a seed with a random order"):
         gluon_loader(NUMBERS, 4, shuffle=True, shard="auto")
 
 

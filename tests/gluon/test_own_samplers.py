@@ -34,16 +34,6 @@ def test_what_somebody_else_tells_a_sampler_counts():
         assert values(loader) == [np.random.default_rng(0).permutation(SIZE).tolist()]
 
 
-def test_that_counts_too_before_an_iterator_that_was_given_up_is_released():
-    sampler, found = Seeded(), []
-    with gluon_loader(NUMBERS, SIZE, sampler=sampler, num_workers=0) as loader:
-        for epoch in (7, 8, 9):
-            sampler.set_epoch(epoch)
-            iterator = iter(loader)  # The one before ends here.
-            found.append(next(iterator).asnumpy().tolist())
-    assert found == [np.random.default_rng(epoch).permutation(SIZE).tolist() for epoch in (7, 8, 9)]
-
-
 def test_a_sampler_that_wants_to_be_told_more_is_left_alone():
     class Demanding(Seeded):
         def set_epoch(self, epoch, rank):

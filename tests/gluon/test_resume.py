@@ -293,7 +293,7 @@ class Seeding(Drawing):
 OWN = ArrayDataset(NUMBERS).transform(draws)
 REFUSED: dict[str, Any] = {
     "shuffle": (NUMBERS, {"shuffle": True}, "numpy.random: give seed"),
-    "transform": (OWN, {}, "transforms draw depends on numpy.random: give seed"),
+    "transform": (OWN, {}, "transforms draw is drawn from numpy.random: give seed"),
     "stage": (None, {}, "give seed"),
     "rng": (NUMBERS, {"batch_transform": noisy}, "give seed"),
     "RandomSampler": (
@@ -302,7 +302,6 @@ REFUSED: dict[str, Any] = {
         "which seed has no say in: give batch_size=..., shuffle=True and seed",
     ),
     "a sampler that draws": (NUMBERS, {"sampler": Drawing(), "seed": 3}, "a sampler of your own"),
-    "rollover": (NUMBERS, {"last_batch": "rollover"}, "rolls over .*: give seed"),
     "rollover of a sampler": (
         NUMBERS,
         {"last_batch": "rollover", "sampler": SequentialSampler(SIZE), "seed": 3},
