@@ -231,7 +231,7 @@ class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ign
         self._loader.load_state_dict(state["loader"])
         if state.get("rank", self._lock.rank) == self._lock.rank:
             set_process_generators(state["generators"])
-        (epoch, batch), here = self._loader._progress.position, self._data()
+        (epoch, batch), here = self._loader._position, self._data()
         if over := epoch - state["loader"]["epoch"]:  # Other shards have nothing left of it.
             self._epoch, self._batch = self._epoch + over, 0
         elif any(state.get("data", here).get(name) != here.get(name) for name in _COUNTS):
