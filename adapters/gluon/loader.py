@@ -46,8 +46,8 @@ from adapters.gluon.arguments import check_arguments
 from adapters.gluon.devices import mover
 from adapters.gluon.explanation import explanation
 from adapters.gluon.iteration import Iteration, Pass
+from adapters.gluon.pipeline import Pipeline, PythonOp, numbered_source, pipeline_of
 from adapters.gluon.plan import GluonPlan
-from adapters.gluon.recipe import Opaque, Recipe, numbered_source, recipe_of
 from adapters.gluon.recorddatasets import make_reading_atomic
 from adapters.gluon.samplers import (
     EpochBatchSampler,
@@ -61,7 +61,7 @@ from adapters.gluon.samplers import (
     sampler_twin,
     tell_epoch,
 )
-from adapters.gluon.steps import FIRST_RUN
+from adapters.gluon.samples import FIRST_RUN
 from adapters.gluon.workers import settings_of
 from adapters.ranks import AskedShard
 from adapters.sources import as_source, holds_stored, open_guessed
@@ -214,10 +214,10 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             dataset = open_guessed(dataset)
         elif isinstance(dataset, tuple) and not hasattr(dataset, "_fields"):
             dataset = mx.gluon.data.ArrayDataset(*dataset)
-        recipe = _prepared(recipe_of(dataset), batchify_fn)
+        pipeline = _prepared(pipeline_of(dataset), batchify_fn)
         foreign = batchify_fn is not None and not getattr(batchify_fn, "only_reads", False)
-        opaque = [*recipe.opaque, *([batchify_fn] if foreign else [])]
-        used = generators_used(*opaque, *filter(callable, (batch_transform, on_error)))
+        own_code = [*pipeline.python_code, *([batchify_fn] if foreign else [])]
+        used = generators_used(*own_code, *filter(callable, (batch_transform, on_error)))
         self._seeded = seed is not None
         seed = int(np.random.randint(1 << 31) if seed is None else seed)
         self._orders = functools.partial(
@@ -230,19 +230,19 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             batch_sampler,
             seed,
             seeded=self._seeded,
-            source=numbered_source(recipe, dataset, blocks_of(shuffle) is not None),
+            source=numbered_source(pipeline, dataset, blocks_of(shuffle) is not None),
             weights=weights,
             bucket_by=bucket_by,
             tolerant=on_error != "raise",
         )
         self._shard = AskedShard(shard)
         self._batch_sampler = self._orders(shard=self._shard.asked)
-        draws = recipe.draws or generator_argument(batch_transform) is not None
+        draws = pipeline.draws or generator_argument(batch_transform) is not None
         self._random = draws or bool(used.possibly)
         ahead = isinstance(self._batch_sampler, OrderBatchSampler)
         self._plan = GluonPlan(
             self._batch_sampler.order if ahead else DrawnOrder(batch_size or 1),
-            recipe,
+            pipeline,
             dataset,
             batch_transform=batch_transform,
             seed=seed,
@@ -254,7 +254,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             thread_safe=True if thread_safe is None and thread_pool is True else thread_safe,
         )
         # A function of whole batches alone is no reason for processes, unless it draws.
-        own = bool(opaque or used.possibly)
+        own = bool(own_code or used.possibly)
         self._settings = settings_of(
             self._plan, num_workers, thread_pool, prefetch, timeout, own, used
         )
@@ -452,7 +452,7 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
                 ) from None
             twin._move_to(epoch, index, rest)
             made = next(iter(twin))
-        records = plan.recipe.records
+        records = plan.pipeline.records
         origins = [
             Origin()
             if records is None
@@ -542,12 +542,12 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
 gluon_loader = DataLoader
 
 
-def _prepared(recipe: Recipe, batchify: Any) -> Recipe:
+def _prepared(pipeline: Pipeline, batchify: Any) -> Pipeline:
     """Without the arrays where the samples are asked for one by one all the same."""
-    asked = isinstance(recipe.steps[0], Opaque) if recipe.steps else batchify is not None
+    asked = isinstance(pipeline.ops[0], PythonOp) if pipeline.ops else batchify is not None
     if asked:
-        recipe.columns = None
-    return recipe
+        pipeline.columns = None
+    return pipeline
 
 
 def _close_all() -> None:
