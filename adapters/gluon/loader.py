@@ -112,8 +112,8 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         ctx: Move the batches to this device, the next one while this one is used.
         seed: Of the order and of all that is random, also of what transforms draw from
             ``random``, ``numpy.random`` and MXNet's generator. None takes one from
-            ``numpy.random`` when the loader is made, a single draw: ``numpy.random.seed`` before
-            that line repeats all passes of the loader.
+            ``numpy.random`` when the loader is made, a single draw, if anything is random:
+            ``numpy.random.seed`` before that line repeats all passes of the loader.
         shard: ``(index, count)``: take that part of the one global order. All shards have the same
             number of samples; up to ``count - 1`` samples are left out per pass. A kvstore: that of
             its ``rank`` of ``num_workers``. ``"auto"``: the part of this process, as a framework or
@@ -218,9 +218,9 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
         foreign = batchify_fn is not None and not getattr(batchify_fn, "only_reads", False)
         own_code = [*pipeline.python_code, *([batchify_fn] if foreign else [])]
         used = generators_used(*own_code, *filter(callable, (batch_transform, on_error)))
-        self._seeded = seed is not None
-        seed = int(np.random.randint(1 << 31) if seed is None else seed)
-        self._orders = functools.partial(
+        draws = pipeline.draws or generator_argument(batch_transform) is not None
+        self._random, self._seeded = draws or bool(used.possibly), seed is not None
+        orders = functools.partial(
             batch_sampler_of,
             len(dataset),
             batch_size,
@@ -228,7 +228,6 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             sampler,
             last_batch,
             batch_sampler,
-            seed,
             seeded=self._seeded,
             source=numbered_source(pipeline, dataset, blocks_of(shuffle) is not None),
             weights=weights,
@@ -236,16 +235,23 @@ class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
             tolerant=on_error != "raise",
         )
         self._shard = AskedShard(shard)
+        # What isn't known to be random is the same in each loader without a seed, so that one that
+        # is resumed is exact.
+        if seed is None and (self._random or shuffle or weights is not None):
+            seed = np.random.randint(1 << 31)
+        self._orders = functools.partial(orders, seed=int(seed or 0))
         self._batch_sampler = self._orders(shard=self._shard.asked)
-        draws = pipeline.draws or generator_argument(batch_transform) is not None
-        self._random = draws or bool(used.possibly)
+        if seed is None and getattr(self._batch_sampler, "is_random", False) is True:  # A mix.
+            seed = np.random.randint(1 << 31)
+            self._orders = functools.partial(orders, seed=int(seed))
+            self._batch_sampler = self._orders(shard=self._shard.asked)
         ahead = isinstance(self._batch_sampler, OrderBatchSampler)
         self._plan = GluonPlan(
             self._batch_sampler.order if ahead else DrawnOrder(batch_size or 1),
             pipeline,
             dataset,
             batch_transform=batch_transform,
-            seed=seed,
+            seed=int(seed or 0),
             on_error=on_error,
             batchify=fitted(self._batch_sampler, batchify_fn),
             used=used.possibly,

@@ -203,6 +203,7 @@ def batch_sampler_of(
     sampler: Any,
     last_batch: str | None,
     batch_sampler: Any,
+    *,
     seed: int,
     shard: tuple[int, int] | None,
     seeded: bool = True,

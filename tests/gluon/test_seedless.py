@@ -49,8 +49,10 @@ def test_a_loader_takes_one_number_when_it_is_made_and_none_later():
     np.testing.assert_equal(state(), after)
 
 
-def test_a_loader_with_a_seed_takes_nothing():
+def test_a_loader_with_a_seed_or_with_nothing_random_takes_nothing():
     before = state()
+    with gluon_loader(NUMBERS, 4, num_workers=0) as loader:
+        assert len(values(loader)) == 6
     with gluon_loader(NUMBERS, 4, shuffle=True, seed=1, num_workers=0) as loader:
         assert len(values(loader)) == 6
     np.testing.assert_equal(state(), before)
