@@ -34,25 +34,6 @@ class Leaf(NamedTuple):
     kind: str
 
 
-class Sparse(NamedTuple):
-    """A sparse array in a skeleton, taken apart into dense ones."""
-
-    stype: str
-    shape: tuple[int, ...]
-    dtype: Any
-    parts: tuple[Leaf, ...]
-    """Of its data, its indices and, for ``"csr"``, where rows begin; none where all is 0."""
-
-    def built(self, arrays: Sequence[Any]) -> Any:
-        """The array."""
-        sparse = mx.nd.sparse
-        if not self.parts:
-            return sparse.zeros(self.stype, self.shape, dtype=self.dtype)
-        make = sparse.csr_matrix if self.stype == "csr" else sparse.row_sparse_array
-        parts = tuple(arrays[part.number] for part in self.parts)
-        return make(parts, shape=self.shape, dtype=self.dtype)
-
-
 class Skeleton:
     """The structure of a batch without its arrays.
 
@@ -86,16 +67,10 @@ class Skeleton:
         """The batch with these arrays in it as they are."""
         if self._flat:
             return list(arrays)
-
-        def array(leaf: Leaf | Sparse) -> Any:
-            return leaf.built(arrays) if isinstance(leaf, Sparse) else arrays[leaf.number]
-
-        return _map_leaves(array, self._tree)
+        return _map_leaves(lambda leaf: arrays[leaf.number], self._tree)
 
     @staticmethod
-    def _leaf(arrays: Sequence[Any], leaf: Leaf | Sparse, numpy_semantics: bool) -> Any:
-        if isinstance(leaf, Sparse):
-            return leaf.built(arrays)
+    def _leaf(arrays: Sequence[Any], leaf: Leaf, numpy_semantics: bool) -> Any:
         array = arrays[leaf.number]
         if leaf.kind == "numpy" or not isinstance(array, np.ndarray):
             return array
@@ -254,9 +229,7 @@ def packed(
     def take(value: Any) -> Any:
         nd = isinstance(value, mx.nd.NDArray)
         if remote and isinstance(value, mx.nd.sparse.BaseSparseNDArray):
-            parts = [value.data, value.indices, *([value.indptr] if value.stype == "csr" else [])]
-            own = [add(part.asnumpy(), "nd") for part in parts] if value.data.size else []
-            return Sparse(value.stype, value.shape, np.dtype(value.dtype), tuple(own))
+            return value  # Which pickles by itself.
         sendable = type(value) is np.ndarray and not value.dtype.hasobject
         if numpy_as == "active" and isinstance(value, np.ndarray) and not _known(value):
             return value
@@ -315,8 +288,8 @@ def _map_members(function: Callable[[Any], Any], tree: Any) -> Any:
     return function(tree)
 
 
-def _map_leaves(function: Callable[[Leaf | Sparse], Any], tree: Any) -> Any:
-    if type(tree) in (Leaf, Sparse):
+def _map_leaves(function: Callable[[Leaf], Any], tree: Any) -> Any:
+    if type(tree) is Leaf:
         return function(tree)
     if type(tree) in (list, tuple):
         return type(tree)(_map_leaves(function, member) for member in tree)

@@ -24,8 +24,8 @@ from adapters.diagnosis.remoteness import held_of, store_of
 from adapters.diagnosis.verdict import Hints
 from adapters.engine import Engine
 from adapters.gluon.loader import DataLoader, gluon_loader
+from adapters.gluon.pipeline import Pipeline, PythonOp
 from adapters.gluon.plan import GluonPlan
-from adapters.gluon.recipe import Opaque, Recipe
 from adapters.gluon.samplers import EpochBatchSampler, sampler_twin
 from adapters.resuming import read_only
 
@@ -119,17 +119,17 @@ class GluonFetching(GluonPlan):
         return Assembled((np.zeros(1), None), 0)
 
     def _fetch(self, drawn: Any) -> None:
-        recipe = self.recipe
+        pipeline = self.pipeline
         keys = drawn.tolist() if isinstance(drawn, np.ndarray) else drawn
-        if recipe.records is not None:
-            recipe.records.fetch(np.asarray(recipe.base_numbers(keys), np.int64))
-        elif self._steps.gathered(drawn, np.empty) is None:
-            for number in recipe.base_numbers(keys):
-                recipe.base[number]
+        if pipeline.records is not None:
+            pipeline.records.fetch(np.asarray(pipeline.base_numbers(keys), np.int64))
+        elif self._runner.gathered(drawn, np.empty) is None:
+            for number in pipeline.base_numbers(keys):
+                pipeline.base[number]
 
     def __getstate__(self) -> dict[str, Any]:
         """For a worker process: with the base, which is what is asked."""
-        return {**super().__getstate__(), "recipe": self.recipe}
+        return {**super().__getstate__(), "pipeline": self.pipeline}
 
 
 def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
@@ -152,33 +152,37 @@ def ablations_of(plan: GluonPlan, data: Any, batch_sampler: Any) -> Ablations:
     known_order = not isinstance(plan.order, DrawnOrder)
     whole = plan if known_order else dataclasses.replace(plan, order=Repeated.of(drawn))
     storage = GluonFetching(
-        whole.order, plan.recipe, on_error=plan.on_error, thread_safe=plan.thread_safe
+        whole.order, plan.pipeline, on_error=plan.on_error, thread_safe=plan.thread_safe
     )
     kept_batches = drawn[:_KEPT_BATCHES]
     if plan.on_error != "raise":
         kept_batches = _without_errors(data, kept_batches) or kept_batches
     keys = list(dict.fromkeys(key for batch in kept_batches for key in batch))
-    recipe = plan.recipe
-    if recipe.columns is None and recipe.records is None:
-        numbers = recipe.base_numbers(keys)
-        fetched = KeptSamples({number: recipe.base[number] for number in numbers}, len(recipe.base))
-        recipe = dataclasses.replace(recipe, base=fetched)
-    elif recipe.records is not None and recipe.records is recipe.base:
-        held = held_of(recipe.records, np.asarray(recipe.base_numbers(keys), np.int64))
-        recipe = dataclasses.replace(recipe, records=held, base=held)
+    pipeline = plan.pipeline
+    if pipeline.columns is None and pipeline.records is None:
+        numbers = pipeline.base_numbers(keys)
+        fetched = KeptSamples(
+            {number: pipeline.base[number] for number in numbers}, len(pipeline.base)
+        )
+        pipeline = dataclasses.replace(pipeline, base=fetched)
+    elif pipeline.records is not None and pipeline.records is pipeline.base:
+        held = held_of(pipeline.records, np.asarray(pipeline.base_numbers(keys), np.int64))
+        pipeline = dataclasses.replace(pipeline, records=held, base=held)
     order = Repeated.of(kept_batches)
-    memory = dataclasses.replace(plan, order=order, recipe=recipe)
+    memory = dataclasses.replace(plan, order=order, pipeline=pipeline)
     alone = dataclasses.replace(memory, batch_transform=None)
     collation: GluonPlan | None = None
-    lowered = plan.batchify is None and not any(isinstance(step, Opaque) for step in recipe.steps)
-    gathers = recipe.columns is not None or (recipe.records is not None and recipe.records.gathers)
+    lowered = plan.batchify is None and not any(isinstance(op, PythonOp) for op in pipeline.ops)
+    gathers = pipeline.columns is not None or (
+        pipeline.records is not None and pipeline.records.gathers
+    )
     if lowered and gathers:
-        collation = dataclasses.replace(alone, recipe=dataclasses.replace(recipe, steps=[]))
-    elif not (lowered and recipe.records is not None):
+        collation = dataclasses.replace(alone, pipeline=dataclasses.replace(pipeline, ops=[]))
+    elif not (lowered and pipeline.records is not None):
         made = KeptSamples({key: data[key] for key in keys}, len(data))
-        collation = dataclasses.replace(alone, recipe=Recipe(made))
-    decodes = recipe.records is not None and recipe.records.holds_images
-    store = store_of(recipe.records)
+        collation = dataclasses.replace(alone, pipeline=Pipeline(made))
+    decodes = pipeline.records is not None and pipeline.records.holds_images
+    store = store_of(pipeline.records)
     return Ablations(whole, storage, memory, collation, decodes, gathers, store=store)
 
 

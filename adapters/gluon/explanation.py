@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from adapters.engine import Engine
+from adapters.gluon.pipeline import PythonOp, name_of
 from adapters.gluon.plan import GluonPlan
-from adapters.gluon.recipe import Opaque, name_of
 from adapters.gluon.samplers import EpochBatchSampler
 from adapters.gluon.stages import names_of_stages
 from adapters.sources import Decoded
@@ -17,26 +17,26 @@ _AUTO = 'workers="auto": '
 
 def explanation(plan: GluonPlan, engine: Engine, batch_sampler: Any) -> Iterator[str]:
     """A line for each part of the way, the workers last."""
-    recipe = plan.recipe
-    name = ", ".join(recipe.names)
-    if recipe.records is not None and not isinstance(recipe.records, Decoded):
-        yield f"{name}: {recipe.records.way(bool(recipe.steps))}"
-    elif recipe.records is not None:
-        at_once = "batch" if recipe.records.leaves is not None else recipe.records.unit
+    pipeline = plan.pipeline
+    name = ", ".join(pipeline.names)
+    if pipeline.records is not None and not isinstance(pipeline.records, Decoded):
+        yield f"{name}: {pipeline.records.way(bool(pipeline.ops))}"
+    elif pipeline.records is not None:
+        at_once = "batch" if pipeline.records.leaves is not None else pipeline.records.unit
         yield f"{name}: read and decoded a {at_once} at a time"
-    elif recipe.columns is not None:
+    elif pipeline.columns is not None:
         yield f"{name}: arrays, gathered a batch at a time"
     else:
         yield f"{name}: asked for a sample at a time; arrays and record files are read at once"
-    for step in recipe.steps:
-        if isinstance(step, Opaque):
+    for op in pipeline.ops:
+        if isinstance(op, PythonOp):
             at_once = f"what runs a batch at a time is {', '.join(names_of_stages())}"
-            for name in step.names:
+            for name in op.names:
                 yield f"{name}: a sample at a time, by itself; {at_once}"
-        elif step.stage.draws:
-            yield f"{step.stage.name}: a batch at a time, from each sample's own random numbers"
+        elif op.stage.draws:
+            yield f"{op.stage.name}: a batch at a time, from each sample's own random numbers"
         else:
-            yield f"{step.stage.name}: a batch at a time"
+            yield f"{op.stage.name}: a batch at a time"
     if plan.batchify is not None:
         yield f"batchify_fn {name_of(plan.batchify)}: gets a list of samples, one by one"
     if plan.batch_transform is not None:

@@ -2,121 +2,55 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from mxnet.util import is_np_array
 
-from adapters.batch.key import Continuation
 from adapters.batch.order import DrawnOrder
-from adapters.engine import Engine, Reading, Stream
-from adapters.gluon.devices import Mover
+from adapters.engine import Reading, Stream
 from adapters.gluon.dlpack import take_back
-from adapters.gluon.plan import GluonPlan
-from adapters.gluon.progress import Account, Progress
-from adapters.gluon.randomness import fresh_entropy
-from adapters.gluon.samplers import (
-    OWN_SAMPLERS,
-    EpochBatchSampler,
-    drawn_batches,
-    length_of,
-    looks_of,
-    tell_epoch,
-)
+from adapters.gluon.samplers import EpochBatchSampler, drawn_batches, length_of, tell_epoch
 
 # Arrays that are looked at when a pass ends: those of its last batches are among them.
 _LEFT_BEHIND = 1000
 
 
-@dataclass
-class Begun:
-    """A pass whose order is drawn.
+class Pass:
+    """How far one pass has come.
 
     Args:
-        stream: Its batches; None where there are none.
-        account: Which they are.
-        endless: The stream goes on behind the last of them.
+        epoch: Its number.
+        first: Of its first batch.
+        count: Behind its last batch; None if that isn't known.
     """
 
-    stream: Stream | None
-    account: Account
-    endless: bool = False
+    def __init__(self, epoch: int, first: int, count: int | None) -> None:
+        self.epoch = epoch
+        self.first = first
+        self.count = count
+        self.fetched = self.given = first
+        """Behind the last batch that was fetched, and the last that the loop was given."""
 
     @property
-    def left(self) -> float:
-        """Batches that the stream is to be read for, if it doesn't end by itself."""
-        count = self.account.count
-        return count - self.account.first if self.endless and count is not None else math.inf
-
-    def read_ahead(self) -> None:
-        """Have workers begin with the first batches."""
-        if self.stream is not None:
-            self.stream.read_ahead()
-
-    def close(self) -> None:
-        """Nobody wants it."""
-        if self.stream is not None:
-            self.stream.close()
-
-
-class Loader(Protocol):
-    """What a pass needs of the loader that it goes over."""
-
-    _plan: GluonPlan
-    _engine: Engine
-    _batch_sampler: Any
-    _progress: Progress
-    _fresh: bool
-    _generators: Any
-    _move: Mover
-    _begun: Begun | None
-    _continuation: Continuation
-    auto_reload: bool
-
-    def __len__(self) -> int: ...
-
-    def refresh(self) -> None:
-        """Begin with the next pass anew."""
-
-
-def begin(loader: Loader) -> Begun:
-    """Begin with the next pass over a loader: draw its order, compute nothing yet."""
-    plan, engine = loader._plan, loader._engine
-    plan.begin_pass()
-    if plan.live:
-        engine.refresh()
-    sampler, number = loader._batch_sampler, loader._progress.next[0]
-    account = loader._progress.begin(length_of(sampler, number))
-    if isinstance(sampler, EpochBatchSampler):
-        sampler.set_epoch(number)
-    if not isinstance(plan.order, DrawnOrder):
-        stream = None
-        if account.count:
-            stream = engine.stream(number, account.first, False, loader._continuation)
-        return Begun(stream, account, endless=True)
-    batches = drawn_batches(sampler, number, account.first, plan.thread_safe)
-    entropy = None
-    if loader._fresh:
-        entropy, batches = fresh_entropy(batches, loader._generators)
-    stream = engine.drawn_stream(number, batches, account.count, account.first, entropy)
-    return Begun(stream, account)
+    def position(self) -> tuple[int, int]:
+        """(epoch, batch) behind the last one that the loop was given."""
+        return (self.epoch + 1, 0) if self.given == self.count else (self.epoch, self.given)
 
 
 class Iteration(Reading):
     """``iter(loader)``: keeps the loader, and with it the workers, alive.
 
     Nothing happens before the first batch is asked for, as in MXNet.
+
+    Args:
+        loader: The ``DataLoader``, whose next pass this is.
     """
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: Any) -> None:
         super().__init__(loader._engine)
         self._loader = loader
-        self._pass: Begun | None = None
+        self._pass: Pass | None = None
         self._ahead: list[Any] = []
-        self._finished = False
-        self._own_sampler = not isinstance(loader._batch_sampler, OWN_SAMPLERS)
-        self._looks: Any = None
 
     def _next(self) -> Any:
         batch = self._ahead.pop() if self._ahead else self._fetch()
@@ -130,7 +64,8 @@ class Iteration(Reading):
             except Exception as error:  # Belongs to the next batch.
                 self._ahead.append(error)
         assert self._pass is not None
-        self._loader._progress.hand_out(self._pass.account)
+        self._pass.given += 1
+        self._loader._latest = self._pass
         return batch
 
     next = Reading.__next__
@@ -139,37 +74,43 @@ class Iteration(Reading):
         return len(self._loader)
 
     def _begin(self) -> Stream | None:
-        loader = self._loader
-        begun, loader._begun = loader._begun, None
-        self._pass = begun = begun or begin(loader)
-        self._left = begun.left
-        loader._progress.enter(begun.account)
-        return begun.stream
+        """Draw the order, and compute nothing yet; the pass after this one is whole."""
+        loader, engine = self._loader, self._engine
+        plan, sampler = loader._plan, loader._batch_sampler
+        plan.begin_pass()
+        if plan.live:
+            engine.refresh()
+        epoch, first = loader._next
+        count = length_of(sampler, epoch)
+        loader._latest = self._pass = Pass(epoch, first, count)
+        loader._next = epoch + 1, 0
+        if isinstance(sampler, EpochBatchSampler):
+            sampler.set_epoch(epoch)
+        if isinstance(plan.order, DrawnOrder):
+            batches = drawn_batches(sampler, epoch, first, plan.thread_safe)
+            return engine.drawn_stream(epoch, batches, count, first)
+        if not count:
+            return None
+        self._left = count - first
+        return engine.stream(epoch, first, False, loader._continuation)
 
     def _fetch(self) -> Any:
         if not self._over:
             self._loader._plan.consumed_here()
-        batch = super()._fetch()
-        if self._own_sampler:
-            self._looks = looks_of(self._loader._batch_sampler)
-        return batch
+        return super()._fetch()
 
     def _made(self, batch: Any) -> Any:
         *arrays, skeleton = batch
         del batch
         moved = self._loader._move(skeleton.built(arrays, is_np_array()))
         assert self._pass is not None
-        self._pass.account.fetched += 1
+        self._pass.fetched += 1
         return moved
 
     def _finish(self) -> None:
         assert self._pass is not None
-        self._pass.account.count = self._pass.account.fetched
-        self._finished = True
+        self._pass.count = self._pass.fetched
         self.close()
-        loader = self._loader
-        if loader.auto_reload and loader._begun is None and not self._engine.closed:
-            loader.refresh()
 
     def close(self) -> None:
         """Let go of what is under way; what was moved ahead can still be had."""
@@ -181,15 +122,5 @@ class Iteration(Reading):
             return
         self._engine.rest()
         take_back(_LEFT_BEHIND)
-        loader = self._loader
-        if loader._begun is None and (self._finished or self._untold):
-            # Here and not before the next pass, so that what somebody else tells them counts.
-            tell_epoch(loader._batch_sampler, loader._progress.next[0])
-
-    @property
-    def _untold(self) -> bool:
-        """Whether nobody has told the sampler anything since the last batch.
-
-        A pass that was given up ends when the garbage collector comes, which may be after that.
-        """
-        return not self._own_sampler or looks_of(self._loader._batch_sampler) == self._looks
+        # Here and not before the next pass, so that what somebody else tells them counts.
+        tell_epoch(self._loader._batch_sampler, self._loader._next[0])

@@ -1,4 +1,21 @@
-"""``gluon_loader``: a ``gluon.data.DataLoader`` that keeps up."""
+"""``gluon_loader``: a ``gluon.data.DataLoader`` that keeps up.
+
+::
+
+    iter(loader)       an Iteration: a pass, which is the next epoch
+    its first next     draws the order and starts a stream of the engine
+    each next          (*arrays, Skeleton) of the stream -> NDArrays, on their device
+
+Each pass is an epoch of its own, one that is abandoned too. The state is that of the latest pass,
+so that a loader that loads it elsewhere continues just that pass. It is counted in one of two ways:
+
+    {"epoch": e, "samples": n}   the first n samples of the global order, by all shards together
+    {"epoch": e, "batch": i}     i batches of a loader like this one
+
+The first is independent of batch size and shards, so that other shards may continue. It is the
+state of a loader with a shard; the second one is that of all others, and of what rolls over. One
+thread at a time may use a loader; each of its iterators may have a thread of its own.
+"""
 
 from __future__ import annotations
 
@@ -16,40 +33,44 @@ from mxnet.gluon.data.dataloader import default_batchify_fn
 from mxnet.util import is_np_array, is_np_shape
 
 from adapters import replaying, viewing
-from adapters.arguments import check_integer
+from adapters.arguments import batches_of, check_integer, position_of, samples_of, unit_of
 from adapters.batch.arranging import blocks_of
 from adapters.batch.blocks import Blocks
-from adapters.batch.key import WHOLE
-from adapters.batch.order import DrawnOrder
+from adapters.batch.key import WHOLE, Continuation
+from adapters.batch.order import DrawnOrder, Order
 from adapters.batch.replacement import OnError
 from adapters.bytecode import generators_used
 from adapters.engine import Engine, Waits
-from adapters.generators import generator_argument
+from adapters.generators import DECODE, Place, generator, generator_argument
 from adapters.gluon.arguments import check_arguments
 from adapters.gluon.devices import mover
 from adapters.gluon.explanation import explanation
-from adapters.gluon.iteration import Begun, Iteration, begin
+from adapters.gluon.iteration import Iteration, Pass
+from adapters.gluon.pipeline import Pipeline, PythonOp, numbered_source, pipeline_of
 from adapters.gluon.plan import GluonPlan
-from adapters.gluon.progress import Progress
-from adapters.gluon.recipe import Opaque, Recipe, numbered_source, recipe_of
 from adapters.gluon.recorddatasets import make_reading_atomic
 from adapters.gluon.samplers import (
-    OWN_SAMPLERS,
+    EpochBatchSampler,
     OrderBatchSampler,
     batch_sampler_of,
+    drawn_batches,
     fitted,
+    length_of,
+    obstacle_to_replay,
+    rolls_over,
     sampler_twin,
     tell_epoch,
 )
-from adapters.gluon.standing import Standing
+from adapters.gluon.samples import FIRST_RUN
 from adapters.gluon.workers import settings_of
 from adapters.ranks import ShardArgument
 from adapters.sources import as_source, holds_stored, open_guessed
+from adapters.sources.origin import Origin
 
 _open: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
-class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
+class DataLoader(mx.gluon.data.DataLoader):  # type: ignore[misc]
     """A ``gluon.data.DataLoader`` with the same arguments and batches, and without its faults.
 
     ``gluon_loader`` is another name of it. Each iterator over it is a pass of its own, by one
@@ -88,14 +109,11 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
             What other libraries draw on threads is not seeded.
         timeout: Seconds after which a batch that workers haven't made is an error. New processes
             have a minute more.
-        auto_reload: Begin with a pass as soon as the loader is made, and with the next one as soon
-            as one has ended, before it is asked for. A pass that isn't taken was made in vain.
         ctx: Move the batches to this device, the next one while this one is used.
         seed: Of the order and of all that is random, also of what transforms draw from
-            ``random``, ``numpy.random`` and MXNet's generator. None leaves it to
-            ``numpy.random``: each pass shuffles as MXNet's own loader does, with the same result
-            (orders that MXNet hasn't got take their seed from there when the loader is made),
-            and what transforms draw depends on the state that ``numpy.random`` had before.
+            ``random``, ``numpy.random`` and MXNet's generator. None takes one from
+            ``numpy.random`` when the loader is made, a single draw, if anything is random:
+            ``numpy.random.seed`` before that line repeats all passes of the loader.
         shard: ``(index, count)``: take that part of the one global order. All shards have the same
             number of samples; up to ``count - 1`` samples are left out per pass. A kvstore: that of
             its ``rank`` of ``num_workers``. ``"auto"``: the part of this process, as a framework or
@@ -161,7 +179,6 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
         prefetch: int | None = None,
         thread_pool: bool | Literal["auto"] = "auto",
         timeout: float = 120,
-        auto_reload: bool = False,
         *,
         ctx: Any = None,
         seed: int | None = None,
@@ -197,12 +214,13 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
             dataset = open_guessed(dataset)
         elif isinstance(dataset, tuple) and not hasattr(dataset, "_fields"):
             dataset = mx.gluon.data.ArrayDataset(*dataset)
-        recipe = _prepared(recipe_of(dataset), batchify_fn)
+        pipeline = _prepared(pipeline_of(dataset), batchify_fn)
         foreign = batchify_fn is not None and not getattr(batchify_fn, "only_reads", False)
-        opaque = [*recipe.opaque, *([batchify_fn] if foreign else [])]
-        used = generators_used(*opaque, *filter(callable, (batch_transform, on_error)))
-        seed = None if seed is None else int(seed)
-        self._orders = functools.partial(
+        own_code = [*pipeline.python_code, *([batchify_fn] if foreign else [])]
+        used = generators_used(*own_code, *filter(callable, (batch_transform, on_error)))
+        draws = pipeline.draws or generator_argument(batch_transform) is not None
+        self._random, self._seeded = draws or bool(used.possibly), seed is not None
+        orders = functools.partial(
             batch_sampler_of,
             len(dataset),
             batch_size,
@@ -210,52 +228,53 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
             sampler,
             last_batch,
             batch_sampler,
-            seed,
-            source=numbered_source(recipe, dataset, blocks_of(shuffle) is not None),
+            seeded=self._seeded,
+            source=numbered_source(pipeline, dataset, blocks_of(shuffle) is not None),
             weights=weights,
             bucket_by=bucket_by,
             tolerant=on_error != "raise",
         )
         self._shard = ShardArgument(shard)
+        # What isn't known to be random is the same in each loader without a seed, so that one that
+        # is resumed is exact.
+        if seed is None and (self._random or shuffle or weights is not None):
+            seed = np.random.randint(1 << 31)
+        self._orders = functools.partial(orders, seed=int(seed or 0))
         self._batch_sampler = self._orders(shard=self._shard.requested)
-        # Without a seed, a pass that draws anything is known when it begins, and no sooner.
-        draws = recipe.draws or generator_argument(batch_transform) is not None
-        self._fresh = seed is None and (bool(used.possibly) or draws)
-        ahead = isinstance(self._batch_sampler, OrderBatchSampler) and not self._fresh
+        if seed is None and getattr(self._batch_sampler, "is_random", False) is True:  # A mix.
+            seed = np.random.randint(1 << 31)
+            self._orders = functools.partial(orders, seed=int(seed))
+            self._batch_sampler = self._orders(shard=self._shard.requested)
+        ahead = isinstance(self._batch_sampler, OrderBatchSampler)
         self._plan = GluonPlan(
             self._batch_sampler.order if ahead else DrawnOrder(batch_size or 1),
-            recipe,
+            pipeline,
             dataset,
             batch_transform=batch_transform,
-            seed=seed or 0,
+            seed=int(seed or 0),
             on_error=on_error,
             batchify=fitted(self._batch_sampler, batchify_fn),
             used=used.possibly,
             semantics=(is_np_shape(), is_np_array()),
-            own_order=isinstance(self._batch_sampler, OWN_SAMPLERS),
+            own_order=isinstance(self._batch_sampler, EpochBatchSampler),
             thread_safe=True if thread_safe is None and thread_pool is True else thread_safe,
         )
         # A function of whole batches alone is no reason for processes, unless it draws.
-        own = bool(opaque or used.possibly)
+        own = bool(own_code or used.possibly)
         self._settings = settings_of(
             self._plan, num_workers, thread_pool, prefetch, timeout, own, used
         )
-        self._seed = seed
         # The data set may change between passes, but for processes that were asked for: as in
         # MXNet, these have it as it was.
         self._plan.live = not self._settings.use_multiprocessing
         self._dataset = dataset
         self._batchify_fn = batchify_fn or default_batchify_fn  # For subclasses.
-        self._generators: Any = np.random
         self._move = mover(ctx, pin_memory, pin_device_id)
-        self._begun: Begun | None = None
+        self._next, self._continuation = (0, 0), WHOLE
+        self._latest: Pass | None = None
         self._without_batches = False  # The next pass: of a training that has ended.
-        self._progress, self._continuation = Progress(), WHOLE
         self._engine = Engine(self._plan, self._settings)
         _open.add(self._engine)
-        self.auto_reload = bool(auto_reload)
-        if self.auto_reload:
-            self.refresh()
 
     def _settled(self) -> DataLoader:
         """Itself, with the shard that it has from now on."""
@@ -280,6 +299,135 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
         """Print which way the samples take, and why: a line for each part of the data set."""
         print("\n".join(explanation(self._settled()._plan, self._engine, self._batch_sampler)))
 
+    @property
+    def waits(self) -> Waits:
+        """How long the loop waited for each batch; MXNet may compute on meanwhile."""
+        return self._engine.waits
+
+    def refresh(self) -> None:
+        """Nothing to do, unlike in MXNet: each pass starts anew."""
+
+    def clean(self) -> None:
+        """Nothing to do, unlike in MXNet: no pass starts before its first batch is asked for."""
+
+    # --- epoch and state ---
+
+    @property
+    def epoch(self) -> int:
+        """The number of the latest pass, from 0; of the next one when that has ended."""
+        return self._position[0]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Have the next pass be that of ``epoch``; a pass that is under way is not changed."""
+        check_integer("epoch", epoch, 0)
+        self._move_to(int(epoch), 0)
+
+    def state_dict(self) -> dict[str, int]:
+        """Where the latest pass stands: two integers, ``{"epoch": e, "batch": i}``.
+
+        ``i`` is the batch that comes next. With ``shard``, the state is ``{"epoch": e, "samples":
+        n}``, the samples that all shards together have consumed in this pass. It is the same on
+        every shard, and any number of shards goes on from there, with any ``batch_size``: each
+        sample that is left comes once, up to equal lengths of the shards. With
+        ``last_batch="rollover"`` it has ``"batch"`` all the same, and equal shards alone can go on.
+        With ``bucket_by`` and ``shuffle``, shards go on whose batches make as many samples
+        together, which the state says: ``{"epoch": e, "batch of 64": i}``.
+
+        Raises:
+            ValueError: Nobody can go on there, as something is random and there is no ``seed``, or
+                as it depends on the passes before.
+        """
+        epoch, batch = self._settled()._position
+        self._check_replay("state_dict", epoch, batch)
+        goes_on = self._continuation.covers(epoch, batch)
+        if self._counts_samples and (goes_on or self._shard.requested is not None):
+            origin = self._continuation.origin if goes_on else 0
+            return {"epoch": epoch, "samples": self._batch_sampler.order.consumed(batch, origin)}
+        sampler = self._batch_sampler
+        grouped = isinstance(sampler, OrderBatchSampler) and not sampler.order.elastic
+        if grouped and batch and self._shard.requested is not None:
+            return {"epoch": epoch, unit_of(sampler.order.consumed(1)): batch}
+        return {"epoch": epoch, "batch": batch}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Have the next pass start at that batch; the passes after it are whole again.
+
+        Args:
+            state: Of a loader of the same samples, with the same ``shuffle`` and ``seed``. One with
+                ``"samples"`` may be of other shards and another ``batch_size``.
+
+        Raises:
+            ValueError: Not a state of a loader of this length; or nobody can go on there, see
+                ``state_dict``.
+        """
+        sampler = self._settled()._batch_sampler
+        rest = WHOLE
+        if self._counts_samples and (at := samples_of(state, sampler.order.size, "loader")):
+            epoch, samples = at
+            continued = sampler.order.continuation(epoch, samples) if samples else WHOLE
+            epoch, rest = (epoch + 1, WHOLE) if continued is None else (epoch, continued)
+            batch = rest.step
+        else:
+            told = None
+            if isinstance(sampler, OrderBatchSampler):
+                order = sampler.order
+                told = batches_of(state, order.consumed(1), order.size, "loader")
+            epoch, batch = told or position_of(
+                state, lambda epoch: length_of(sampler, epoch), "loader"
+            )
+            if batch and self._shard.requested is not None and told is None:
+                self._shard.warn_of_batches(state, sampler.order.consumed(1), self._counts_samples)
+            if told and batch and batch >= sampler.count(epoch):
+                epoch, batch = epoch + 1, 0  # What is left doesn't fill all shards.
+        self._check_replay("load_state_dict", epoch, batch)
+        self._move_to(epoch, batch, rest)
+
+    @property
+    def _position(self) -> tuple[int, int]:
+        """(epoch, batch) of the batch that comes after the last one of the latest pass."""
+        return self._latest.position if self._latest is not None else self._next
+
+    @property
+    def _counts_samples(self) -> bool:
+        """Whether what a pass has given is known to be the beginning of a global order."""
+        sampler = self._batch_sampler
+        return isinstance(sampler, OrderBatchSampler) and sampler.order.elastic
+
+    def _rest(self, epoch: int, state: Any) -> Continuation:
+        """How a pass went on that a batch of shall be replayed."""
+        sampler = self._batch_sampler
+        if isinstance(sampler, OrderBatchSampler):
+            return replaying.continuation_of(
+                self._continuation, sampler.order, epoch, state, "loader"
+            )
+        if state is not None:
+            position_of(state, lambda epoch: length_of(sampler, epoch), "loader")
+        return WHOLE
+
+    def _move_to(self, epoch: int, batch: int, continuation: Continuation = WHOLE) -> None:
+        self._next, self._latest = (epoch, batch), None
+        self._continuation = continuation
+        tell_epoch(self._batch_sampler, epoch)
+
+    @property
+    def _obstacle(self) -> str | None:
+        """Why nobody can compute a batch again; None where anybody can."""
+        obstacle = obstacle_to_replay(self._batch_sampler, self._seeded)
+        if self._random and not self._seeded and obstacle is None:
+            return "the seed of what transforms draw is drawn from numpy.random: give seed=..."
+        return obstacle
+
+    def _check_replay(self, method: str, epoch: int, batch: int) -> None:
+        obstacle = self._obstacle
+        begins = not batch and not (epoch and rolls_over(self._batch_sampler))
+        if obstacle is not None and not begins:
+            raise ValueError(
+                f"{method}: a pass can't be continued at batch {batch} of epoch {epoch}, as "
+                f"{obstacle}"
+            )
+
+    # --- once more ---
+
     def replay(
         self, epoch: int, batch: int, *, state: dict[str, int] | None = None
     ) -> replaying.Replay:
@@ -296,21 +444,61 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
             ValueError: Nobody can compute it again, see ``state_dict``; or it came before the
                 state, of batches or shards of another size.
         """
-        from adapters.gluon.replaying import replayed
-
         check_integer("epoch", epoch, 0)
         check_integer("batch", batch, None)
         if (obstacle := self._settled()._obstacle) is not None:
             raise ValueError(f"replay: no batch can be computed again, as {obstacle}")
-        epoch, rest, twin = int(epoch), self._rest(int(epoch), state), self._twin()
-
-        def computed(index: int) -> Any:
-            twin._move_to(epoch, index, rest)
-            return next(iter(twin))
-
-        with twin:
+        epoch, plan, rest = int(epoch), self._plan, self._rest(int(epoch), state)
+        with self._twin() as twin:
             tell_epoch(twin._batch_sampler, epoch)
-            return replayed(self._plan, twin._batch_sampler, epoch, int(batch), rest, computed)
+            index, names = twin._samples(epoch, int(batch), rest)
+            try:
+                numbers = np.array([int(name) for name in names], np.int64)
+            except (TypeError, ValueError):
+                raise ValueError(
+                    f"batch_sampler must give numbers for a batch to be replayed, got {names!r}"
+                ) from None
+            twin._move_to(epoch, index, rest)
+            made = next(iter(twin))
+        records = plan.pipeline.records
+        origins = [
+            Origin()
+            if records is None
+            else records.origin(number, generator(plan.seed, epoch, number, DECODE))
+            for number in numbers.tolist()
+        ]
+
+        def fetched(number: int) -> Any:
+            with Place(plan.seed, epoch, index) as place:
+                place.sample(number, FIRST_RUN)
+                return plan.data[number]
+
+        return replaying.Replay(epoch, index, made, numbers, origins, fetched)
+
+    def _samples(self, epoch: int, index: int, rest: Continuation) -> tuple[int, Any]:
+        """A batch's number, from 0, and what its samples are called.
+
+        Raises:
+            IndexError: The pass has no such batch.
+            ValueError: It came before the rest.
+        """
+        sampler, order = self._batch_sampler, self._plan.order
+        count = length_of(sampler, epoch)
+        if count is None and index < 0:
+            raise IndexError(
+                f"batch must be >= 0 where the sampler of the loader has no length, got {index}"
+            )
+        if count is not None and not -count <= index < count:
+            raise IndexError(f"batch must be in range({-count}, {count}), got {index}")
+        if index < 0 and count is not None:
+            index += count
+        if isinstance(order, Order):
+            key = replaying.key_of(rest, order, epoch, index)
+            return index, order.batch(*key.place)
+        names: Any = next(drawn_batches(sampler, epoch, index), None)
+        if names is None:
+            raise IndexError(f"batch must be one of the pass, got {index}: it has fewer")
+        return index, names
 
     def peek(self, batches: int = 1) -> viewing.Peek:
         """The first samples of a pass's first batches, to be looked at; no pass is begun for it.
@@ -325,41 +513,21 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
         finally:
             twin.close()
 
-    @property
-    def waits(self) -> Waits:
-        """How long the loop waited for each batch; MXNet may compute on meanwhile."""
-        return self._engine.waits
-
-    def refresh(self) -> None:
-        """Begin with the next pass anew, where there are workers for it."""
-        self._settled().clean()
-        if self._engine.depth:
-            self._begun = begin(self)
-            self._begun.read_ahead()
-
-    def clean(self) -> None:
-        """Drop what is begun of the next pass; it begins when its first batch is asked for."""
-        begun, self._begun = self._begun, None
-        if begun is not None:
-            begun.close()
-            self._progress.give_back(begun.account)
-
-    def close(self) -> None:
-        """End the workers and free what they shared; batches that are held stay valid."""
-        self.clean()
-        self._engine.close()
-
     def _twin(self) -> DataLoader:
         """The same loader once more, with workers of its own, that draws nothing of the user's."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self._settled().__dict__)
         twin._batch_sampler = sampler_twin(self._batch_sampler)
-        twin._generators = np.random.RandomState(0)
-        twin._progress, twin._continuation = Progress(), WHOLE
-        twin._begun, twin.auto_reload = None, False
+        twin._next, twin._latest, twin._continuation = (0, 0), None, WHOLE
         twin._engine = Engine(self._plan, self._settings)
         _open.add(twin._engine)
         return twin
+
+    # --- the end ---
+
+    def close(self) -> None:
+        """End the workers and free what they shared; batches that are held stay valid."""
+        self._engine.close()
 
     def __enter__(self) -> DataLoader:
         return self
@@ -382,12 +550,12 @@ class DataLoader(Standing, mx.gluon.data.DataLoader):  # type: ignore[misc]
 gluon_loader = DataLoader
 
 
-def _prepared(recipe: Recipe, batchify: Any) -> Recipe:
+def _prepared(pipeline: Pipeline, batchify: Any) -> Pipeline:
     """Without the arrays where the samples are asked for one by one all the same."""
-    asked = isinstance(recipe.steps[0], Opaque) if recipe.steps else batchify is not None
+    asked = isinstance(pipeline.ops[0], PythonOp) if pipeline.ops else batchify is not None
     if asked:
-        recipe.columns = None
-    return recipe
+        pipeline.columns = None
+    return pipeline
 
 
 def _close_all() -> None:

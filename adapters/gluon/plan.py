@@ -36,11 +36,10 @@ from adapters.generators import (
 )
 from adapters.gluon.batchify import Skeleton, as_active, batchify_default, is_nd, packed
 from adapters.gluon.blocks import call
-from adapters.gluon.members import Members, compute, split
 from adapters.gluon.ndarrays import map_arrays
+from adapters.gluon.pipeline import Pipeline
 from adapters.gluon.randomness import Seeding
-from adapters.gluon.recipe import Recipe
-from adapters.gluon.steps import Steps
+from adapters.gluon.samples import Runner, State, compute, samples_of, split
 from adapters.user_code import Gate
 
 _Made = tuple[list[Any], Skeleton, int]
@@ -53,7 +52,7 @@ class GluonPlan(Plan):
 
     Args:
         order: Which samples make which batch.
-        recipe: How samples come about.
+        pipeline: How samples come about.
         data: The data set that the loader was made for, which has a length.
         batchify: The user's own function from a list of samples to a batch; None for MXNet's.
         used: The global random generators that the user's code may draw from.
@@ -68,7 +67,7 @@ class GluonPlan(Plan):
     """
 
     order: Order | DrawnOrder
-    recipe: Recipe
+    pipeline: Pipeline
     data: Any = ()
     batchify: Callable[[list[Any]], Any] | None = None
     used: frozenset[str] = frozenset()
@@ -87,8 +86,8 @@ class GluonPlan(Plan):
         self._inline: Any = threading.Lock()
         self._size = len(self.data)
         drawn = isinstance(self.order, DrawnOrder)
-        self._steps = Steps(self.recipe, self.seed, drawn, self.own_order)
-        of_samples = [("dataset", each) for each in self.recipe.own_code]
+        self._runner = Runner(self.pipeline, self.seed, drawn, self.own_order)
+        of_samples = [("dataset", each) for each in self.pipeline.own_code]
         if callable(self.on_error):
             of_samples.append(("on_error", self.on_error))
         of_batches = [("batchify_fn", self.batchify), ("batch_transform", self.batch_transform)]
@@ -98,15 +97,17 @@ class GluonPlan(Plan):
             self._gate = Gate(of_samples + of_batches, self.thread_safe)
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a worker process: the recipe is all that it needs."""
-        recipe = self.recipe
-        if recipe.columns is not None:
-            recipe = Recipe(None, recipe.columns, recipe.single, recipe.indices, recipe.steps)
+        """For a worker process: the pipeline is all that it needs."""
+        pipeline = self.pipeline
+        if pipeline.columns is not None:
+            pipeline = Pipeline(
+                None, pipeline.columns, pipeline.single, pipeline.indices, pipeline.ops
+            )
         return {
             **self.__dict__,
             "data": None,
-            "recipe": recipe,
-            "_steps": self._steps.with_recipe(recipe),
+            "pipeline": pipeline,
+            "_runner": self._runner.with_pipeline(pipeline),
             "_inline": contextlib.nullcontext(),
             "_consumers": set(),
             "_remote": True,
@@ -135,16 +136,20 @@ class GluonPlan(Plan):
 
     def _foretell(self, key: BatchKey, asked: bool = False) -> None:
         """Tell the records what comes some time after this batch, in an order in blocks."""
-        records = self.recipe.records
-        if records is None or self.recipe.indices is not None or isinstance(self.order, DrawnOrder):
+        records = self.pipeline.records
+        if (
+            records is None
+            or self.pipeline.indices is not None
+            or isinstance(self.order, DrawnOrder)
+        ):
             return
         self.order.foretell(key.place, records.will_read, asked)
 
     def expect(self, key: BatchKey, elsewhere: bool) -> None:
         """Have a source of records begin to fetch a batch's samples."""
-        records = self.recipe.records
-        if records is not None and records is self.recipe.base and not self.live:
-            numbers = self.recipe.base_numbers(self.samples(key))
+        records = self.pipeline.records
+        if records is not None and records is self.pipeline.base and not self.live:
+            numbers = self.pipeline.base_numbers(self.samples(key))
             if isinstance(numbers, np.ndarray):
                 records.expect(numbers, elsewhere)
             if not elsewhere:
@@ -173,14 +178,14 @@ class GluonPlan(Plan):
     @property
     def own_functions(self) -> bool:
         """Whether there are functions of the user's own, which may call MXNet for each sample."""
-        return bool(self.recipe.opaque) or not (self.batchify is None or self._collates)
+        return bool(self.pipeline.python_code) or not (self.batchify is None or self._collates)
 
     @property
     def only_decodes(self) -> bool:
         """Whether it decodes images and little else, which takes no interpreter lock."""
-        records = self.recipe.records
+        records = self.pipeline.records
         decodes = records is not None and records.decodes and records.leaves is not None
-        return decodes and self._steps.empty and self._batches_itself
+        return decodes and self._runner.empty and self._batches_itself
 
     @property
     def _batches_itself(self) -> bool:
@@ -203,7 +208,7 @@ class GluonPlan(Plan):
         """Take the data set, its arrays and the semantics as they are now."""
         self.semantics = (is_np_shape(), is_np_array())
         self._size = len(self.data)
-        for column in self.recipe.columns or ():
+        for column in self.pipeline.columns or ():
             if column.owner is not None:
                 column.owner.wait_to_read()
 
@@ -269,12 +274,12 @@ class GluonPlan(Plan):
         key = BatchKey(0, 0)
         one: Any = np.array([name]) if isinstance(names, np.ndarray) else [name]
 
-        def made(seeding: Seeding | None) -> Members | list[Any]:
-            return self._steps.made(key, one, aligned_empty, seeding, self.semantics[1])
+        def made(seeding: Seeding | None) -> State:
+            return self._runner.made(key, one, aligned_empty, seeding, self.semantics[1])
 
         with Place(self.seed, 0, 0):
             state = self._seeded(key, consumers, made)
-        (sample,) = state if isinstance(state, list) else state.samples()
+        (sample,) = samples_of(state)
         return sample
 
     def _made(
@@ -310,19 +315,19 @@ class GluonPlan(Plan):
         names: Sequence[Any],
         allocate: Allocate,
         seeding: Seeding | None,
-    ) -> tuple[Members | list[Any], int]:
+    ) -> tuple[State, int]:
         """Those of a batch, and how many ``on_error`` has replaced."""
 
-        def made(names: Sequence[Any], memory: Allocate, first: int = 0) -> Members | list[Any]:
+        def made(names: Sequence[Any], memory: Allocate, first: int = 0) -> State:
             numpy_semantics = self.semantics[1]
-            return self._steps.made(key, names, memory, seeding, numpy_semantics, first)
+            return self._runner.made(key, names, memory, seeding, numpy_semantics, first)
 
         if self.on_error == "raise":
             return made(names, allocate), 0
 
-        def computed(names: Sequence[Any], memory: Allocate, first: int = 0) -> Members | list[Any]:
+        def computed(names: Sequence[Any], memory: Allocate, first: int = 0) -> State:
             state = made(names, memory, first)
-            compute(state) if isinstance(state, list) else state.compute()
+            compute(state)
             return state
 
         with contextlib.suppress(Exception):
@@ -331,14 +336,14 @@ class GluonPlan(Plan):
         return self._replaced(computed, names, f"batch {key.index} of epoch {key.epoch}")
 
     def _replaced(
-        self, made: Callable[..., Members | list[Any]], names: Any, where: str
+        self, made: Callable[..., State], names: Any, where: str
     ) -> tuple[list[Any], int]:
         """Samples one by one, others in the places of those that fail."""
         several = np.array if isinstance(names, np.ndarray) else list
 
         def sample(name: Any) -> Any:
             state = made(several([name]), np.empty, len(samples))
-            (one,) = state if isinstance(state, list) else state.samples()
+            (one,) = samples_of(state)
             return one
 
         samples: list[Any] = []
@@ -359,13 +364,13 @@ class GluonPlan(Plan):
     # --- from samples to a batch ---
 
     def _batchified(
-        self, state: Members | list[Any], names: Sequence[Any], remote: bool, allocate: Allocate
+        self, state: State, names: Sequence[Any], remote: bool, allocate: Allocate
     ) -> tuple[list[Any], Skeleton]:
         """By MXNet's rules."""
         if isinstance(state, list):
             state = split(state, names)
         columns = [each if isinstance(each, list) else each.array for each in state.columns]
-        records, remedy = self.recipe.records, None
+        records, remedy = self.pipeline.records, None
         if records is not None and list in map(type, columns):
             remedy = records.remedy
         return batchify_default(columns, state.single, remote, allocate, names, remedy)
@@ -373,7 +378,7 @@ class GluonPlan(Plan):
     def _of_functions(
         self,
         batchify: Callable[[list[Any]], Any] | None,
-        state: Members | list[Any],
+        state: State,
         key: BatchKey,
         names: Sequence[Any],
     ) -> Any:
@@ -382,7 +387,7 @@ class GluonPlan(Plan):
         own = getattr(function, "on_own_batch", None)  # Ours, which compute with NumPy.
         if batchify is not None:
             run_for_batch(COLLATE)
-            batch = batchify(state if isinstance(state, list) else state.samples())
+            batch = batchify(samples_of(state))
             if own is not None:
                 batch = map_arrays(lambda array: array.asnumpy(), batch, lists=False)
             elif function is not None and self._collates:

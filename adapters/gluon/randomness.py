@@ -8,18 +8,12 @@ inline or in a worker process, ``Seeding`` makes these functions of the same thi
 afterwards what was there before. MXNet's generator can't be read: it is seeded again with a number
 that was drawn from it, and only where the code is found to use it. Seeding it takes 1.2 ms (MXNet
 1.9.1 fills 1,024 states), so it is done once per batch, where the others are seeded per sample.
-
-A loader without a seed has its randomness from ``numpy.random``, as it stands when a pass begins:
-``fresh_entropy``.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
-import itertools
-import pickle
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -145,54 +139,3 @@ class Seeding:
 def _draw_seed() -> int:
     with mx.Context("cpu", 0):
         return int(mx.nd.random.randint(0, 2**31 - 1, shape=(1,)).asscalar())
-
-
-# --- without a seed ---
-
-
-def fresh_entropy(batches: Iterator[Any], generators: Any = np.random) -> tuple[int, Iterator[Any]]:
-    """What the random numbers of a pass depend on that NumPy's global generator decides.
-
-    They depend on the state that it has before the order is drawn. Where the order takes nothing
-    from it, the state is marked, so that the next pass, or another loader, gets others.
-
-    Args:
-        batches: Of sample numbers; the first of them is drawn.
-        generators: ``numpy.random``, or a ``RandomState`` in its place.
-
-    Returns:
-        The entropy of the keys of its batches, and all of the batches.
-    """
-    before = _fingerprint(generators)
-    begun: Iterator[Any]
-    try:
-        begun = itertools.chain([next(batches)], batches)
-    except StopIteration:
-        begun = iter(())
-    except BaseException as error:  # Belongs to whoever asks for the first batch.
-        begun = map(_raise, [error])
-    if _fingerprint(generators) == before:
-        _mark(generators)
-    return before, begun
-
-
-def _mark(generators: Any) -> None:
-    """Have the state be another one that gives the same numbers, as MXNet's loader takes none.
-
-    Normal numbers are drawn in pairs, and the state keeps the second. Where it was taken, what lies
-    in its place is never read; seeding sets it to 0.
-    """
-    state = generators.get_state(legacy=False)
-    if state["has_gauss"]:
-        generators.bytes(4)
-    else:
-        generators.set_state({**state, "gauss": state["gauss"] + 1.0})
-
-
-def _raise(error: BaseException) -> Any:
-    raise error
-
-
-def _fingerprint(generators: Any) -> int:
-    state = pickle.dumps(generators.get_state(legacy=False))
-    return int.from_bytes(hashlib.blake2b(state, digest_size=7).digest(), "little")

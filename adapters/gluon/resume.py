@@ -23,7 +23,6 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 from mxnet.gluon.contrib.estimator import (
-    BatchBegin,
     BatchEnd,
     EpochBegin,
     EpochEnd,
@@ -34,7 +33,7 @@ from mxnet.gluon.contrib.estimator import (
 from adapters.arguments import check_integer
 from adapters.batch.order import Order
 from adapters.generators import generator
-from adapters.gluon import metricstate, trainingstate
+from adapters.gluon import trainingstate
 from adapters.gluon.loader import DataLoader
 from adapters.resuming import (
     CheckpointDir,
@@ -52,14 +51,14 @@ _COUNTS = ("batch_size", "shards")  # Of others, batches have other numbers.
 _STREAM = 4  # Of the numbers that MXNet's generator is seeded with.
 
 
-class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ignore[misc]
+class Resume(TrainBegin, EpochBegin, BatchEnd, EpochEnd, TrainEnd):  # type: ignore[misc]
     """Saves a training with Gluon while it runs, and has it continue exactly after a crash.
 
     Saved are the parameters, the states of the ``Trainer`` with its optimizer, the position of the
     loader, the epoch, ``random`` and ``numpy.random``, and what is in ``extra``. Nobody can read
     where MXNet's own generator stands, which ``Dropout`` draws from: with ``seed``, it is seeded
     before each batch with a number that depends on the seed, the epoch and the batch alone, so that
-    it, too, goes on exactly.
+    it, too, goes on exactly. Metrics of an ``Estimator`` start anew after a resume.
 
     Args:
         folder: Where the files lie; is made if need be. A new training needs a new one. The
@@ -125,10 +124,8 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
         self._seed = seed
         self._net: Any = None
         self._trainer: Any = None
-        self._state: dict[str, Any] | None = None
         self._epoch = self._batch = 0
         self._trained = self._ended = False
-        self._metrics: list[Any] = []
         self.extra: dict[str, Any] = {}
         self.priority = np.inf  # Of an event handler: when the others have been called.
 
@@ -185,21 +182,13 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
         """An epoch begins."""
         self._seed_batch()
 
-    def batch_begin(self, estimator: Any, *args: Any, **kwargs: Any) -> None:
-        """The metrics of a half epoch go on; MXNet has reset them."""
-        if self._state is not None:
-            metricstate.restore(estimator.train_metrics, self._state["metrics"])
-            self._state = None
-
     def batch_end(self, estimator: Any, *args: Any, **kwargs: Any) -> bool:
         """A batch has been trained on."""
-        self._metrics = estimator.train_metrics
         self.step()
         return False
 
     def epoch_end(self, estimator: Any, *args: Any, **kwargs: Any) -> bool:
         """An epoch has ended; whether it was the last one."""
-        self._metrics = []
         if not self._ended:
             self._end_epoch()
         return self._has_had_all(estimator)
@@ -218,14 +207,14 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
     def _begin(self, net: Any, trainer: Any) -> None:
         self._net, self._trainer = net, trainer
         self._epoch = self._batch = 0
-        self._trained, self._metrics = False, []
+        self._trained = False
         self._schedule.restart()
         trainingstate.check_trainer(trainer)
         order = getattr(self._loader._settled()._batch_sampler, "order", None)
         self._lock.take(getattr(order, "shard", (0, 1))[0], over=True)
         if self._lock.writes:
             self._folder.clean()
-        self._state = state = self._folder.newest()
+        state = self._folder.newest()
         if state is None:
             return
         self._schedule.saved()
@@ -242,13 +231,11 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
         self._loader.load_state_dict(state["loader"])
         if self._lock.rank == 0:
             set_process_generators(state["generators"])
-        (epoch, batch), here = self._loader._progress.position, self._data()
+        (epoch, batch), here = self._loader._position, self._data()
         if over := epoch - state["loader"]["epoch"]:  # Other shards have nothing left of it.
             self._epoch, self._batch = self._epoch + over, 0
         elif any(state.get("data", here).get(name) != here.get(name) for name in _COUNTS):
             self._batch = batch
-        if not state["metrics"] or not self._batch:
-            self._state = None
         log.info(
             "the training in %s goes on at epoch %d, batch %d",
             self._folder.path,
@@ -298,7 +285,6 @@ class Resume(TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd): 
             "batch": self._batch,
             "loader": self._place(),
             "data": self._data(),
-            "metrics": metricstate.states_of(self._metrics),
             "generators": process_generators(),
             "extra": copy.deepcopy(self.extra),
         }

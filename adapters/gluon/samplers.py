@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import copy
 import dataclasses
-import functools
 import inspect
 from collections.abc import Iterator
 from typing import Any
@@ -21,28 +20,6 @@ from adapters.sources import Source
 from adapters.user_code import Gate
 
 _END = object()
-# Members of what a sampler has that are looked at, to see whether somebody has told it something.
-_MOST_LOOKED_AT = 32
-
-
-class OrderSampler(Sampler):  # type: ignore[misc]
-    """The samples of one epoch after the other, in the loader's own order.
-
-    Args:
-        order: Of batches of one sample.
-    """
-
-    def __init__(self, order: Order) -> None:
-        self._order = order
-        self._epoch = 0
-
-    def __iter__(self) -> Iterator[int]:
-        epoch, self._epoch = self._epoch, self._epoch + 1
-        for index in range(len(self._order)):
-            yield int(self._order.batch(epoch, index)[0])
-
-    def __len__(self) -> int:
-        return len(self._order)
 
 
 class EpochBatchSampler(Sampler, abc.ABC):  # type: ignore[misc]
@@ -75,18 +52,15 @@ class EpochBatchSampler(Sampler, abc.ABC):  # type: ignore[misc]
     def __len__(self) -> int:
         return self.count(self._epoch)
 
+    @property
+    def is_random(self) -> bool:
+        """Whether the order depends on the seed."""
+        arrangement = self.order.arrangement
+        return self.order.shuffle if arrangement is None else arrangement.is_random
+
 
 class OrderBatchSampler(EpochBatchSampler):
-    """The batches of the loader's own order.
-
-    Args:
-        order: The loader's own.
-        drawn: Its seed was drawn from ``numpy.random``.
-    """
-
-    def __init__(self, order: Order, drawn: bool = False) -> None:
-        super().__init__(order)
-        self.drawn = drawn
+    """The batches of the loader's own order."""
 
     def count(self, epoch: int) -> int:
         """Batches in an epoch."""
@@ -133,39 +107,6 @@ class RolloverBatchSampler(EpochBatchSampler):
         )
 
 
-class ShuffledBatchSampler(Sampler):  # type: ignore[misc]
-    """The order that MXNet's loader draws from ``numpy.random``, drawn when that does it.
-
-    It takes 8 bytes for each sample, as MXNet's does.
-
-    Args:
-        size: Samples in the data set.
-        batch_size: Samples in a batch.
-        drop_remainder: Leave out the last batch when it isn't full.
-        generators: ``numpy.random``, or a ``RandomState`` in its place.
-    """
-
-    def __init__(
-        self, size: int, batch_size: int, drop_remainder: bool, generators: Any = np.random
-    ) -> None:
-        self._size = size
-        self._order = Order(size, batch_size, drop_remainder=drop_remainder)
-        self.generators = generators
-
-    def __iter__(self) -> Iterator[Any]:
-        samples = np.arange(self._size)
-        self.generators.shuffle(samples)
-        for index in range(len(self._order)):
-            yield samples[index * self._order.batch_size :][: self._order.batch_size]
-
-    def __len__(self) -> int:
-        return len(self._order)
-
-
-OWN_SAMPLERS = (EpochBatchSampler, ShuffledBatchSampler)
-"""Those that name samples by arrays, or lists, of numbers in range."""
-
-
 def fitted(batch_sampler: Any, batchify: Any) -> Any:
     """A function that pads, told what lengths it shall pad to where samples are in buckets."""
     order = getattr(batch_sampler, "order", None)
@@ -173,30 +114,21 @@ def fitted(batch_sampler: Any, batchify: Any) -> Any:
 
 
 def sampler_twin(batch_sampler: Any) -> Any:
-    """One that goes on by itself from where this one stands; itself where that can't be had.
+    """One that advances by itself; itself if there is none.
 
-    Samplers count their passes, and keep what is left over of one for the next. A shuffle by
-    NumPy's global generator goes on by another one.
+    MXNet's batch samplers keep what is left over for the next pass, and ``RandomSampler`` shuffles
+    with ``numpy.random``: the twin has a list of its own, and another order.
     """
     try:
-        twin = _own(batch_sampler)
-        if isinstance(twin, ShuffledBatchSampler):
-            twin.generators = np.random.RandomState(0)
-        if hasattr(twin, "_sampler"):
-            inner = twin._sampler
-            own = type(inner) is RandomSampler
-            twin._sampler = OrderSampler(Order(len(inner), 1, True)) if own else _own(inner)
+        twin = copy.copy(batch_sampler)
     except TypeError:  # An iterator of the user's, such as a generator.
         return batch_sampler
-    return twin
-
-
-def _own(sampler: Any) -> Any:
-    """A copy with lists of its own, such as that of what was left over; arrays are shared."""
-    twin = copy.copy(sampler)
-    for name, value in getattr(twin, "__dict__", {}).items():
-        if isinstance(value, list):
-            setattr(twin, name, value.copy())
+    if isinstance(twin, BatchSampler):
+        twin._prev = list(twin._prev)
+        if type(twin._sampler) is RandomSampler:
+            twin._sampler = np.random.default_rng(0).permutation(len(twin._sampler)).tolist()
+        else:
+            twin._sampler = sampler_twin(twin._sampler)
     return twin
 
 
@@ -212,7 +144,6 @@ def drawn_batches(
         yield from batch_sampler.batches(epoch, first)
         return
     drawn = 0
-    is_own = isinstance(batch_sampler, ShuffledBatchSampler)
     # It may read the data set that workers read meanwhile.
     gate = Gate([("sampler", batch_sampler)], thread_safe)
     with gate:
@@ -224,10 +155,8 @@ def drawn_batches(
             break
         drawn += 1
         if drawn > first:
-            if is_own:
-                yield samples
-            else:  # It may fill the same list again.
-                yield samples.copy() if isinstance(samples, np.ndarray) else list(samples)
+            # It may fill the same list again.
+            yield samples.copy() if isinstance(samples, np.ndarray) else list(samples)
     if drawn < first:
         raise ValueError(
             f"load_state_dict: the pass was to go on at batch {first}, and the sampler gave "
@@ -249,20 +178,6 @@ def tell_epoch(batch_sampler: Any, epoch: int) -> None:
     """Tell samplers that have a ``set_epoch`` which pass is the next one."""
     for sampler in _with_epochs(batch_sampler):
         sampler.set_epoch(epoch)
-
-
-def looks_of(batch_sampler: Any) -> list[Any]:
-    """What changes when somebody tells those samplers something."""
-    return [_look(getattr(each, "__dict__", {})) for each in _with_epochs(batch_sampler)]
-
-
-def _look(value: Any, depth: int = 0) -> Any:
-    if isinstance(value, (int, float, str)):
-        return value
-    if isinstance(value, (dict, list, tuple)) and len(value) <= _MOST_LOOKED_AT and depth < 3:
-        members = value.items() if isinstance(value, dict) else value
-        return [_look(each, depth + 1) for each in members]
-    return id(value)
 
 
 def _with_epochs(batch_sampler: Any) -> Iterator[Any]:
@@ -288,8 +203,10 @@ def batch_sampler_of(
     sampler: Any,
     last_batch: str | None,
     batch_sampler: Any,
-    seed: int | None,
+    *,
+    seed: int,
     shard: tuple[int, int] | None,
+    seeded: bool = True,
     source: Source | None = None,
     weights: Any = None,
     bucket_by: Any = None,
@@ -297,12 +214,11 @@ def batch_sampler_of(
 ) -> Any:
     """The batch sampler that these arguments mean.
 
-    An ``EpochBatchSampler`` where the order can be known ahead. Without a seed, an order that is
-    shuffled is MXNet's own, and so is what rolls over; one in blocks draws its seed from
-    ``numpy.random``.
+    An ``EpochBatchSampler``, unless the user gives a sampler.
 
-    ``source`` is the data set, where it is a source whose samples have the data set's numbers.
-    ``tolerant`` says whether samples that can't be read have others in their place.
+    ``seeded`` says whether the user has given the seed. ``source`` is the data set, if it is a
+    source whose samples have the data set's numbers. ``tolerant`` says whether samples that can't
+    be read have others in their place.
 
     Raises:
         ValueError: Arguments that exclude each other, as MXNet has it, or out of range.
@@ -338,54 +254,39 @@ def batch_sampler_of(
         return BatchSampler(sampler, batch_size, last_batch or "keep")
     if shard is not None:
         check_shard_size(size, shard)
-        if (shuffle or weights is not None) and seed is None:
-            raise ValueError(
-                f"shard needs a seed with shuffle={shuffle!r}, got shard={shard} and seed=None: "
-                "without one, each process shuffles in an order of its own; give all of them the "
-                "same seed"
-            )
-    part, drop = shard or (0, 1), last_batch == "discard"
-    arranged = functools.partial(
-        order_of, size, batch_size, shuffle, drop_remainder=drop, shard=part, source=source
+    order = order_of(
+        size,
+        batch_size,
+        shuffle,
+        seed,
+        last_batch == "discard",
+        shard or (0, 1),
+        source=source,
+        weights=weights,
+        bucket_by=bucket_by,
+        tolerant=tolerant,
     )
-    asked = {"weights": weights, "bucket_by": bucket_by, "tolerant": tolerant}
-    order = arranged(seed=seed or 0, **asked)
-    drawn = order.arrangement is not None and seed is None and order.arrangement.is_random
-    if drawn and shard is not None:
-        raise ValueError(f"shard needs a seed with a random order, got shard={shard} and seed=None")
-    if drawn:
-        own = int(np.random.randint(1 << 31))
-        order = arranged(seed=own, **asked)
-    if last_batch == "rollover":
-        if seed is not None or shard is not None:
-            return RolloverBatchSampler(order)
-        if order.arrangement is not None:
-            raise ValueError(
-                "last_batch='rollover' needs a seed where the order is no plain shuffle (it is "
-                f"{order.arrangement.way}), got seed=None"
-            )
-        # What is left over depends on how the pass before has ended.
-        whole = RandomSampler(size) if shuffle else OrderSampler(Order(size, 1))
-        return BatchSampler(whole, batch_size, last_batch)
-    if order.arrangement is None and shuffle and seed is None:
-        return ShuffledBatchSampler(size, batch_size, drop)
-    return OrderBatchSampler(order, drawn)
+    made = (RolloverBatchSampler if last_batch == "rollover" else OrderBatchSampler)(order)
+    if shard is not None and not seeded and made.is_random:
+        raise ValueError(
+            f"shard needs a seed with a random order, got shard={shard} and seed=None: without "
+            "one, each process shuffles in an order of its own; give all of them the same seed"
+        )
+    return made
 
 
-def obstacle_to_replay(batch_sampler: Any, seed: int | None) -> str | None:
-    """Why a pass can't begin in its middle, with the remedy; None where it can.
+def obstacle_to_replay(batch_sampler: Any, seeded: bool) -> str | None:
+    """Why a pass can't be started in its middle, with the remedy; None if it can.
 
     Samplers of the user's own are taken to give the same batches again, unless their code draws
     from global generators and neither seeds them nor is told the epoch.
     """
+    if isinstance(batch_sampler, EpochBatchSampler):
+        drawn = batch_sampler.is_random and not seeded
+        return "the seed of its order is drawn from numpy.random: give seed=..." if drawn else None
     sampler = getattr(batch_sampler, "_sampler", None)
-    own = type(sampler) is OrderSampler
-    if getattr(batch_sampler, "drawn", False) and isinstance(batch_sampler, OrderBatchSampler):
-        return "the seed of its order is drawn from numpy.random: give seed=..."
-    if isinstance(batch_sampler, ShuffledBatchSampler):
-        return "its order is drawn from numpy.random: give seed=..."
     if type(sampler) is RandomSampler:
-        given = "" if seed is None else ", which seed has no say in"
+        given = ", which seed has no say in" if seeded else ""
         return (
             f"its order is drawn from numpy.random{given}: give batch_size=..., shuffle=True and "
             "seed=... in its place"
@@ -398,8 +299,10 @@ def obstacle_to_replay(batch_sampler: Any, seed: int | None) -> str | None:
     if isinstance(batch_sampler, Iterator):
         return "its batch_sampler is an iterator, which nobody can read again: give a list"
     if rolls_over(batch_sampler):
-        remedy = "give seed=..." if own else 'leave the order to shuffle and seed, or give "keep"'
-        return f"what rolls over depends on how the passes before have ended: {remedy}"
+        return (
+            "what rolls over depends on how the passes before have ended: leave the order to "
+            'shuffle and seed, or give "keep"'
+        )
     return None
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -126,12 +125,8 @@ def _unnumbered(name: str) -> str:
 @contextlib.contextmanager
 def _file() -> Iterator[Path]:
     """The name of a file that is gone afterwards."""
-    if hasattr(os, "memfd_create"):
-        file = os.memfd_create("adapters-states")
-        try:
-            yield Path(f"/proc/self/fd/{file}")
-        finally:
-            os.close(file)
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            yield Path(folder, "states")
+    file = os.memfd_create("adapters-states")
+    try:
+        yield Path(f"/proc/self/fd/{file}")
+    finally:
+        os.close(file)

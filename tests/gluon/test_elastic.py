@@ -85,19 +85,6 @@ def test_every_kind_of_workers_goes_on_alike(crew):
         assert [read(loader), read(loader)] == expected
 
 
-def test_what_is_begun_early_goes_on_there():
-    with loader_of((1, 2)) as loader:
-        loader.load_state_dict({"epoch": 1, "samples": 10})
-        expected = read(loader)
-    with loader_of((1, 2), CREWS[1], auto_reload=True) as loader:
-        loader.load_state_dict({"epoch": 1, "samples": 10})
-        loader.refresh()
-        assert loader.state_dict() == {"epoch": 1, "samples": 10}
-        assert read(loader) == expected
-        loader.set_epoch(1)
-        assert len(read(loader)) == SIZE // 2
-
-
 def test_what_leaves_no_batch_is_the_next_epoch():
     with loader_of((0, 3), last_batch="discard") as loader:
         loader.load_state_dict({"epoch": 4, "samples": 90})

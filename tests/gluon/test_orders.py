@@ -81,11 +81,7 @@ def test_what_rolls_over_in_blocks_is_every_sample_once_in_a_row_of_passes():
         ({"batch_sampler": [[1]], "weights": X}, "weights must not be specified if sampler or"),
         ({"batch_size": 2, "sampler": [1], "weights": X}, "weights must not be specified if sampl"),
         ({"batch_size": 2, "shard": (0, 2), "weights": X}, "shard needs a seed"),
-        ({"batch_size": 2, "shard": (0, 2), "shuffle": "blocks"}, "shard needs a seed with"),
-        (
-            {"batch_size": 2, "shuffle": "blocks", "last_batch": "rollover"},
-            "last_batch='rollover' needs a seed",
-        ),
+        ({"batch_size": 2, "shard": (0, 2), "shuffle": "blocks"}, "shard needs a seed"),
     ],
 )
 def test_wrong_orders_are_refused(arguments, message):

@@ -7,11 +7,10 @@ import itertools
 import numpy as np
 import pytest
 from mxnet.gluon.data import ArrayDataset, Dataset, Sampler
-from mxnet.gluon.data.vision.transforms import Cast
 
 from adapters import gluon_loader
-from tests.gluon.crews import PROCESSES, THREADS, every_quick_crew, opened
-from tests.gluon.data_sets import assert_same, nd, theirs, values
+from tests.gluon.crews import THREADS, every_quick_crew, opened
+from tests.gluon.data_sets import assert_same, theirs, values
 from tests.gluon.test_resume import NUMBERS, SIZE, Seeded, state
 
 
@@ -32,16 +31,6 @@ def test_what_somebody_else_tells_a_sampler_counts():
         next(iter(loader))
         sampler.set_epoch(0)
         assert values(loader) == [np.random.default_rng(0).permutation(SIZE).tolist()]
-
-
-def test_that_counts_too_before_an_iterator_that_was_given_up_is_released():
-    sampler, found = Seeded(), []
-    with gluon_loader(NUMBERS, SIZE, sampler=sampler, num_workers=0) as loader:
-        for epoch in (7, 8, 9):
-            sampler.set_epoch(epoch)
-            iterator = iter(loader)  # The one before ends here.
-            found.append(next(iterator).asnumpy().tolist())
-    assert found == [np.random.default_rng(epoch).permutation(SIZE).tolist() for epoch in (7, 8, 9)]
 
 
 def test_a_sampler_that_wants_to_be_told_more_is_left_alone():
@@ -177,41 +166,7 @@ def test_arrays_may_name_samples_that_lie_in_one_place():
 
 
 ROWS = np.arange(SIZE * 2.0).reshape(SIZE, 2)
-ARRAYS = {
-    "an array": lambda: ROWS,
-    "an NDArray": lambda: nd(ROWS),
-    "two": lambda: ArrayDataset(nd(ROWS), ROWS[:, 0]),
-    "one list": lambda: ArrayDataset(list(range(SIZE))),
-}
 SLICES = [slice(0, 3), slice(3, 6)]
-KEYS = {
-    "slices": lambda: SLICES,
-    "lists": lambda: [[0, 1], [2, 1]],
-    "tuples": lambda: [(2, 1), (3, 0)],
-    "NDArrays": lambda: [nd(np.array(each, np.int32)) for each in ([1, 2], [3, 0])],
-}
-
-
-@every_quick_crew
-@pytest.mark.parametrize(
-    ("name", "keys"),
-    [
-        *itertools.product(["an array", "an NDArray"], ["slices", "lists", "tuples"]),
-        ("an NDArray", "NDArrays"),
-        ("two", "slices"),
-        ("one list", "slices"),
-    ],
-)
-def test_arrays_take_what_indexes_them(name, keys, crew):
-    data, keys = ARRAYS[name](), KEYS[keys]()
-    with opened(data, crew, 2, sampler=keys) as loader:
-        assert_same(list(loader), theirs(data, batch_size=2, sampler=keys))
-
-
-def test_before_a_transform_of_batches_too():
-    data = ArrayDataset(nd(ROWS), ROWS).transform_first(Cast("float16"))
-    with opened(data, "inline", 2, sampler=SLICES) as loader:
-        assert_same(list(loader), theirs(data, batch_size=2, sampler=SLICES))
 
 
 def test_a_choice_may_be_of_any_keys():
@@ -227,9 +182,10 @@ def test_a_choice_may_be_of_any_keys():
         assert_same(list(loader), theirs(data, batch_size=2))
 
 
-def test_in_worker_processes_arrays_are_named_by_integers():
+@every_quick_crew
+def test_arrays_are_named_by_integers(crew):
     with (
-        opened(ROWS, PROCESSES, 2, sampler=SLICES) as loader,
-        pytest.raises(IndexError, match=r"got \[slice.*: give thread_pool=True"),
+        opened(ROWS, crew, 2, sampler=SLICES) as loader,
+        pytest.raises(IndexError, match=r"integers, got \[slice.*: give a data set of your own"),
     ):
         next(iter(loader))

@@ -10,7 +10,7 @@ from mxnet.gluon.data.vision.transforms import RandomFlipLeftRight, ToTensor
 
 from adapters import Feature, RecordWriter, concatenate, gluon_loader, open_records, split
 from adapters.engine.parcel import Parcel
-from adapters.gluon.recipe import recipe_of
+from adapters.gluon.pipeline import pipeline_of
 from adapters.records import example
 from tests.gluon.crews import CREWS, arguments_of, opened
 from tests.gluon.data_sets import Triples, labels, nd, outline, pixels
@@ -92,11 +92,11 @@ def test_shards_of_a_part_have_all_of_it(source):
 
 @every_source
 def test_of_what_a_batch_is_made_does_not_change_with_a_part(source):
-    whole, part = recipe_of(source), recipe_of(source.select(CHOSEN))
+    whole, part = pipeline_of(source), pipeline_of(source.select(CHOSEN))
     assert part.lowered == whole.lowered
     assert (part.columns is None) == (whole.columns is None)
     assert (part.records is None) == (whole.records is None)
-    assert [type(step) for step in part.steps] == [type(step) for step in whole.steps]
+    assert [type(op) for op in part.ops] == [type(op) for op in whole.ops]
 
 
 def test_a_part_of_a_data_set_of_arrays_is_gathered(capsys):

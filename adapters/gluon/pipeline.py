@@ -1,15 +1,16 @@
 """What a Gluon data set does to make a sample, taken apart so that batches can do it at once.
 
-    base (rows of arrays, or any data set)  ->  step  ->  step  ->  ...  ->  columns of a batch
+    base (rows of arrays, or any data set)  ->  op  ->  op  ->  ...  ->  columns of a batch
 
-A data set is a chain: ``transform`` wraps, ``take``, ``shard`` and ``sample`` choose, and at the
-bottom lie arrays or a data set of whatever kind. ``recipe_of`` walks the chain down and keeps what
-it recognises by its exact type; anything else runs as it is, a sample at a time.
+A data set is a chain: ``transform`` wraps, ``take``, ``shard`` and ``sample`` select, and at the
+bottom lie arrays or a data set of whatever kind. ``pipeline_of`` walks the chain down and keeps
+what it recognises by its exact type; anything else runs as it is, a sample at a time.
 """
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
 import os
 from collections.abc import Callable, Sequence
@@ -50,7 +51,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Opaque:
+class PythonOp:
     """A function that only its author knows: called for each sample.
 
     Args:
@@ -90,25 +91,25 @@ class Opaque:
 
 
 @dataclass(frozen=True)
-class Known:
+class NativeOp:
     """A stage that works on the sample, or on the first member of a tuple."""
 
     stage: Stage
     first: bool
     number: int
-    """Of the stage in its recipe: which random numbers are its own."""
+    """Of the stage in its pipeline: which random numbers are its own."""
 
 
 @dataclass
-class Recipe:
+class Pipeline:
     """How the samples of a data set come about.
 
     Args:
-        base: The data set at the bottom; ``base[i]`` is a sample before any step.
+        base: The data set at the bottom; ``base[i]`` is a sample before any op.
         columns: Its arrays, where it is made of arrays.
         single: Whether a sample of these columns is their one member, and no tuple.
         indices: Which samples of the base the data set has, in its order; None for all.
-        steps: What is done to them.
+        ops: What is done to them.
         names: The bottom and the choices, for people.
         records: The base, where that is a source of ours: of records, of images, of parts.
     """
@@ -116,8 +117,8 @@ class Recipe:
     base: Any
     columns: list[Column] | None = None
     single: bool = False
-    indices: Sequence[Any] | NDArray[np.int64] | None = None
-    steps: list[Opaque | Known] = field(default_factory=list)
+    indices: NDArray[np.int64] | None = None
+    ops: list[PythonOp | NativeOp] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     records: Source | None = None
 
@@ -125,22 +126,22 @@ class Recipe:
     def lowered(self) -> bool:
         """Whether anything runs a batch at a time."""
         batches = self.columns is not None or self.records is not None
-        whole = batches and not (self.steps and isinstance(self.steps[0], Opaque))
-        return whole or any(isinstance(step, Known) for step in self.steps)
+        whole = batches and not (self.ops and isinstance(self.ops[0], PythonOp))
+        return whole or any(isinstance(op, NativeOp) for op in self.ops)
 
     @property
     def draws(self) -> bool:
         """Whether random numbers of the loader's own are drawn for the samples."""
-        stages = [step.stage for step in self.steps if isinstance(step, Known)]
+        stages = [op.stage for op in self.ops if isinstance(op, NativeOp)]
         recorded = self.records is not None and self.records.draws
         return recorded or any(stage.draws for stage in stages)
 
     @property
-    def opaque(self) -> list[Any]:
+    def python_code(self) -> list[Any]:
         """What runs a sample at a time and may draw from the global generators."""
         runs: list[Any] = []
-        for step in self.steps:
-            runs += step.functions if isinstance(step, Opaque) else ()
+        for op in self.ops:
+            runs += op.functions if isinstance(op, PythonOp) else ()
         if self.records is not None:
             return [*self.records.own_code, *runs]
         return runs if self.columns is not None else [self.base, *runs]
@@ -156,7 +157,7 @@ class Recipe:
                 base += self.base._data
             elif type(self.base) is _dataset.SimpleDataset:
                 base.append(self.base._data)
-        return [each for each in [*base, *self.opaque] if each is not None]
+        return [each for each in [*base, *self.python_code] if each is not None]
 
     @property
     def gives_ndarrays(self) -> bool:
@@ -164,11 +165,11 @@ class Recipe:
 
         They do where MXNet's own data set gives these, and before a block that takes nothing else.
         """
-        if self.base is not self.records or not self.steps:
+        if self.base is not self.records or not self.ops:
             return self.base is not self.records
-        if isinstance(self.steps[0], Known):
+        if isinstance(self.ops[0], NativeOp):
             return True
-        block = self.steps[0].function
+        block = self.ops[0].function
         while isinstance(block, mx.gluon.nn.Sequential) and len(block):
             block = block[0]
         return isinstance(block, mx.gluon.HybridBlock)
@@ -177,37 +178,40 @@ class Recipe:
         """What the base calls the samples that the data set calls ``keys``."""
         if self.indices is None:
             return keys
-        if isinstance(self.indices, np.ndarray):  # Which worker processes share.
-            return [int(self.indices[key]) for key in keys]
-        return [self.indices[key] for key in keys]
+        return [int(self.indices[key]) for key in keys]
+
+    def selected(self, whole: Any, numbers: Any) -> Pipeline:
+        """Of a data set that has some of the samples, ``whole`` itself if they aren't numbered."""
+        own = integers(self.base_numbers(numbers))
+        if own is None:
+            return Pipeline(whole, single=True, names=[type(whole).__name__])
+        names = [*self.names, f"{len(whole)} of its samples"]
+        return dataclasses.replace(self, indices=own, names=names)
 
 
-def recipe_of(data: Any) -> Recipe:
+def pipeline_of(data: Any) -> Pipeline:
     """Take a data set apart."""
     if type(data) is _dataset._LazyTransformDataset:
-        recipe = recipe_of(data._data)
-        _add(recipe, data._fn)
-        return recipe
+        pipeline = pipeline_of(data._data)
+        _add(pipeline, data._fn)
+        return pipeline
     if type(data) in (_dataset._SampledDataset, _dataset._FilteredDataset):
-        recipe = recipe_of(data._dataset)
-        recipe.indices = recipe.base_numbers(data._indices)
-        recipe.names.append(f"{len(data)} of its samples")
-        return recipe
+        return pipeline_of(data._dataset).selected(data, data._indices)
     if isinstance(data, _dataset._DownloadedDataset) and _is_plain(data):
         columns = [_column(data._data), _column(data._label)]
         kept = None if None in columns or data._transform is not None else columns
-        return Recipe(data, kept, names=[type(data).__name__])  # type: ignore[arg-type]
+        return Pipeline(data, kept, names=[type(data).__name__])  # type: ignore[arg-type]
     if type(data) is _vision.ImageRecordDataset and (source := source_of(data)) is not None:
         plain = copy.copy(data)
         plain._transform = None
-        recipe = Recipe(plain, records=source, names=["ImageRecordDataset"])
+        pipeline = Pipeline(plain, records=source, names=["ImageRecordDataset"])
         if data._transform is not None:
-            recipe.steps.append(Opaque(data._transform))
-        return recipe
+            pipeline.ops.append(PythonOp(data._transform))
+        return pipeline
     if type(data) is _dataset.ArrayDataset:
         columns = [_column(member) for member in data._data]
         kept = None if None in columns else columns
-        return Recipe(data, kept, len(columns) == 1, names=["ArrayDataset"])  # type: ignore[arg-type]
+        return Pipeline(data, kept, len(columns) == 1, names=["ArrayDataset"])  # type: ignore[arg-type]
     array = data._data if type(data) is _dataset.SimpleDataset else data
     if isinstance(array, Source):
         return _of_source(array)
@@ -215,42 +219,39 @@ def recipe_of(data: Any) -> Recipe:
     if isinstance(array, (np.ndarray, mx.nd.NDArray)) or is_stored(array):
         column = _column(array)
     kept = None if column is None else [column]
-    return Recipe(data, kept, True, names=[type(data).__name__])  # type: ignore[arg-type]
+    return Pipeline(data, kept, True, names=[type(data).__name__])  # type: ignore[arg-type]
 
 
-def numbered_source(recipe: Recipe, data: Any, looked_at: bool) -> Source | None:
+def numbered_source(pipeline: Pipeline, data: Any, looked_at: bool) -> Source | None:
     """The data set as a source, whose samples have the data set's numbers.
 
     Args:
-        recipe: Of the data set.
+        pipeline: Of the data set.
         data: The data set.
         looked_at: Whether an order wants to know about samples; else only a source is one.
     """
-    base: Source | None = recipe.records
+    base: Source | None = pipeline.records
     if not looked_at:
-        return base if recipe.indices is None else None
-    if base is None and recipe.columns is not None:
-        arrays = [column.array for column in recipe.columns]
+        return base if pipeline.indices is None else None
+    if base is None and pipeline.columns is not None:
+        arrays = [column.array for column in pipeline.columns]
         if all(isinstance(array, np.ndarray) for array in arrays):
             base = ArraySource(tuple(arrays))
     if base is None:
         return MapSource(data)
-    if recipe.indices is None:
+    if pipeline.indices is None:
         return base
-    return base.select(np.array(recipe.base_numbers(range(len(data))), np.int64))
+    return base.select(np.array(pipeline.base_numbers(range(len(data))), np.int64))
 
 
-def _of_source(source: Source) -> Recipe:
+def _of_source(source: Source) -> Pipeline:
     """A data set that was selected from is taken apart, as if it had been by itself."""
     if type(source) is MapSource:
-        return recipe_of(source.data)
+        return pipeline_of(source.data)
     if type(source) is Subset and type(source.whole) is MapSource:
-        recipe = recipe_of(source.whole.data)
-        recipe.indices = recipe.base_numbers(source.numbers)
-        recipe.names.append(f"{len(source)} of its samples")
-        return recipe
+        return pipeline_of(source.whole.data).selected(source, source.numbers)
     name = f"{source.unit}s" if isinstance(source, Decoded) else "source"
-    return Recipe(source, records=source, names=[name])
+    return Pipeline(source, records=source, names=[name])
 
 
 def _is_plain(data: Any) -> bool:
@@ -285,22 +286,22 @@ def _column(data: Any) -> Column | None:
     return None
 
 
-def _add(recipe: Recipe, function: Any) -> None:
-    """Append the steps that ``dataset.transform(function)`` stands for."""
+def _add(pipeline: Pipeline, function: Any) -> None:
+    """Append the ops that ``dataset.transform(function)`` stands for."""
     first = type(function) is _dataset._TransformFirstClosure
     inner = function._fn if first else function
-    known = itertools.count(sum(isinstance(step, Known) for step in recipe.steps))
-    steps: list[Any] = stages_of(inner) or [inner]
-    for is_stage, group in itertools.groupby(steps, _is_stage):
+    known = itertools.count(sum(isinstance(op, NativeOp) for op in pipeline.ops))
+    ops: list[Any] = stages_of(inner) or [inner]
+    for is_stage, group in itertools.groupby(ops, _is_stage):
         if is_stage:
-            recipe.steps += [Known(stage, first, next(known)) for stage in group]
+            pipeline.ops += [NativeOp(stage, first, next(known)) for stage in group]
         else:
             function, *then = group
-            recipe.steps.append(Opaque(function, first, tuple(then)))
+            pipeline.ops.append(PythonOp(function, first, tuple(then)))
 
 
-def _is_stage(step: Any) -> bool:
-    return isinstance(step, Stage)
+def _is_stage(op: Any) -> bool:
+    return isinstance(op, Stage)
 
 
 def _result(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -314,3 +315,36 @@ def name_of(function: Callable[..., Any]) -> str:
     name = getattr(function, "__qualname__", type(function).__name__)
     code = getattr(function, "__code__", None)
     return f"{name} ({os.path.basename(code.co_filename)}:{code.co_firstlineno})" if code else name
+
+
+# --- the numbers of samples ---
+
+
+def integers(names: Any) -> NDArray[np.int64] | None:
+    """What a sampler gives as an array; None if it gives something else than integers."""
+    try:
+        numbers = np.asarray(names)
+    except ValueError:  # Sequences of several lengths.
+        return None
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+        return None
+    return numbers.astype(np.int64, copy=False)
+
+
+def in_range(names: Sequence[Any], size: int) -> NDArray[np.int64]:
+    """Row numbers from what a sampler gives, negative ones too.
+
+    Raises:
+        IndexError: A name is out of range, or no integer.
+    """
+    numbers = integers(names)
+    if numbers is None:
+        raise IndexError(
+            f"samples of arrays and records must be named by integers, got {list(names)[:3]!r}: "
+            "give a data set of your own, whose __getitem__ takes that"
+        )
+    least, most = int(numbers.min()), int(numbers.max())
+    if least < -size or most >= size:
+        wrong = most if most >= size else least
+        raise IndexError(f"sample {wrong} was asked of a data set of {size}")
+    return np.where(numbers < 0, numbers + size, numbers) if least < 0 else numbers

@@ -1,0 +1,491 @@
+"""The samples of a batch: from the base of a pipeline through its ops.
+
+    base --gathered, or decoded into rows, or asked one by one--> run --> run --> Members, or a list
+
+A run is a native op, which takes all samples at once, or several Python ops, which are called for
+one sample after the other. What comes out is a function of the seed, the epoch and the samples'
+numbers.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.batch.key import BatchKey
+from adapters.batch.plan import Allocate
+from adapters.errors import RecordError, note
+from adapters.generators import DECODE, Generators, current_place, generator
+from adapters.gluon.ndarrays import as_ndarray, as_numpy, map_arrays
+from adapters.gluon.pipeline import Column, NativeOp, Pipeline, PythonOp, in_range, integers
+from adapters.gluon.randomness import Seeding, uniforms
+from adapters.ownership import detached
+from adapters.sources import Source, Stored, stretch_of, take_rows
+from adapters.structure import flatten, to_array
+
+FIRST_RUN = 1
+"""What tells the calls of the first functions for a sample from the source's, see ``Place``."""
+# Samples that are looked at for memory that is filled again, and how many bytes of them are kept
+# meanwhile, so that nothing else gets their addresses.
+_MOST_SAMPLES, _MOST_BYTES = 64, 32 << 20
+
+
+@dataclass
+class Members:
+    """The members of a batch's samples, each a column of rows or a list of items.
+
+    Args:
+        first: The samples, or the first members of the tuples that they are.
+        rest: The other members.
+        single: Samples are no tuples.
+    """
+
+    first: Column | list[Any]
+    rest: list[Column | list[Any]]
+    single: bool
+
+    @property
+    def columns(self) -> list[Column | list[Any]]:
+        """Of all members."""
+        return [self.first, *self.rest]
+
+    def samples(self) -> list[Any]:
+        """As the data set would give them."""
+        columns = [_items_of(column) for column in self.columns]
+        return columns[0] if self.single else list(zip(*columns))
+
+
+State = Members | list[Any]
+
+
+def samples_of(state: State) -> list[Any]:
+    """A list of samples."""
+    return state if isinstance(state, list) else state.samples()
+
+
+def compute(state: State) -> None:
+    """Wait for the NDArrays in samples: what fails in MXNet's engine fails here."""
+    lists = [state] if isinstance(state, list) else state.columns
+    for each in lists:
+        if isinstance(each, list):
+            map_arrays(lambda array: array.wait_to_read(), each, lists=True)
+
+
+def split(samples: list[Any], keys: Sequence[Any]) -> Members:
+    """Samples into columns, as MXNet's own batchify would."""
+    if not samples:
+        raise IndexError("a batch must have a sample: the sampler gave none")
+    if not isinstance(samples[0], tuple):
+        return Members(samples, [], True)
+    length = len(samples[0])
+    for sample, key in zip(samples, keys):
+        if not isinstance(sample, tuple) or len(sample) != length:
+            size = len(sample) if isinstance(sample, tuple) else type(sample).__name__
+            raise ValueError(
+                f"samples of a batch must be tuples of one length: sample {key!r} has {size}, "
+                f"sample {keys[0]!r} has {length}"
+            )
+    if not length:
+        raise ValueError(f"samples must have members: sample {keys[0]!r} is an empty tuple")
+    first, *rest = map(list, zip(*samples))
+    return Members(first, list(rest), False)
+
+
+class Runner:
+    """Runs a pipeline; from any thread.
+
+    Args:
+        pipeline: How samples come about.
+        seed: Of all that is random.
+        checked: Samples are named by the user's sampler, so that their numbers must be checked.
+        own_order: They are named by a sampler of ours, for a data set that may have changed since;
+            a source never does.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, seed: int, checked: bool, own_order: bool = False
+    ) -> None:
+        self._pipeline = pipeline
+        self._seed = seed
+        self._memory = _ReusedMemory()
+        self._checked = checked
+        self._own_order = own_order
+        self._runs = list(_runs(pipeline))
+        self._as_ndarrays = pipeline.gives_ndarrays
+        self._uneven = False
+
+    def with_pipeline(self, pipeline: Pipeline) -> Runner:
+        """The same with another base, for a worker process."""
+        twin = copy.copy(self)
+        twin._pipeline = pipeline
+        return twin
+
+    @property
+    def empty(self) -> bool:
+        """Whether the base's samples are the data set's."""
+        return not self._runs
+
+    def made(
+        self,
+        key: BatchKey,
+        names: Sequence[Any],
+        allocate: Allocate,
+        seeding: Seeding | None,
+        numpy_semantics: bool,
+        first: int = 0,
+    ) -> State:
+        """Make samples.
+
+        Args:
+            key: Of their batch.
+            names: What the samples are called: numbers, or whatever the data set takes.
+            allocate: Gives the memory of those that come as rows of arrays.
+            seeding: Of the process's generators.
+            numpy_semantics: NDArrays are ``mx.np.ndarray``.
+            first: Place of the first of them in the batch.
+        """
+        state: State | None
+        epoch, records = key.randomness, self._pipeline.records
+        if records is not None:
+            state = self._recorded(records, epoch, names, allocate, numpy_semantics)
+        else:
+            state = self.gathered(names, allocate)
+        if not self._runs:
+            assert state is not None
+            return state
+        numbers = integers(names)
+        if numbers is None:  # What is random depends on their places.
+            numbers = np.arange(first, first + len(names)) + (key.index << 24)
+        for place, run in enumerate(self._runs):
+            if isinstance(run, NativeOp):
+                assert state is not None
+                draws = run.stage.draws
+                drawn = _none_drawn(len(names))
+                if draws:
+                    drawn = uniforms(self._seed, epoch, numbers, run.number, draws)
+                last = place == len(self._runs) - 1
+                state = self._staged(run, state, drawn, allocate if last else np.empty, names)
+            else:
+                seed = seeding.of_samples(epoch, numbers, place) if seeding else None
+                state = self._called(run, state, names, numbers.tolist(), place + FIRST_RUN, seed)
+        assert state is not None
+        return state
+
+    def gathered(self, names: Sequence[Any], allocate: Allocate) -> State | None:
+        """The base's rows for these samples; None if the base must be asked for each."""
+        pipeline = self._pipeline
+        if pipeline.columns is None:
+            return None
+        rows: Any = names
+        if pipeline.indices is not None:
+            rows = pipeline.indices[in_range(names, len(pipeline.indices))]
+        if pipeline.indices is not None or self._checked or not isinstance(rows, np.ndarray):
+            # Our own order gives an array of numbers in range.
+            rows = in_range(rows, len(pipeline.columns[0].array))
+        stretch = stretch_of(rows)
+        gathered: list[Column | list[Any]] = []
+        for place, column in enumerate(pipeline.columns):
+            if isinstance(column.array, (np.ndarray, Stored)):
+                # A first member that goes through stages is not the batch yet.
+                memory = np.empty if self._runs and not place else allocate
+                taken = take_rows(column.array, rows, stretch, memory)
+                gathered.append(Column(taken, column.kind))
+            else:
+                gathered.append([column.array[row] for row in rows.tolist()])
+        if pipeline.single and isinstance(gathered[0], list):
+            return gathered[0]  # Of whatever: tuples have members of their own.
+        return Members(gathered[0], list(gathered[1:]), pipeline.single)
+
+    # --- sources of ours ---
+
+    def _recorded(
+        self,
+        source: Source,
+        epoch: int,
+        names: Sequence[Any],
+        allocate: Allocate,
+        numpy_semantics: bool,
+    ) -> State:
+        """Gathered, or decoded into the batch if the shape is known, else one by one."""
+        own: Any = self._pipeline.base_numbers(names)
+        if (self._checked and not self._own_order) or not isinstance(own, np.ndarray):
+            # Our own orders give an array of numbers in range. Worth it: 4 of 80 us for 64 digits.
+            own = in_range(own, len(source))
+        source.bring(own)
+        if source.gathers:
+            return self._of_arrays(source, own, allocate, numpy_semantics)
+        leaves = None if self._uneven else source.leaves
+        if leaves is None or not _is_flat(source.skeleton):
+            samples = self._records(source, epoch, own, names, numpy_semantics)
+            return source.padded(samples) if source.pads and self.empty else samples
+        # An image that goes through stages is not the batch yet.
+        memories = [np.empty if self._runs else allocate, *[allocate] * (len(leaves) - 1)]
+        rows = [
+            memory((len(own), *shape), dtype) for memory, (shape, dtype) in zip(memories, leaves)
+        ]
+        rng_of = Generators(self._seed, epoch, DECODE, own) if source.draws else None
+        if source.fill(own, rng_of, rows):
+            # Damaged, or unlike the first one, with more labels perhaps: then by themselves.
+            source.bring(own)
+            samples = self._records(source, epoch, own, names, numpy_semantics)
+            self._uneven = self._pipeline.base is source
+            return samples
+        return self._members(source, rows, source.skeleton == 0, numpy_semantics)
+
+    def _of_arrays(
+        self, source: Source, own: NDArray[np.int64], allocate: Allocate, numpy_semantics: bool
+    ) -> State:
+        """Rows of arrays; as samples, if these are no tuples of arrays."""
+        if _is_flat(source.skeleton):
+            rows, skeleton = flatten(source.gather(own, np.empty if self._runs else allocate))
+            if _is_flat(skeleton):
+                return self._members(source, rows, skeleton == 0, numpy_semantics)
+        samples = source.samples(own)
+        return [source.sample(each) for each in own.tolist()] if samples is None else list(samples)
+
+    def _members(
+        self, source: Source, rows: list[NDArray[Any]], single: bool, numpy_semantics: bool
+    ) -> Members:
+        kind: Any = np.ndarray
+        if self._as_ndarrays and (source.holds_images or (source.gathers and rows[0].ndim > 1)):
+            kind = mx.np.ndarray if numpy_semantics else mx.nd.NDArray
+        number = object if source.python_numbers else np.ndarray
+        rest = [Column(each, number if each.ndim == 1 else np.ndarray) for each in rows[1:]]
+        return Members(Column(rows[0], kind), [*rest], single)
+
+    def _records(
+        self,
+        source: Source,
+        epoch: int,
+        own: NDArray[np.int64],
+        names: Sequence[Any],
+        numpy_semantics: bool,
+    ) -> list[Any]:
+        """Samples one by one."""
+        samples = []
+        for number, name in zip(own.tolist(), names):
+            try:
+                samples.append(self._record(source, epoch, number, numpy_semantics))
+            except BaseException as error:
+                note(error, f"in sample {name!r}")
+                raise
+        return samples
+
+    def _record(self, source: Source, epoch: int, number: int, numpy_semantics: bool) -> Any:
+        """One record; if it is damaged, and MXNet's data set there, what that makes of it."""
+        rng = generator(self._seed, epoch, number, DECODE) if source.draws else None
+        if source.makes_samples and (place := current_place()) is not None:
+            place.sample(number)
+        try:
+            sample = source.sample(number, rng)
+        except RecordError:
+            if self._pipeline.base is source:
+                raise
+            return self._pipeline.base[number]
+        if source.holds_images and self._as_ndarrays:
+            return (as_ndarray(sample[0], numpy_semantics), *sample[1:])
+        return sample
+
+    # --- runs ---
+
+    def _called(
+        self,
+        ops: list[PythonOp],
+        state: State | None,
+        names: Any,
+        numbers: Sequence[int] = (),
+        run: int = 0,
+        seed: Callable[[int], None] | None = None,
+    ) -> list[Any]:
+        """Run the user's functions on each sample.
+
+        Args:
+            ops: The functions.
+            state: The samples; None if the base is asked for them.
+            names: Theirs.
+            numbers: Theirs, which what they draw from sources depends on.
+            run: Which run it is, alike.
+            seed: Is called with a sample's row before.
+        """
+        samples: Iterator[Any]
+        if state is None:
+            names = names.tolist() if isinstance(names, np.ndarray) else names
+            base = self._pipeline.base
+            samples = map(base.__getitem__, self._pipeline.base_numbers(names))
+        else:
+            samples = iter(samples_of(state))
+        results: list[Any] = []
+        place = current_place()
+        try:
+            for row in range(len(names)):
+                if place is not None and numbers:
+                    place.sample(numbers[row], run)
+                if seed is not None:
+                    seed(row)
+                sample = next(samples)
+                for op in ops:
+                    sample = op(sample)
+                results.append(self._memory.taken(sample))
+        except BaseException as error:
+            where = f"in sample {names[len(results)]!r}"
+            if isinstance(error, StopIteration):
+                stopped = RuntimeError("the data set or a transform raised StopIteration")
+                note(stopped, where)
+                raise stopped from error
+            note(error, where)
+            raise
+        return results
+
+    def _staged(
+        self,
+        run: NativeOp,
+        state: State,
+        drawn: NDArray[np.float64],
+        allocate: Allocate,
+        names: Sequence[Any],
+    ) -> State:
+        """Run a stage on the samples, or on their first members."""
+        if isinstance(state, list):
+            if len({len(each) if isinstance(each, tuple) else None for each in state}) > 1:
+                # Tuples of several lengths have no columns.
+                results: list[Any] = []
+                for row, sample in enumerate(state):
+                    one = slice(row, row + 1)
+                    done = self._staged(run, [sample], drawn[one], np.empty, names[one])
+                    results += samples_of(done)
+                return results
+            state = split(state, names)
+        if not (run.first or state.single):
+            # MXNet gives a block all members of a tuple, whether it can take them or not.
+            return self._called([PythonOp(run.stage.block)], state, names)
+        # As transform_first does to a tuple of one.
+        single = state.single or not state.rest
+        rows, kind = _stacked(state.first)
+        if rows is not None:
+            whole = run.stage.batch(rows, drawn, allocate)
+            if whole is not None:
+                return Members(Column(whole, kind), state.rest, single)
+        items = []
+        for item, own, name in zip(_items_of(state.first), drawn, names):
+            try:
+                items.append(run.stage.item(item, own))
+            except BaseException as error:
+                note(error, f"in {run.stage.name}, sample {name!r}")
+                raise
+        return Members(items, state.rest, single)
+
+
+def _runs(pipeline: Pipeline) -> Iterator[NativeOp | list[PythonOp]]:
+    """The ops, with those that run for each sample put together.
+
+    If the base is asked for each sample, the first of them starts with that.
+    """
+    asked = pipeline.columns is None and pipeline.records is None
+    group: list[PythonOp] | None = [] if asked else None
+    for op in pipeline.ops:
+        if isinstance(op, PythonOp):
+            group = [*(group or []), op]
+            continue
+        if group is not None:
+            yield group
+            group = None
+        yield op
+    if group is not None:
+        yield group
+
+
+# --- columns ---
+
+
+def _items_of(column: Column | list[Any]) -> list[Any]:
+    """The rows of a column as the user knows them."""
+    if isinstance(column, list):
+        return column
+    if column.kind is np.ndarray:
+        return list(column.array)
+    if column.kind is object:
+        return column.array.tolist()  # type: ignore[no-any-return]
+    batch = as_ndarray(column.array, column.kind is mx.np.ndarray)
+    return [batch[row] for row in range(len(column.array))]
+
+
+def _stacked(column: Column | list[Any]) -> tuple[NDArray[Any] | None, type]:
+    """The rows of a column as one array, and what they are; None if they differ in shape."""
+    if isinstance(column, Column):
+        own = column.kind in (np.ndarray, object)
+        return (None if own else column.array), column.kind
+    first = column[0]
+    if not isinstance(first, mx.nd.NDArray) or first.stype != "default":
+        return None, type(first)
+    for item in column:
+        if type(item) is not type(first) or item.shape != first.shape or item.dtype != first.dtype:
+            return None, type(first)
+    rows = np.empty((len(column), *first.shape), first.dtype)
+    for row, item in zip(rows, column):
+        np.copyto(row, as_numpy(item))
+    return rows, type(first)
+
+
+@functools.lru_cache(maxsize=8)
+def _none_drawn(count: int) -> NDArray[np.float64]:
+    return np.empty((count, 0))
+
+
+def _is_flat(skeleton: Any) -> bool:
+    """Whether a sample is one leaf, or a tuple of leaves."""
+    return skeleton == 0 or (type(skeleton) is tuple and skeleton == tuple(range(len(skeleton))))
+
+
+# --- memory that user code fills again ---
+
+
+class _ReusedMemory:
+    """Whether a data set or a transform fills its memory again.
+
+    A data set that fills one buffer for each sample would leave the last one in all places of a
+    batch. The first samples are copied and looked at; the others are copied if an address came back
+    with other contents.
+    """
+
+    def __init__(self) -> None:
+        self._found = False
+        self._left = _MOST_SAMPLES
+        self._bytes = 0
+        self._seen: dict[int, tuple[Any, int]] = {}
+
+    def __reduce__(self) -> Any:
+        return _ReusedMemory, ()
+
+    def taken(self, sample: Any) -> Any:
+        """The sample, or a copy if the next one may lie in the same memory."""
+        if not (self._found or self._left):
+            return sample
+        if not self._found:
+            self._look(sample)
+        copied = detached(sample)
+        map_arrays(lambda array: array.wait_to_read(), copied, lists=True)
+        return copied
+
+    def _look(self, sample: Any) -> None:
+        for leaf in flatten(map_arrays(as_numpy, sample, lists=True))[0]:
+            if isinstance(leaf, np.generic) or not hasattr(leaf, "__array__"):
+                continue
+            array = to_array(leaf)
+            if not array.nbytes or array.dtype.hasobject:
+                continue
+            address, check = array.__array_interface__["data"][0], zlib.crc32(array.tobytes())
+            if self._seen.setdefault(address, (leaf, check))[1] != check:
+                self._found = True
+            self._bytes += array.nbytes
+        self._left = max(0, self._left - 1)
+        several = self._left < _MOST_SAMPLES - 1
+        if self._found or not self._left or (several and self._bytes > _MOST_BYTES):
+            self._left, self._seen = 0, {}
