@@ -61,13 +61,21 @@ class Skeleton:
                 as_ndarray(each, numpy_semantics) if type(each) is np.ndarray else each
                 for each in arrays
             ]
-        return _map_leaves(lambda leaf: self._leaf(arrays, leaf, numpy_semantics), self._tree)
+
+        def array(value: Any) -> Any:
+            return self._leaf(arrays, value, numpy_semantics) if type(value) is Leaf else value
+
+        return _map_members(array, self._tree)
 
     def of(self, arrays: Sequence[Any]) -> Any:
         """The batch with these arrays in it as they are."""
         if self._flat:
             return list(arrays)
-        return _map_leaves(lambda leaf: arrays[leaf.number], self._tree)
+
+        def array(value: Any) -> Any:
+            return arrays[value.number] if type(value) is Leaf else value
+
+        return _map_members(array, self._tree)
 
     @staticmethod
     def _leaf(arrays: Sequence[Any], leaf: Leaf, numpy_semantics: bool) -> Any:
@@ -281,23 +289,11 @@ def _flat(count: int) -> Skeleton:
 def _map_members(function: Callable[[Any], Any], tree: Any) -> Any:
     if type(tree) in (list, tuple):
         return type(tree)(_map_members(function, member) for member in tree)
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+    if isinstance(tree, tuple) and hasattr(tree, "_fields") and type(tree) is not Leaf:
         return type(tree)(*(_map_members(function, member) for member in tree))
     if type(tree) is dict:
         return {name: _map_members(function, member) for name, member in tree.items()}
     return function(tree)
-
-
-def _map_leaves(function: Callable[[Leaf], Any], tree: Any) -> Any:
-    if type(tree) is Leaf:
-        return function(tree)
-    if type(tree) in (list, tuple):
-        return type(tree)(_map_leaves(function, member) for member in tree)
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(_map_leaves(function, member) for member in tree))
-    if type(tree) is dict:
-        return {name: _map_leaves(function, member) for name, member in tree.items()}
-    return tree
 
 
 def _outline(item: Any) -> str:

@@ -256,7 +256,7 @@ class GluonPlan(Plan):
         if told is not None:
             batchify = told(samples, functools.partial(self._alone, samples, consumers))
         made = functools.partial(self._made, key, samples, allocate, batchify)
-        with Place(self.seed, key.randomness, key.index):
+        with Place(self.seed, key.epoch, key.index):
             return self._seeded(key, consumers, made)
 
     def _seeded(
@@ -266,7 +266,7 @@ class GluonPlan(Plan):
         if not self.used or not (self._remote or consumers):
             return make(None)
         seeding = Seeding(self.used, self.seed, restore=not self._remote)
-        with self._inline, seeding.batch(key.randomness, key.index):
+        with self._inline, seeding.batch(key.epoch, key.index):
             return make(seeding)
 
     def _alone(self, names: Any, consumers: bool, name: Any) -> Any:
@@ -297,7 +297,7 @@ class GluonPlan(Plan):
             if self._batches_itself:
                 return *self._batchified(state, names, self._remote, memory), skipped
             if seeding is not None:
-                seeding.reseed(key.randomness, key.index)
+                seeding.reseed(key.epoch, key.index)
             make = functools.partial(self._of_functions, batchify, state, key, names)
             return *self._packed(make), skipped
         except Exception as error:
@@ -404,7 +404,7 @@ class GluonPlan(Plan):
             return batch
         if isinstance(function, mx.gluon.Block):
             function = functools.partial(call, function)
-        rng_of = functools.partial(generator, self.seed, key.randomness, key.index, BATCH_TRANSFORM)
+        rng_of = functools.partial(generator, self.seed, key.epoch, key.index, BATCH_TRANSFORM)
         held = [batch]
         del batch
         run_for_batch(BATCH_TRANSFORM)

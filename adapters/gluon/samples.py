@@ -153,7 +153,7 @@ class Runner:
             first: Place of the first of them in the batch.
         """
         state: State | None
-        epoch, records = key.randomness, self._pipeline.records
+        epoch, records = key.epoch, self._pipeline.records
         if records is not None:
             state = self._recorded(records, epoch, names, allocate, numpy_semantics)
         else:
