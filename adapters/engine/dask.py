@@ -43,6 +43,8 @@ log = logging.getLogger("adapters")
 
 # How long nothing may come before the scheduler is asked whether it has workers at all.
 _LONELY_SECONDS = 10.0
+# How often it is looked whether a worker that doesn't answer has been given up.
+_LOOK_SECONDS = 2.0
 # A plan up to there travels as a task, which Dask does again if its worker dies; Dask warns of ones
 # of 10 MB. A larger one is scattered.
 _TASK_BYTES = 4 << 20
@@ -415,17 +417,29 @@ class Cluster:
                 if address in self._out_of_reach:
                     continue
                 try:
-                    answer = await self._dask.worker.get_data_from_worker(
-                        self._client.rpc, [future.key], address
-                    )
+                    found = await self._fetched(future.key, address)
                 except OSError as error:
                     self._out_of_reach.add(address)
                     log.info("%s of the Dask cluster can't be reached: %s", address, error)
                 else:
-                    if future.key in answer.get("data", ()):
-                        return answer["data"][future.key]
+                    if future.key in found:
+                        return found[future.key]
         # By way of the scheduler; what has died with its worker is computed again.
         return await self._client.gather(future, direct=False, asynchronous=True)
+
+    async def _fetched(self, key: Any, address: str) -> dict[Any, Any]:
+        """What a worker has under this key; nothing if it is busy, or is given up meanwhile."""
+        fetching = asyncio.ensure_future(
+            self._dask.worker.get_data_from_worker(self._client.rpc, [key], address)
+        )
+        # A frozen worker never answers, and its connection never ends.
+        while not (await asyncio.wait({fetching}, timeout=_LOOK_SECONDS))[0]:
+            known = await self._client.scheduler.who_has(keys=[key])
+            if address not in known.get(key, ()):
+                fetching.cancel()
+                return {}
+        answer: dict[str, Any] = await fetching
+        return dict(answer.get("data", {}))
 
     async def _send(self) -> Any:
         """Bring the plan to the cluster: a future."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import os
@@ -330,6 +331,29 @@ def test_a_client_that_was_closed_is_an_error_and_no_hang(tmp_path, dask_client)
     gate.open()
     stream.close()
     engine.close()
+
+
+def test_a_worker_that_is_given_up_while_it_sends_a_batch_holds_nobody_up(monkeypatch):
+    distributed = pytest.importorskip("distributed", reason="needs dask.distributed")
+    real, asked = distributed.worker.get_data_from_worker, threading.Event()
+    with cluster(2) as client, opened_on(client, Numbers(400)) as engine:
+        frozen = min(client.nthreads())
+
+        async def fetched(rpc: Any, keys: Any, worker: str) -> Any:
+            if worker == frozen:
+                asked.set()
+                await asyncio.sleep(60)
+            return await real(rpc, keys, worker)
+
+        monkeypatch.setattr(distributed.worker, "get_data_from_worker", fetched)
+        found: list[Any] = []
+        thread = threading.Thread(target=lambda: found.extend(read(engine, 50)))
+        thread.start()
+        assert asked.wait(30)
+        with within(30):
+            client.run_on_scheduler(forget, address=frozen)
+            thread.join()
+    assert np.concatenate(found).tolist() == list(range(200))
 
 
 @pytest.mark.full

@@ -36,8 +36,8 @@ class Counted:
 
 
 @pytest.mark.parametrize("crew", [THREADS, pytest.param(PROCESSES, marks=pytest.mark.full)])
-@pytest.mark.parametrize(("prefetch", "ahead"), [(1, 1), (3, 3), (None, 4)])
-def test_as_many_batches_are_made_ahead_of_the_loop_as_prefetch_says(
+@pytest.mark.parametrize(("prefetch", "ahead"), [(1, 3), (3, 5), (None, 4)])
+def test_as_many_batches_are_ready_as_prefetch_says_and_one_in_progress_for_each_worker(
     crew, prefetch, ahead, tmp_path
 ):
     data = Counted(tmp_path / "calls")
