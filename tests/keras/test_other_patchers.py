@@ -56,6 +56,7 @@ def test_batches_and_epochs_are_right_without_the_wrapper():
     assert recorder.trained == epochs_of(sequence_of(BATCHES, shuffle=True, workers=0), 2)
 
 
+@pytest.mark.one_keras  # Resume needs a newer one than the oldest.
 @pytest.mark.parametrize("wraps", [True, False])
 def test_a_patch_around_ours_changes_nothing(wraps, tmp_path, caplog):
     recorder, inner, calls = built_recorder(), keras.Model.fit, []
@@ -70,6 +71,7 @@ def test_a_patch_around_ours_changes_nothing(wraps, tmp_path, caplog):
     assert (len(recorder.trained), calls, warnings_of(caplog)) == (2 * BATCHES, [1], [])
 
 
+@pytest.mark.one_keras
 def test_resume_is_refused_where_fit_lost_its_wrapper(tmp_path):
     keras.Model.fit = inspect.unwrap(keras.Model.fit)
     with sequence_of(BATCHES, workers=0) as sequence, pytest.raises(RuntimeError, match="Resume"):
