@@ -89,7 +89,7 @@ def test_no_more_batches_are_ahead_of_the_trainer_than_may_be(workers, queue):
         recorder = built_recorder()
         recorder.fit(sequence, callbacks=[AfterBatch(look)], shuffle=False, verbose=0)
     assert len(recorder.trained) == 100
-    # Each of two workers has one in progress, if there is room for so few that are ready. Keras takes
+    # Each of two workers has one in progress beside few that are ready. Keras takes
     # a batch to build the model, one waits for the trainer, one is on its way there.
     window = queue if workers is INLINE or queue >= 4 else queue + 2
     assert max(ahead) <= max(window, 2) + 1
